@@ -15,8 +15,9 @@ from pathlib import Path
 HEADERS = {
     "xdp/lab_wire.h": "lab_kind",
     "xdp/lab_fault.h": (
-        "lab_effect lab_fault_key lab_fault_model lab_fault_need lab_verdict_slot lab_filter "
-        "lab_window lab_fault_rule lab_fault_set lab_rule_state lab_fault_state"
+        "lab_effect lab_fault_key lab_fault_model lab_fault_need lab_verdict_slot lab_identity "
+        "lab_packet lab_filter lab_window lab_fault_rule lab_fault_set lab_rule_state "
+        "lab_fault_state"
     ),
     "xdp/lab_name.h": "lab_name_tuple lab_name_key lab_named",
     "xdp/lab_maps.h": (
@@ -32,6 +33,8 @@ HEADERS = {
     "native/endpoint/statistics.hpp": "statistics::Header statistics::Qp",
     "native/monitor/protocol.hpp": "monitor::Word monitor::Request monitor::Answer",
     "native/sim/repairs.hpp": "sim::DropCause sim::Repair",
+    "native/sim/link.hpp": "sim::LinkTotals",
+    "native/sim/fabric.hpp": "sim::SwitchTotals",
     "native/wire/histogram.hpp": "wire::Histogram",
     "native/wire/figures.hpp": "wire::LinkFigures wire::PortFigures wire::StageFigures",
     "native/wire/protocol.hpp": (

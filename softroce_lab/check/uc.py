@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from softroce_lab.check.rc import messages
 from softroce_lab.check.rc.case import named, ranged
 from softroce_lab.check.rc.fields import ONE_PKEY, check_one_pkey
 from softroce_lab.check.rc.packets import Requests, path_mtu, requests_of
-from softroce_lab.check.verdict import Rules, Suite, Tally
+from softroce_lab.check.verdict import Rules, Suite, Tally, Verdict
 
 RULES = Rules()
 
@@ -27,34 +26,41 @@ class _Part(NamedTuple):
 
     evidence: Evidence
     flow: Flow
+    is_first: bool  # of the flow's parts
+    of_rc: Flow | None  # to the same queue pair
     requests: Requests
     mtu: int
 
 
+def check(evidence: Evidence) -> list[Verdict]:
+    """Every flow of UC."""
+    total = [Tally(rule) for rule in RULES]
+    for part in _parts(evidence):
+        reason = doubt.of_flow(evidence, part.flow)
+        for tally in total:
+            tried = Tally(tally.rule)
+            tally.rule.check(part, tried)
+            tally.add(tried, None if tally.rule.is_proven else reason)
+    return [each.verdict() for each in total]
+
+
 def _parts(evidence: Evidence) -> Iterator[_Part]:
+    reliable = {
+        (flow.destination, flow.qp): flow
+        for flow in flows(evidence)
+        if flow.service == opcodes.RC
+    }
     for flow in flows(evidence):
         if flow.service != opcodes.UC:
             continue
-        for part in successive(evidence, Connection(flow, None, Agreed())):
+        of_rc = reliable.get((flow.destination, flow.qp))
+        parts = successive(evidence, Connection(flow, None, Agreed()))
+        for number, part in enumerate(parts):
             place = evidence.place_in_time[flow.sent]
             rows = flow.sent[(place >= part.since) & (place < part.until)]
             mtu = path_mtu(evidence, rows)
-            yield _Part(evidence, flow, requests_of(evidence, rows, mtu), mtu)
-
-
-def _of_each_part(check: Callable[[_Part, Tally], None]) -> Callable[[Evidence, Tally], None]:
-    """A check of all that the capture has of UC."""
-
-    @functools.wraps(check)
-    def check_all(evidence: Evidence, tally: Tally) -> None:
-        if __name__ not in evidence.kept:
-            evidence.kept[__name__] = list(_parts(evidence))
-        for part in evidence.kept[__name__]:
-            tried = Tally(tally.rule)
-            check(part, tried)
-            tally.add(tried, doubt.of_flow(evidence, part.flow))
-
-    return check_all
+            requests = requests_of(evidence, rows, mtu)
+            yield _Part(evidence, flow, number == 0, of_rc, requests, mtu)
 
 
 @RULES.rule(
@@ -62,7 +68,6 @@ def _of_each_part(check: Callable[[_Part, Tally], None]) -> Callable[[Evidence, 
     "packets have successive PSNs",
     "IBA 9.8.2.1",
 )
-@_of_each_part
 def _check_psns(part: _Part, tally: Tally) -> None:
     requests = part.requests
     jumps = np.flatnonzero(requests.psn != requests.top)
@@ -83,7 +88,6 @@ def _check_psns(part: _Part, tally: Tally) -> None:
     "no PSN is given to two packets: UC never sends again",
     "IBA 9.8.2.1",
 )
-@_of_each_part
 def _check_once(part: _Part, tally: Tally) -> None:
     evidence, requests = part.evidence, part.requests
     order = np.lexsort((requests.place, requests.psn))
@@ -110,7 +114,6 @@ def _check_once(part: _Part, tally: Tally) -> None:
     "First, Middle and Last of one operation follow each other; only a Last or an Only ends",
     "IBA 9.8.2.2",
 )
-@_of_each_part
 def _check_sequence(part: _Part, tally: Tally) -> None:
     messages.check_sequence(part.requests, tally)
 
@@ -121,7 +124,6 @@ def _check_sequence(part: _Part, tally: Tally) -> None:
     "add up to its RETH's DMA length",
     "IBA 9.8.2.2",
 )
-@_of_each_part
 def _check_lengths(part: _Part, tally: Tally) -> None:
     messages.check_packet_lengths(part.requests, part.mtu, tally)
     messages.check_message_lengths(part.requests, tally)
@@ -131,28 +133,22 @@ def _check_lengths(part: _Part, tally: Tally) -> None:
     "uc.no-answers",
     "a queue pair of UC gets no acknowledgements and no NAKs",
     "IBA 9.8.2",
+    is_proven=True,
 )
-def _check_silence(evidence: Evidence, tally: Tally) -> None:
+def _check_silence(part: _Part, tally: Tally) -> None:
     """Queue pairs of UC that something of RC was addressed to."""
-    everything = flows(evidence)
-    reliable = {
-        (flow.destination, flow.qp): flow for flow in everything if flow.service == opcodes.RC
-    }
-    for flow in everything:
-        if flow.service != opcodes.UC:
-            continue
-        other = reliable.get((flow.destination, flow.qp))
-        if other is None:
-            tally.passed()
-        else:
-            first = evidence.packets["number"][[flow.sent[0], other.sent[0]]]
-            tally.failed(first.tolist(), f"queue pair {flow.qp} is addressed by UC and by RC")
+    if not part.is_first:
+        return
+    if part.of_rc is None:
+        tally.passed()
+        return
+    first = part.evidence.packets["number"][[part.flow.sent[0], part.of_rc.sent[0]]]
+    tally.failed(first.tolist(), f"queue pair {part.flow.qp} is addressed by UC and by RC")
 
 
 @RULES.rule("uc.pkey", *ONE_PKEY)
-@_of_each_part
 def _check_pkeys(part: _Part, tally: Tally) -> None:
     check_one_pkey(part.evidence, part.requests.rows, tally)
 
 
-SUITE = Suite.of_evidence(RULES)
+SUITE = Suite(RULES, check)

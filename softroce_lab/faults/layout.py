@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import sys
 import zlib
@@ -55,11 +56,10 @@ _NAMED = Struct("lab_named")
 NameKey: TypeAlias = tuple[int, int, int]  # tuple, first and second number
 
 
+@functools.lru_cache(maxsize=256)
 def window(window: Window) -> bytes:
     """struct lab_window."""
-    return _WINDOW.pack(
-        begin_ns=window.begin_ns, length_ns=window.length_ns, period_ns=window.period_ns
-    )
+    return _WINDOW.pack(**dataclasses.asdict(window))
 
 
 def _iters(iters: Sequence[int]) -> int:

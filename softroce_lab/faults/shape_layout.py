@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 
 from softroce_lab.faults.layout import window
@@ -17,30 +19,19 @@ _QUEUE = Struct("lab_queue")
 _SHAPE = Struct("lab_shape")
 
 
-def _limit(number: int | None) -> int:
-    return CERTAIN if number is None else number
-
-
-def _delay(effect: Delay, when: Window) -> bytes:
-    return _DELAY.pack(
-        delay_ns=effect.delay_ns,
-        jitter_ns=effect.jitter_ns,
-        distribution=_DISTRIBUTIONS[effect.distribution],
-        preserve=effect.preserve,
-        window=window(when),
-    )
-
-
-def _queue(effect: Queue, when: Window) -> bytes:
-    return _QUEUE.pack(
-        rate_bps=effect.rate_bps,
-        limit_bytes=_limit(effect.limit_bytes),
-        limit_packets=_limit(effect.limit_packets),
-        ecn_bytes=_limit(effect.ecn_bytes),
-        ecn_packets=_limit(effect.ecn_packets),
-        trim=effect.trim,
-        window=window(when),
-    )
+@functools.lru_cache(maxsize=256)
+def _laid(effect: Delay | Queue, when: Window) -> bytes:
+    """struct lab_delay or lab_queue: a field of the effect is a member; a limit may be none."""
+    fields = {
+        field.name: getattr(effect, field.name)
+        for field in dataclasses.fields(effect)
+        if field.name != "kind"
+    }
+    values = {name: CERTAIN if value is None else value for name, value in fields.items()}
+    if isinstance(effect, Queue):
+        return _QUEUE.pack(**values, window=window(when))
+    values["distribution"] = _DISTRIBUTIONS[effect.distribution]
+    return _DELAY.pack(**values, window=window(when))
 
 
 def shape(faults: Sequence[Fault]) -> bytes:
@@ -49,8 +40,8 @@ def shape(faults: Sequence[Fault]) -> bytes:
     Of several delays, or queues, the last whose window acts counts; so does, of several reorder
     faults, what the last one lets packets wait. ValueError if there are more parts than fit.
     """
-    delays = [_delay(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
-    queues = [_queue(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
+    delays = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
+    queues = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
     extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
     if max(len(delays), len(queues)) > PARTS:
         raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")

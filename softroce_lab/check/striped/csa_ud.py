@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from softroce_lab.check.striped.controls import CSA_UD, Asked, Controls
-from softroce_lab.check.striped.losses import Losses
+from softroce_lab.check.striped.losses import Losses, Understood
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
-from softroce_lab.check.striped.understood import Understood
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.recovery.control import Nack
 

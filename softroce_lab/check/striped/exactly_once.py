@@ -11,8 +11,8 @@ from softroce_lab.check import taps
 from softroce_lab.check.evidence import DUPLICATED
 from softroce_lab.check.striped import acknowledged, coded, csa_ud
 from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
-from softroce_lab.check.striped.understood import Understood
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check.striped.controls import CSA_UD, ControlMessage, Controls
-from softroce_lab.check.striped.losses import Bounds
+from softroce_lab.check.striped.losses import Bounds, Understood
 from softroce_lab.check.striped.messages import DATA, PATH_PROBE, Places, Stream, Striped
-from softroce_lab.check.striped.understood import Understood
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.recovery.control import Nack
 

@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 
 from softroce_lab import units
+from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import NEVER, Places
-from softroce_lab.check.striped.understood import Understood
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 

@@ -10,9 +10,8 @@ from softroce_lab.check.fault_rules import dropped_by_queues
 from softroce_lab.check.striped import acknowledged, feedback
 from softroce_lab.check.striped.acknowledged import Acknowledgements
 from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
-from softroce_lab.check.striped.losses import Bounds, Losses
+from softroce_lab.check.striped.losses import Bounds, Losses, Understood
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
-from softroce_lab.check.striped.understood import Understood
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
 

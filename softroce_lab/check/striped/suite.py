@@ -13,7 +13,7 @@ from softroce_lab.check.striped import (
     recovery_time,
     selective_repeat,
 )
-from softroce_lab.check.striped.understood import Understood
+from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.verdict import Suite, verdicts
 
 

@@ -4,7 +4,7 @@ from softroce_lab.fabric.observe import stats
 from softroce_lab.fabric.observe.traffic import LinkCounts
 
 NOTHING = PortCounters(**dict.fromkeys(PortCounters._fields, 0))
-FREE = LinkCounts(**dict.fromkeys(LinkCounts.__slots__, 0))
+FREE = LinkCounts(**dict.fromkeys(LinkCounts._fields, 0))
 
 
 def counted(**counts):
