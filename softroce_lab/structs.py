@@ -72,9 +72,12 @@ class Struct:
 
 
 def _numpy(type_: Any) -> tuple[Any, ...]:
-    if isinstance(type_, tuple):
-        return (*_numpy(type_[0]), type_[1])
-    return (type_ if type_ in _CODES else Struct(type_).dtype,)
+    shape: tuple[int, ...] = ()
+    while isinstance(type_, tuple):
+        type_, length = type_
+        shape = (*shape, length)
+    element = type_ if type_ in _CODES else Struct(type_).dtype
+    return (element, shape) if shape else (element,)
 
 
 def enumerators(name: str) -> dict[str, int]:

@@ -75,7 +75,6 @@ class LinkFaults {
 void bind_link_faults(nb::module_& module) {
   nb::class_<lab_verdict>(module, "Verdict", "What becomes of a packet.")
       .def_ro("effects", &lab_verdict::effects, "Bits of enum lab_effect.")
-      .def_ro("jitter", &lab_verdict::jitter, "32 random bits for the link's delay.")
       .def_prop_ro(
           "rule_ids",
           [](const lab_verdict& self) {
@@ -97,15 +96,12 @@ void bind_link_faults(nb::module_& module) {
           "run",
           [](LinkFaults& self, std::uint64_t count, const std::optional<nb::bytes>& first) {
             const lab_packet packet = first ? from_bytes<lab_packet>(*first) : nameless_packet();
-            auto* hit = new std::vector<std::uint64_t>;
-            nb::capsule owner(
-                hit, [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
+            std::vector<std::uint64_t> hit;
             {
               nb::gil_scoped_release released;
-              *hit = self.run(packet, count);
+              hit = self.run(packet, count);
             }
-            return nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>(hit->data(), {hit->size()},
-                                                                      owner);
+            return to_numpy(std::move(hit));
           },
           "count"_a, "first"_a = nb::none(),
           "Let `count` packets like `first` (None: without a name) pass, MESSAGE_PACKETS of each\n"
@@ -124,15 +120,6 @@ void bind_link_faults(nb::module_& module) {
       },
       "named"_a, "packet"_a, "timed"_a = false, "now_ns"_a = 0,
       "Whether a struct lab_named drops this transmission, and what it is afterwards.");
-  module.def(
-      "name_of",
-      [](const nb::bytes& of, std::uint32_t tuple) -> nb::object {
-        const auto packet = from_bytes<lab_packet>(of);
-        lab_name_key key{};
-        if (!lab_name_of(&packet, tuple, &key)) return nb::none();
-        return nb::cast(std::make_tuple(key.tuple, key.first, key.second));
-      },
-      "packet"_a, "tuple"_a, "The packet's name of this kind (enum lab_name_tuple), or None.");
 }
 
 }  // namespace

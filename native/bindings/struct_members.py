@@ -27,6 +27,9 @@ HEADERS = {
     "xdp/lab_records.h": "lab_file_header lab_drop lab_stamp",
     "xdp/lab_shape.h": "lab_distribution lab_delay lab_queue lab_shape",
     "native/capture/row.hpp": "capture::PacketRow",
+    "native/endpoint/cm_wire.hpp": (
+        "cm::Kind cm::Verb cm::Hello cm::Mad cm::Parameters cm::Call cm::Reply cm::Event"
+    ),
     "native/endpoint/loss_record.hpp": "LossKind LossRecord",
     "native/engine/verbs/qp_event.hpp": "RetransmitReason",
     "native/endpoint/recoveries.hpp": "RecoveryKind Recovery",
@@ -44,7 +47,7 @@ HEADERS = {
 CONSTANTS = (
     "LAB_ARMED_RULES LAB_ARMED_SHAPED LAB_ARMED_SLOT LAB_DROPS_MAGIC LAB_FAULT_RULES LAB_GOLDEN "
     "LAB_GROUP_PORTS LAB_KIND_BIT_OTHER LAB_KIND_BIT_TAIL LAB_KIND_NONE LAB_NAME_BITS "
-    "LAB_NAME_TUPLES LAB_SHAPE_PARTS wire::Histogram::kOctaveBits"
+    "LAB_NAME_TUPLES LAB_SHAPE_PARTS cm::kMostGids cm::kNoAckTimeout wire::Histogram::kOctaveBits"
 )
 
 
@@ -65,11 +68,11 @@ def enumerators(inside: str) -> Iterator[str]:
 
 def members(inside: str) -> Iterator[str]:
     """The names of data in a struct. If one is missed here, nothing compiles."""
-    while "{" in inside:  # initialisers, and bodies of functions
-        inside = re.sub(r"\{[^{}]*\}", ";", inside)
+    while "{" in inside:  # bodies of functions, which end a statement, and initialisers
+        inside = re.sub(r"(\)[\w\s]*)?\{[^{}]*\}", lambda found: ";" if found[1] else "", inside)
     for statement in re.sub(r"\[[^\]]*\]|<[^<>]*>", "", inside).split(";"):
         words = statement.split()
-        if len(words) > 1 and words[0] != "static" and "(" not in statement:
+        if len(words) > 1 and words[0] != "static" and not {"(", ")"} & set(statement):
             yield from (each.partition("=")[0].split()[-1] for each in statement.split(","))
 
 

@@ -46,9 +46,7 @@ def check(evidence: Evidence) -> list[Verdict]:
 
 def _parts(evidence: Evidence) -> Iterator[_Part]:
     reliable = {
-        (flow.destination, flow.qp): flow
-        for flow in flows(evidence)
-        if flow.service == opcodes.RC
+        (flow.destination, flow.qp): flow for flow in flows(evidence) if flow.service == opcodes.RC
     }
     for flow in flows(evidence):
         if flow.service != opcodes.UC:

@@ -35,6 +35,7 @@ from tests.fabric.xdp_rig import (
     number,
     roce,
 )
+from tests.xdp.packets import packet as native_packet
 
 STREAM = 0x0123456789ABCDEF
 OFF_NET = "192.0.2.9"  # RFC 5737: no host has it
@@ -117,7 +118,7 @@ def expected_arrivals(rig: Rig, threshold: int, count: int, attempt: int = 0) ->
     ]
 
     def lost(index: int) -> bool:
-        packet = _native.FaultPacket(
+        packet = native_packet(
             src=number(rig.address("h1")),
             dst=number(rig.address("h3")),
             kind=0,
