@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Structs and enums, named as in namespace softroce. A struct follows those that it contains.
+# Structs and enums, named as in namespace softroce.
 HEADERS = {
     "xdp/lab_wire.h": "lab_kind",
     "xdp/lab_fault.h": (
@@ -76,37 +76,51 @@ def members(inside: str) -> Iterator[str]:
             yield from (each.partition("=")[0].split()[-1] for each in statement.split(","))
 
 
-def described(text: str, name: str) -> str:
-    """A statement that adds the struct or enum to what Python sees."""
-    kind, inside = definition(text, name.rpartition("::")[2])
+def described(kind: str, name: str, inside: str) -> str:
+    """Statements that add a struct or an enum to what Python sees."""
     if kind == "enum":
-        values = ", ".join(f"SOFTROCE_ENUMERATOR({name}, {one})" for one in enumerators(inside))
-        return f'  enums["{name}"] = enumerators({{{values}}});\n'
-    names = list(members(inside))
-    size = " + ".join(f"sizeof({name}::{member})" for member in names)
-    fields = ", ".join(f"SOFTROCE_MEMBER({name}, {member})" for member in names)
-    return (
-        f'  static_assert({size} == sizeof({name}), "padding, or a member that was not read");\n'
-        f'  structs.add<{name}>("{name}", {{{fields}}});\n'
-    )
+        lines = [f'enums["{name}"] = values = nb::dict();']
+        for each in enumerators(inside):
+            lines.append(f'values["{each}"] = static_cast<long long>({name}::{each});')
+    else:
+        each = [f"{name}::{member}" for member in members(inside)]
+        size = " + ".join(f"sizeof({member})" for member in each)
+        types = (
+            f'nb::make_tuple("{member.rpartition("::")[2]}", sizeof({member}), '
+            f"type_of_member<decltype({member})>())"
+            for member in each
+        )
+        lines = [
+            f'static_assert({size} == sizeof({name}), "padding, or a member that was not read");',
+            f'structs["{name}"] =',
+            f"    nb::make_tuple(sizeof({name}), nb::make_tuple({', '.join(types)}));",
+        ]
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def source(root: Path) -> str:
     """The file that is compiled."""
-    texts = {header: (root / header).read_text(encoding="utf-8") for header in HEADERS}
-    lines = [
-        described(texts[header], name) for header in HEADERS for name in HEADERS[header].split()
+    listed = [
+        (name, *definition((root / header).read_text(encoding="utf-8"), name.rpartition("::")[2]))
+        for header, names in HEADERS.items()
+        for name in names.split()
     ]
-    lines += [f'  constants["{name}"] = {name};\n' for name in CONSTANTS.split()]
     includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    named = (
+        f'template <>\nconstexpr const char* kStructName<{name}> = "{name}";\n'
+        for name, kind, _ in listed
+        if kind == "struct"
+    )
+    constants = (f'  constants["{name}"] = {name};\n' for name in CONSTANTS.split())
     return (
         "// Written by struct_members.py.\n"
         f'#include "native/bindings/struct_members.hpp"\n{includes}\n'
-        "namespace softroce {\n\n"
+        f"namespace softroce {{\n\n{''.join(named)}\n"
         "void bind_structs(nb::module_& m) {\n"
-        "  StructDescriptions structs;\n  nb::dict enums, constants;\n"
-        f"{''.join(lines)}"
-        '  m.attr("STRUCTS") = structs.all;\n  m.attr("ENUMS") = enums;\n'
+        "  nb::dict structs, enums, constants, values;\n"
+        + "".join(described(kind, name, inside) for name, kind, inside in listed)
+        + "".join(constants)
+        + '  m.attr("STRUCTS") = structs;\n  m.attr("ENUMS") = enums;\n'
         '  m.attr("CONSTANTS") = constants;\n}\n\n}  // namespace softroce\n'
     )
 
