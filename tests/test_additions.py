@@ -83,24 +83,40 @@ class Head(LossModel):
 # "sample.seen": the capture has packets.
 CHECK = {
     "softroce_lab/check/sample.py": """
-from softroce_lab.check.verdict import Rule, Suite, Tally
+from softroce_lab.check.verdict import Rules, Suite
 
-RULE = Rule("sample.seen", "the capture has packets", "none")
+RULES = Rules()
 
 
-def check(evidence):
-    tally = Tally(RULE)
+@RULES.rule("sample.seen", "the capture has packets", "none")
+def check(evidence, tally):
     tally.passed(len(evidence.packets))
-    yield tally.verdict()
 
 
-SUITE = Suite((RULE,), check)
+SUITE = Suite.of_evidence(RULES)
 """,
     "softroce_lab/check/suites.py": [
         ("    icrc.SUITE,\n", "    sample.SUITE,\n"),
         ("from softroce_lab.check.evidence import", "from softroce_lab.check import sample\n"),
     ],
     "docs/checks.md": [("", "")],  # its description, which every rule has
+}
+
+# "rc.seen": each connection has requests. One place, and its description.
+RULE = {
+    "softroce_lab/check/rc/fields.py": [
+        (
+            "def check_one_pkey(",
+            '''@RULES.rule("rc.seen", "a connection has requests", "none", is_proven=True)
+def check_seen(case: Case) -> None:
+    """Any."""
+    case.tally["seen"].passed(len(case.near_requester.requests))
+
+
+''',
+        ),
+    ],
+    "docs/checks.md": [("", "")],
 }
 
 # "sample": the tutorial's policy, built in.
@@ -198,7 +214,7 @@ def add(scratch, changes):
 
 def python(scratch, *arguments):
     """Python with the copy, and without this checkout, which a .pth file would put first."""
-    found = [str(scratch), sysconfig.get_paths()["purelib"], "/usr/lib/python3/dist-packages"]
+    found = [str(scratch), sysconfig.get_paths()["purelib"]]
     done = subprocess.run(
         [sys.executable, "-S", *arguments], capture_output=True, text=True, timeout=60, check=False,
         cwd=scratch, env={"PYTHONPATH": os.pathsep.join(found), "PATH": os.environ["PATH"]},
@@ -231,6 +247,17 @@ def test_a_new_check_touches_three_files(scratch):
     shown = json.loads(python(scratch, *cli, capture, "--only", "sample", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["outcome"] == "pass"
+    assert verdict["checked"] > 100
+
+
+def test_a_new_rule_is_one_place(scratch):
+    """`lab check` lists and applies it."""
+    add(scratch, RULE)
+    cli = ("-m", "softroce_lab.cli", "check")
+    assert "rc.seen" in python(scratch, *cli, "--list")
+    capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
+    shown = json.loads(python(scratch, *cli, capture, "--only", "rc.seen", "--json"))
+    (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["checked"] > 100
 
 

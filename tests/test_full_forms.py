@@ -103,7 +103,7 @@ from hypothesis import given, strategies
 from softroce_lab import _native
 
 def test_that_keeps_something(request):
-    request.config.kept = _native.FaultPacket(src=1, dst=2, kind=0)
+    request.config.kept = _native.MessageConfig()
 
 @given(strategies.integers())
 def test_numbers(number):

@@ -363,10 +363,39 @@ def test_a_prepared_start_costs_less_than_300_ms_of_processor_time(prepared):
     assert statistics.median(costs) < 0.3
 
 
-def test_the_virtual_environment_is_the_systems_and_sees_its_packages(prepared):
-    config = (prepared / ".venv/pyvenv.cfg").read_text()
-    assert "home = /usr/bin" in config
-    assert "include-system-site-packages = true" in config
+def test_the_virtual_environment_is_of_the_systems_python(prepared):
+    assert "home = /usr/bin" in (prepared / ".venv/pyvenv.cfg").read_text()
+
+
+SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
+SEEN = "import sys, bcc, needed; print(bcc.__name__, needed.__file__)"
+
+
+@needs_root
+def test_of_the_systems_packages_only_bcc_is_visible(tmp_path):
+    """On a machine with an old release of a package that the lab needs, as Debian's numpy 1.24."""
+    system = tmp_path / "dist-packages"
+    for name in ("bcc", "needed", "other"):
+        (system / name).mkdir(parents=True)
+        (system / name / "__init__.py").write_text("")
+    (system / "needed-0.9.dist-info").mkdir()
+    (system / "needed-0.9.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: needed\nVersion: 0.9"
+    )
+    with miniature() as top:
+
+        def on_that_machine(*words):
+            mounted = f'mount --bind {system} {SYSTEM_PACKAGES} && exec "$@"'
+            machine = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounted, "sh"]
+            return subprocess.run([*machine, *words], **of_miniature(top), timeout=TIMEOUT_S)
+
+        started = on_that_machine(top / "lab", "up")
+        assert (started.returncode, started.stdout) == (0, "mini up\n"), started.stderr
+        assert installed(top) == {"needed"}
+        seen = on_that_machine(top / ".venv/bin/python", "-c", SEEN)
+        assert seen.stdout.split()[0] == "bcc", seen.stderr
+        assert Path(seen.stdout.split()[1]).is_relative_to(top / ".venv")
+        assert on_that_machine(top / ".venv/bin/python", "-c", "import other").returncode == 1
 
 
 def test_an_edited_native_source_repeats_the_last_step_only(prepared):

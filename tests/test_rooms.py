@@ -38,7 +38,7 @@ STOREYS = (
     {"inputs"},
     {"erasure", "model"},
     # Not rooms, but what every room may use: `softroce_lab` itself holds the version.
-    {"units", "errors", "paths", "statistics", "junit", "writable", "_native", PACKAGE},
+    {"units", "errors", "paths", "statistics", "junit", "writable", "structs", "_native", PACKAGE},
 )
 # Rooms of one storey that know nothing of each other: either clock works without the other one.
 APART = ({"fabric", "sim"},)

@@ -129,7 +129,7 @@ struct lab_fault_set {
   lab_u32 jitter_key;
   lab_u32 tuples;                /* how many of `tuple` there are */
   lab_u8 tuple[LAB_NAME_TUPLES]; /* enum lab_name_tuple: what the names of this link consist of */
-  lab_u32 zero;
+  lab_u32 names_digest;          /* differs where names differ; nothing in BPF reads it */
   lab_u64 named[(1 << LAB_NAME_BITS) / 64]; /* a Bloom filter of the link's names */
   struct lab_fault_rule rule[LAB_FAULT_RULES];
 };

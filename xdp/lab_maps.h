@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Values of the pinned maps. softroce_lab/fabric/bpf/layout.py holds the same layouts.
+ * Values of the pinned maps.
  * Ports are keyed by ifindex (unique in the lab), directed links by 2 * link (+ 1 for b to a).
  */
 #ifndef SOFTROCE_LAB_MAPS_H

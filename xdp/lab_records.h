@@ -41,6 +41,14 @@ struct lab_drop {
   lab_u32 length; /* bytes of the frame, Ethernet header included */
 };
 
+/* When a numbered frame of `lab bench faults` was sent and arrived (stamps.c). */
+struct lab_stamp {
+  lab_u64 sent_ns;
+  lab_u64 arrived_ns;
+  lab_u32 copies;
+  lab_u32 tos;
+};
+
 /* A packet at the point where the fate of a directed link is decided. */
 struct lab_capture {
   lab_u64 time_ns; /* CLOCK_MONOTONIC */

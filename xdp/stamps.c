@@ -8,15 +8,10 @@
  */
 #include <uapi/linux/bpf.h>
 
+#include "lab_records.h"
+
 #define IP_TOS_OFFSET 15
 #define BPF_F_MMAPABLE_ 1024 /* bcc's own bpf.h may be older than the flag */
-
-struct lab_stamp {
-  u64 sent_ns;
-  u64 arrived_ns;
-  u32 copies;
-  u32 tos;
-};
 
 BPF_F_TABLE("array", u32, struct lab_stamp, stamps, LAB_STAMPS, BPF_F_MMAPABLE_);
 

@@ -36,6 +36,7 @@ void bind_faults(nb::module_& m);
 void bind_traffic(nb::module_& m);
 void bind_perf(nb::module_& m);
 void bind_wire(nb::module_& m);
+void bind_structs(nb::module_& m);
 void bind_capture(nb::module_& m);
 void bind_sim(nb::module_& m);
 void bind_rnic_limits(nb::module_& m);

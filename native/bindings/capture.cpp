@@ -65,15 +65,6 @@ nb::list notes(Reader& reader) {
   return all;
 }
 
-nb::list row_layout() {
-  nb::list fields;
-#define SOFTROCE_FIELD(type, name) \
-  fields.append(nb::make_tuple(#name, offsetof(PacketRow, name), sizeof(PacketRow::name)));
-  SOFTROCE_PACKET_ROW(SOFTROCE_FIELD)
-#undef SOFTROCE_FIELD
-  return fields;
-}
-
 }  // namespace
 
 void bind_capture(nb::module_& m) {
@@ -88,7 +79,6 @@ void bind_capture(nb::module_& m) {
       .def("interfaces", &interfaces, "(name, link type, snap length, received, dropped) of each")
       .def("comments", &comments)
       .def("notes", &notes, "(what, how many, number of the first frame, offset or None) of each");
-  m.def("capture_row_layout", &row_layout, "(name, offset, bytes) of PacketRow's members");
   m.attr("CAPTURE_REFUSALS") = nb::cast(capture::kRefusals);
   m.def(
       "xxh64",

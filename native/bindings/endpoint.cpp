@@ -298,30 +298,6 @@ void bind_messages(EndpointClass& cls) {
       .def("counters", &counters, nb::arg("zeros") = true, "every counter by its name");
 }
 
-// What a transport decided, as columns.
-nb::dict decisions_of(const std::vector<Decision>& rows) {
-  std::vector<std::int64_t> at;
-  std::vector<std::uint8_t> kind;
-  std::vector<std::uint16_t> operation, step;
-  std::vector<std::uint32_t> message, packets;
-  for (const Decision& each : rows) {
-    at.push_back(each.at_ns);
-    kind.push_back(static_cast<std::uint8_t>(each.kind));
-    operation.push_back(each.key.operation);
-    step.push_back(each.key.step);
-    message.push_back(each.key.message);
-    packets.push_back(each.packets);
-  }
-  nb::dict columns;
-  columns["time_ns"] = to_numpy(std::move(at));
-  columns["kind"] = to_numpy(std::move(kind));
-  columns["operation"] = to_numpy(std::move(operation));
-  columns["step"] = to_numpy(std::move(step));
-  columns["message"] = to_numpy(std::move(message));
-  columns["packets"] = to_numpy(std::move(packets));
-  return columns;
-}
-
 void bind_session(EndpointClass& cls) {
   cls.def(
          "figures",
@@ -347,12 +323,13 @@ void bind_session(EndpointClass& cls) {
       .def(
           "take_decisions",
           [](Endpoint& e) {
-            return decisions_of(call_in_engine(e, [](Rnic& rnic, Time) {
+            const auto taken = call_in_engine(e, [](Rnic& rnic, Time) {
               MessageSession* session = rnic.messages().session();
               return session == nullptr ? std::vector<Decision>() : session->take_decisions();
-            }));
+            });
+            return nb::bytes(taken.data(), taken.size() * sizeof(Decision));
           },
-          "columns: time_ns, kind (a place in DECISIONS), operation, step, message, packets");
+          "struct Decision of each, in the order of time");
 }
 
 void bind_policy_face(EndpointClass& cls) {

@@ -72,28 +72,9 @@ class LinkFaults {
   lab_fault_state state_{};
 };
 
-lab_packet make_packet(std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
-                       std::uint16_t operation, std::uint16_t step, std::uint32_t message,
-                       std::uint32_t index, std::uint16_t attempt, std::uint32_t tail,
-                       std::uint32_t opcode, std::uint32_t qpn, std::uint32_t psn,
-                       std::uint32_t relative_qpn, std::uint32_t relative_psn, bool new_tail) {
-  lab_packet packet{};
-  packet.id = {src, dst, message, index, operation, step, kind, 0, attempt};
-  packet.kind_bit = kind == LAB_KIND_NONE ? LAB_KIND_BIT_OTHER : lab_kind_bit(kind);
-  if (new_tail) packet.kind_bit |= LAB_KIND_BIT_TAIL;
-  packet.tail = tail;
-  packet.opcode = opcode;
-  packet.qpn = qpn;
-  packet.psn = psn;
-  packet.relative_qpn = relative_qpn;
-  packet.relative_psn = relative_psn;
-  return packet;
-}
-
 void bind_link_faults(nb::module_& module) {
   nb::class_<lab_verdict>(module, "Verdict", "What becomes of a packet.")
       .def_ro("effects", &lab_verdict::effects, "Bits of enum lab_effect.")
-      .def_ro("jitter", &lab_verdict::jitter, "32 random bits for the link's delay.")
       .def_prop_ro(
           "rule_ids",
           [](const lab_verdict& self) {
@@ -104,20 +85,23 @@ void bind_link_faults(nb::module_& module) {
 
   nb::class_<LinkFaults>(module, "LinkFaults", "The rules of one directed link, at work.")
       .def(nb::init<const nb::bytes&>(), "fault_set"_a, "`fault_set`: a struct lab_fault_set.")
-      .def("decide", &LinkFaults::decide, "packet"_a, "now_ns"_a = 0,
-           "What becomes of the packet at this moment of the lab's timeline.")
+      .def(
+          "decide",
+          [](LinkFaults& self, const nb::bytes& packet, std::uint64_t now_ns) {
+            return self.decide(from_bytes<lab_packet>(packet), now_ns);
+          },
+          "packet"_a, "now_ns"_a = 0,
+          "What becomes of the packet at this moment of the lab's timeline.")
       .def(
           "run",
-          [](LinkFaults& self, std::uint64_t count, std::optional<lab_packet> first) {
-            auto* hit = new std::vector<std::uint64_t>;
-            nb::capsule owner(
-                hit, [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
+          [](LinkFaults& self, std::uint64_t count, const std::optional<nb::bytes>& first) {
+            const lab_packet packet = first ? from_bytes<lab_packet>(*first) : nameless_packet();
+            std::vector<std::uint64_t> hit;
             {
               nb::gil_scoped_release released;
-              *hit = self.run(first.value_or(nameless_packet()), count);
+              hit = self.run(packet, count);
             }
-            return nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>(hit->data(), {hit->size()},
-                                                                      owner);
+            return to_numpy(std::move(hit));
           },
           "count"_a, "first"_a = nb::none(),
           "Let `count` packets like `first` (None: without a name) pass, MESSAGE_PACKETS of each\n"
@@ -128,51 +112,22 @@ void bind_link_faults(nb::module_& module) {
 
   module.def(
       "named_hits",
-      [](const nb::bytes& value, const lab_packet& packet, bool timed, std::uint64_t now_ns) {
+      [](const nb::bytes& value, const nb::bytes& of, bool timed, std::uint64_t now_ns) {
         lab_named named = from_bytes<lab_named>(value);
+        const auto packet = from_bytes<lab_packet>(of);
         const bool hit = lab_named_hits(&named, &packet, timed, now_ns);
         return std::make_tuple(hit, to_bytes(named));
       },
       "named"_a, "packet"_a, "timed"_a = false, "now_ns"_a = 0,
       "Whether a struct lab_named drops this transmission, and what it is afterwards.");
-  module.def(
-      "name_of",
-      [](const lab_packet& packet, std::uint32_t tuple) -> nb::object {
-        lab_name_key key{};
-        if (!lab_name_of(&packet, tuple, &key)) return nb::none();
-        return nb::cast(std::make_tuple(key.tuple, key.first, key.second));
-      },
-      "packet"_a, "tuple"_a, "The packet's name of this kind (enum lab_name_tuple), or None.");
-}
-
-void bind_packet(nb::module_& module) {
-  module.attr("KIND_NONE") = LAB_KIND_NONE;
-  module.attr("NO_OPCODE") = LAB_NO_OPCODE;
-  module.attr("CERTAIN") = LAB_CERTAIN;
-  module.attr("MESSAGE_PACKETS") = kMessagePackets;
-  nb::class_<lab_packet>(module, "FaultPacket",
-                         "What a rule may ask of a packet; addresses are numbers.")
-      .def(
-          "__init__",
-          [](lab_packet* self, std::uint32_t src, std::uint32_t dst, std::uint8_t kind,
-             std::uint16_t operation, std::uint16_t step, std::uint32_t message,
-             std::uint32_t index, std::uint16_t attempt, std::uint32_t tail, std::uint32_t opcode,
-             std::uint32_t qpn, std::uint32_t psn, std::uint32_t relative_qpn,
-             std::uint32_t relative_psn, bool new_tail) {
-            new (self) lab_packet(make_packet(src, dst, kind, operation, step, message, index,
-                                              attempt, tail, opcode, qpn, psn, relative_qpn,
-                                              relative_psn, new_tail));
-          },
-          nb::kw_only(), "src"_a, "dst"_a, "kind"_a, "operation"_a = 0, "step"_a = 0,
-          "message"_a = 0, "index"_a = 0, "attempt"_a = 0, "tail"_a = 0, "opcode"_a = LAB_NO_OPCODE,
-          "qpn"_a = 0, "psn"_a = 0, "relative_qpn"_a = 0, "relative_psn"_a = 0,
-          "new_tail"_a = false);
 }
 
 }  // namespace
 
 void bind_faults(nb::module_& module) {
-  bind_packet(module);
+  module.attr("NO_OPCODE") = LAB_NO_OPCODE;
+  module.attr("CERTAIN") = LAB_CERTAIN;
+  module.attr("MESSAGE_PACKETS") = kMessagePackets;
   bind_link_faults(module);
   module.def(
       "mix64", [](std::uint64_t word) -> std::uint64_t { return lab_mix64(word); }, "word"_a,
@@ -188,7 +143,10 @@ void bind_faults(nb::module_& module) {
       "whose newest tail is `newest` (0: none); and what is the newest one afterwards.");
   module.def(
       "identity_digest",
-      [](const lab_packet& packet) -> std::uint64_t { return lab_identity_digest(&packet.id); },
+      [](const nb::bytes& packet) -> std::uint64_t {
+        const auto id = from_bytes<lab_packet>(packet).id;
+        return lab_identity_digest(&id);
+      },
       "packet"_a, "64 bits that stand for the packet's name.");
   module.def(
       "fault_draw",

@@ -16,7 +16,6 @@ void bind_host(nb::module_& m) {
       .def_rw("ifindex", &XskConfig::ifindex)
       .def_rw("xsks_map_path", &XskConfig::xsks_map_path)
       .def_rw("receive_frames", &XskConfig::receive_frames)
-      .def_rw("transmit_frames", &XskConfig::transmit_frames)
       .def_rw("generic", &XskConfig::generic);
   nb::class_<HostConfig>(m, "HostConfig")
       .def(nb::init<>())

@@ -24,6 +24,7 @@ void raise_os_error(const std::exception_ptr& thrown, void*) {
 NB_MODULE(_native, m) {
   m.doc() = "Native core of softroce_lab: soft RNIC engine, in-memory pair, AF_XDP port.";
   nanobind::register_exception_translator(raise_os_error);
+  softroce::bind_structs(m);
   softroce::bind_types(m);
   softroce::bind_work_requests(m);
   softroce::bind_own_memory(m);

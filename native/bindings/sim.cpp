@@ -51,62 +51,9 @@ void replay_fates(Fabric& fabric, const Array<std::uint64_t>& keys,
                       {effects.data(), effects.size()});
 }
 
-nb::list link_totals(Fabric& fabric) {
-  nb::list all;
-  const auto on_links = fabric.on_links();
-  // Thousands of links share the keys.
-  const std::array keys{nb::str("entered"),
-                        nb::str("duplicated"),
-                        nb::str("dropped"),
-                        nb::str("dropped_down"),
-                        nb::str("dropped_limit"),
-                        nb::str("corrupted"),
-                        nb::str("reordered"),
-                        nb::str("marked"),
-                        nb::str("trimmed"),
-                        nb::str("delivered"),
-                        nb::str("delivered_bytes"),
-                        nb::str("on_its_way"),
-                        nb::str("most_waiting_packets"),
-                        nb::str("most_waiting_bytes"),
-                        nb::str("records_lost")};
-  for (std::size_t link = 0; link < on_links.size(); ++link) {
-    const sim::LinkTotals t = fabric.link_totals(static_cast<sim::LinkIndex>(link));
-    const sim::Rules* rules = fabric.rules(static_cast<sim::LinkIndex>(link));
-    const auto [packets, bytes] = on_links[link];
-    const std::array<std::uint64_t, keys.size()> values{t.entered,
-                                                        t.duplicated,
-                                                        t.dropped,
-                                                        t.dropped_down,
-                                                        t.dropped_limit,
-                                                        t.corrupted,
-                                                        t.reordered,
-                                                        t.marked,
-                                                        t.trimmed,
-                                                        t.taken - packets,
-                                                        t.taken_bytes - bytes,
-                                                        packets,
-                                                        t.most_waiting_packets,
-                                                        t.most_waiting_bytes,
-                                                        rules == nullptr ? 0 : rules->not_logged};
-    nb::dict d;
-    for (std::size_t each = 0; each < keys.size(); ++each) d[keys[each]] = values[each];
-    all.append(d);
-  }
-  return all;
-}
-
-nb::list switch_totals(const Fabric& fabric) {
-  nb::list all;
-  for (const sim::SwitchTotals& t : fabric.switch_totals()) {
-    nb::dict d;
-    d["received"] = t.received;
-    d["forwarded"] = t.received - t.no_route - t.ttl_exceeded;
-    d["no_route"] = t.no_route;
-    d["ttl_exceeded"] = t.ttl_exceeded;
-    all.append(d);
-  }
-  return all;
+template <typename T>
+nb::bytes bytes_of(const std::vector<T>& values) {
+  return nb::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
 nb::dict port_totals(const Fabric& fabric, sim::PortIndex port) {
@@ -167,11 +114,6 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> take_recoveries(Fabric& fabric
     delete static_cast<std::vector<Recovery>*>(each);
   });
   return {bytes, {size}, owner};
-}
-
-template <typename T>
-nb::bytes bytes_of(const std::vector<T>& values) {
-  return nb::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
 // Times in picoseconds (int64), and a row of values (uint32) for each.
@@ -247,18 +189,17 @@ void bind_sim(nb::module_& m) {
           nb::rv_policy::reference_internal, "port"_a)
       .def_prop_ro("hops", &Fabric::hops, "packets delivered over a link, all together")
       .def_prop_ro("in_flight", &Fabric::in_flight)
-      .def("link_totals", &link_totals, "of every directed link")
-      .def("switch_totals", &switch_totals, "of every switch")
+      .def(
+          "link_totals", [](const Fabric& f) { return bytes_of(f.link_totals()); },
+          "Struct LinkTotals of every directed link")
+      .def(
+          "switch_totals", [](const Fabric& f) { return bytes_of(f.switch_totals()); },
+          "Struct SwitchTotals of every switch")
       .def("port_totals", &port_totals, "port"_a)
       .def("stopped_ns", &stopped_ns, "port"_a,
            "How long the port's link was idle while it had packets to send, by what stopped them")
       .def("rules_state", &rules_state, "link"_a)
-      .def_prop_ro("repairs",
-                   [](const Fabric& f) {
-                     const auto& records = f.repairs().records();
-                     return nb::bytes(reinterpret_cast<const char*>(records.data()),
-                                      records.size() * sizeof(sim::Repair));
-                   })
+      .def_prop_ro("repairs", [](const Fabric& f) { return bytes_of(f.repairs().records()); })
       .def_prop_ro("repairs_not_recorded",
                    [](const Fabric& f) { return f.repairs().not_recorded(); })
       .def("record_recoveries", &Fabric::record_recoveries,
@@ -280,15 +221,9 @@ void bind_sim(nb::module_& m) {
       .def_prop_ro("fates",
                    [](const Fabric& f) {
                      if (f.fates() == nullptr) throw std::invalid_argument("no fates are kept");
-                     const auto& keys = f.fates()->logged();
-                     return nb::bytes(reinterpret_cast<const char*>(keys.data()),
-                                      keys.size() * sizeof(keys[0]));
+                     return bytes_of(f.fates()->logged());
                    })
-      .def_prop_ro("drops", [](const Fabric& f) {
-        const auto& drops = f.drops();
-        return nb::bytes(reinterpret_cast<const char*>(drops.data()),
-                         drops.size() * sizeof(lab_drop));
-      });
+      .def_prop_ro("drops", [](const Fabric& f) { return bytes_of(f.drops()); });
 }
 
 }  // namespace softroce

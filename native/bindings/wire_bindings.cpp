@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "../wire/room.hpp"
 #include "../wire/wheel.hpp"
 #include "bindings.hpp"
+#include "structures.hpp"
 
 namespace softroce {
 
@@ -32,17 +32,10 @@ using TiedWheel = wire::Wheel<std::uint32_t, 10, 11>;  // as the simulated fabri
 // handle, length, marked, trimmed, due in picoseconds
 using Gone = std::tuple<std::uint32_t, std::uint32_t, bool, bool, Time>;
 
-lab_shape shape_of(const nb::bytes& packed) {
-  lab_shape shape;
-  if (packed.size() != sizeof shape) throw nb::value_error("not a struct lab_shape");
-  std::memcpy(&shape, packed.data(), sizeof shape);
-  return shape;
-}
-
 // A link that reports its frames as released when they are due.
 class LinkOnItsOwn {
  public:
-  void shape(const nb::bytes& packed) { link_.shape(shape_of(packed)); }
+  void shape(const nb::bytes& packed) { link_.shape(from_bytes<lab_shape>(packed)); }
 
   bool offer(Time now, std::uint32_t handle, std::uint32_t length, std::uint32_t trimmed_length,
              bool ecn_capable, bool roce, bool copy, std::uint32_t effects, std::uint32_t jitter) {
@@ -146,8 +139,8 @@ void bind_wire(nb::module_& m) {
       "bits"_a, "jitter_ns"_a, "distribution"_a, "Nanoseconds that are added to a delay.");
   m.def(
       "frames_needed",
-      [](const nb::bytes& packed) { return wire::frames_needed(shape_of(packed)); }, "packed"_a,
-      "Frames that a shape may have to hold.");
+      [](const nb::bytes& packed) { return wire::frames_needed(from_bytes<lab_shape>(packed)); },
+      "packed"_a, "Frames that a shape may have to hold.");
   m.def(
       "mark_ce",
       [](const nb::bytes& frame) {

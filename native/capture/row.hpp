@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A frame of a capture as a row: the layout of PACKET in softroce_lab/telemetry/packets.py, which
-// defines the fields.
+// A frame of a capture as a row of the table that checks read (softroce_lab/telemetry/packets.py).
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace softroce::capture {
@@ -20,36 +18,44 @@ enum BthFlags : std::uint8_t { kSolicited = 1, kMigReq = 2, kAckReq = 4, kFecn =
 
 inline constexpr std::int32_t kNoComment = -1;
 
-using u8 = std::uint8_t;
-using u16 = std::uint16_t;
-using u32 = std::uint32_t;
-using u64 = std::uint64_t;
-using i32 = std::int32_t;
-using GidBytes = std::array<std::uint8_t, 16>;
+using GidBytes = std::array<std::uint8_t, 16>;  // IPv6, or IPv4-mapped
 
-// clang-format off
-#define SOFTROCE_PACKET_ROW(X)                                                                    \
-  X(u64, time_ns) X(u64, offset)                                                                  \
-  X(u32, number) X(u32, interface) X(u32, captured) X(u32, length) X(i32, comment) X(u32, has)    \
-  X(Kind, kind) X(u8, refusal) X(u8, traffic_class) X(u8, hop_limit)                              \
-  X(u16, source_port) X(u16, pkey) X(GidBytes, source) X(GidBytes, destination)                   \
-  X(u8, opcode) X(u8, bth_flags) X(u8, pad) X(u8, syndrome)                                       \
-  X(u32, destination_qp) X(u32, psn) X(u32, qkey) X(u32, source_qp) X(u32, rkey)                  \
-  X(u64, remote_address) X(u64, swap_or_add) X(u64, compare) X(u64, original)                     \
-  X(u64, payload_hash)                                                                            \
-  X(u32, dma_length) X(u32, msn) X(u32, immediate) X(u32, payload_bytes) X(u32, payload_at)       \
-  X(u8, lab_kind) X(u8, lab_path) X(u16, lab_attempt)                                             \
-  X(u16, lab_operation) X(u16, lab_step)                                                          \
-  X(u32, lab_message) X(u32, lab_message_id) X(u32, lab_index) X(u32, lab_count)                  \
-  X(u32, lab_length) X(u32, lab_stamp_ns) X(u32, lab_number) X(u32, lab_epoch)                    \
-  X(u32, lab_srtt_ns) X(u32, lab_rttvar_ns) X(u32, icrc)
-// clang-format on
-
+// Headers that a frame has not are zero; `has` shows which ones it has.
 struct PacketRow {
-#define SOFTROCE_MEMBER(type, name) type name;
-  SOFTROCE_PACKET_ROW(SOFTROCE_MEMBER)
-#undef SOFTROCE_MEMBER
+  std::uint64_t time_ns;    // since 1970, or whatever the file counts from
+  std::uint64_t offset;     // of the frame's first byte in the file
+  std::uint32_t number;     // of the frame in the file, from 1, as Wireshark counts
+  std::uint32_t interface;  // index of Contents::interfaces()
+  std::uint32_t captured;   // bytes in the file
+  std::uint32_t length;     // bytes on the wire
+  std::int32_t comment;     // index of Contents::comments(), or kNoComment
+  std::uint32_t has;        // bits of Has
+  Kind kind;
+  std::uint8_t refusal;        // of Kind::malformed: index of kRefusals
+  std::uint8_t traffic_class;  // DSCP and ECN
+  std::uint8_t hop_limit;
+  std::uint16_t source_port, pkey;
+  GidBytes source, destination;
+  std::uint8_t opcode;     // BTH
+  std::uint8_t bth_flags;  // BthFlags
+  std::uint8_t pad;
+  std::uint8_t syndrome;  // AETH
+  std::uint32_t destination_qp, psn;
+  std::uint32_t qkey, source_qp;  // DETH
+  std::uint32_t rkey;             // RETH, AtomicETH, IETH
+  std::uint64_t remote_address;   // RETH, AtomicETH
+  std::uint64_t swap_or_add, compare;
+  std::uint64_t original;      // AtomicAckETH
+  std::uint64_t payload_hash;  // of the payload less padding and struct lab_hdr, if it is whole
+  std::uint32_t dma_length, msn, immediate;
+  std::uint32_t payload_bytes;      // on the wire, less padding and struct lab_hdr
+  std::uint32_t payload_at;         // where it begins in the frame
+  std::uint8_t lab_kind, lab_path;  // this and the next: struct lab_hdr of xdp/lab_wire.h
+  std::uint16_t lab_attempt, lab_operation, lab_step;
+  std::uint32_t lab_message, lab_message_id, lab_index, lab_count, lab_length, lab_stamp_ns;
+  std::uint32_t lab_number;  // on the path
+  std::uint32_t lab_epoch, lab_srtt_ns, lab_rttvar_ns;
+  std::uint32_t icrc;  // as the frame has it, read as the codec does; 0 unless the frame is whole
 };
-static_assert(sizeof(PacketRow) == 216, "no padding: numpy's dtype has none");
 
 }  // namespace softroce::capture

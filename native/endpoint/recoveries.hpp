@@ -25,24 +25,23 @@ enum class RecoveryKind : std::uint8_t {
   nack_received,  // of a message: the same, at its sender
 };
 
-// As Python reads it (telemetry/recoveries.py); what does not apply is 0.
+// A row of recovery.parquet; what does not apply is 0.
 struct Recovery {
   static constexpr std::uint32_t kNoLink = UINT32_MAX;
 
-  std::uint64_t at_ns = 0;
-  std::uint32_t source = 0, destination = 0;  // addresses of the packet; 0: not known
+  std::int64_t time_ns = 0;                   // since the run began
+  std::uint32_t source = 0, destination = 0;  // of the packet: IPv4 addresses; 0: not known
   std::uint32_t host = 0;                     // address of the one that acted
   std::uint32_t message = 0, index = 0, last_index = 0, packets = 0;
   std::uint32_t qpn = 0;  // the destination's; of what a queue pair did, its own
   std::uint32_t psn = 0, last_psn = 0;
-  std::uint32_t link = kNoLink;
+  std::uint32_t link = kNoLink;  // directed
   std::uint16_t operation = 0, step = 0, sport = 0, attempt = 0;
-  RecoveryKind kind{};
+  RecoveryKind event{};
   RetransmitReason reason{};
   std::uint8_t cause = 0;  // DropCause, of a simulated fabric
   std::uint8_t packet_kind = 0;
 };
-static_assert(sizeof(Recovery) == 64);
 
 class Recoveries {
  public:
@@ -73,7 +72,7 @@ class RecoverySink final : public QpEventSink {
 
   void note(const QpEvent& event) override {
     if (next != nullptr) next->note(event);
-    Recovery record{.at_ns = static_cast<std::uint64_t>(event.at / kNanosecond), .host = address_};
+    Recovery record{.time_ns = event.at / kNanosecond, .host = address_};
     switch (event.kind) {
       case QpEventKind::message_retransmit:
         record.reason = static_cast<RetransmitReason>(event.code);
@@ -81,24 +80,24 @@ class RecoverySink final : public QpEventSink {
         about_message(record, event, true);
         break;
       case QpEventKind::message_nack_sent:
-        record.kind = RecoveryKind::nack_sent;
+        record.event = RecoveryKind::nack_sent;
         about_message(record, event, false);
         break;
       case QpEventKind::message_nack_received:
-        record.kind = RecoveryKind::nack_received;
+        record.event = RecoveryKind::nack_received;
         about_message(record, event, true);
         break;
       case QpEventKind::retransmit:
         record.reason = static_cast<RetransmitReason>(event.code);
         break;
       case QpEventKind::timeout:
-        record.kind = RecoveryKind::timeout;
+        record.event = RecoveryKind::timeout;
         break;
       case QpEventKind::nak_sent:
-        record.kind = RecoveryKind::nak_sent;
+        record.event = RecoveryKind::nak_sent;
         break;
       case QpEventKind::nak_received:
-        record.kind = RecoveryKind::nak_received;
+        record.event = RecoveryKind::nak_received;
         break;
       default:
         return;

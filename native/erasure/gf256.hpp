@@ -40,4 +40,18 @@ constexpr std::array<std::uint8_t, 256> multiples(std::uint8_t factor) {
   return result;
 }
 
+// Of every byte with every byte.
+inline constexpr auto kProducts = [] {
+  std::array<std::array<std::uint8_t, 256>, 256> products{};
+  for (unsigned factor = 0; factor < 256; ++factor)
+    products[factor] = multiples(static_cast<std::uint8_t>(factor));
+  return products;
+}();
+
+inline constexpr auto kInverses = [] {
+  std::array<std::uint8_t, 256> inverses{};
+  for (unsigned a = 0; a < 256; ++a) inverses[a] = inverse(static_cast<std::uint8_t>(a));
+  return inverses;
+}();
+
 }  // namespace softroce::gf256

@@ -12,7 +12,7 @@ namespace {
 // Row k + i of ISA-L's gf_gen_cauchy1_matrix: 1 / (x + y) with x = k + i, y = j. All x and y
 // differ, so that every square part of it can be inverted. A Vandermonde matrix lacks that.
 std::uint8_t coefficient(std::size_t k, std::size_t parity, std::size_t data) {
-  return gf256::inverse(static_cast<std::uint8_t>((k + parity) ^ data));
+  return gf256::kInverses[static_cast<std::uint8_t>((k + parity) ^ data)];
 }
 
 std::vector<std::uint8_t> cauchy_matrix(std::size_t k, std::size_t m) {
@@ -32,13 +32,13 @@ void solve(std::vector<std::uint8_t>& matrix, std::size_t rows, std::size_t widt
     while (matrix[pivot * width + column] == 0) ++pivot;
     std::swap_ranges(&matrix[pivot * width], &matrix[pivot * width] + width,
                      &matrix[column * width]);
-    const auto scaled = gf256::multiples(gf256::inverse(matrix[column * width + column]));
+    const auto& scaled = gf256::kProducts[gf256::kInverses[matrix[column * width + column]]];
     std::uint8_t* own = &matrix[column * width];
     for (std::size_t at = 0; at < width; ++at) own[at] = scaled[own[at]];
     for (std::size_t row = 0; row < rows; ++row) {
       if (row == column) continue;
       std::uint8_t* other = &matrix[row * width];
-      const auto multiples = gf256::multiples(other[column]);
+      const auto& multiples = gf256::kProducts[other[column]];
       for (std::size_t at = 0; at < width; ++at) other[at] ^= multiples[own[at]];
     }
   }

@@ -43,7 +43,7 @@ void Product::run_by_tables(const std::uint8_t* const* sources, std::uint8_t* co
     std::uint8_t* result = results[row];
     std::memset(result, 0, bytes);
     for (std::size_t column = 0; column < sources_; ++column) {
-      const auto multiples = gf256::multiples(coefficients_[row * sources_ + column]);
+      const auto& multiples = gf256::kProducts[coefficients_[row * sources_ + column]];
       const std::uint8_t* source = sources[column];
       for (std::size_t at = 0; at < bytes; ++at) result[at] ^= multiples[source[at]];
     }

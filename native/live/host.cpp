@@ -253,12 +253,12 @@ void Host::note_sent_again(const Packet& packet, Time at) {
   const bool striped = packet.has_lab_header || channel;
   if (striped ? packet.lab.kind != LAB_KIND_DATA || packet.lab.attempt == 0 : !packet.sent_before)
     return;
-  Recovery record{.at_ns = static_cast<std::uint64_t>(at / kNanosecond),
+  Recovery record{.time_ns = at / kNanosecond,
                   .source = packet.source.ipv4(),
                   .destination = packet.destination.ipv4(),
                   .host = packet.source.ipv4(),
                   .packets = 1};
-  record.kind = RecoveryKind::sent_again;
+  record.event = RecoveryKind::sent_again;
   record.sport = packet.source_port;
   if (striped) {
     record.message = packet.lab.message;

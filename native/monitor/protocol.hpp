@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The messages on DIRECTORY/monitor.sock, a socket of whole messages (SOCK_SEQPACKET), in the
-// machine's byte order. softroce_lab/fabric/daemons/monitor.py holds the same layouts.
+// machine's byte order.
 #pragma once
 
 #include <cstdint>

@@ -113,7 +113,7 @@ class Fabric {
   Endpoint& endpoint(PortIndex port) { return ports_.at(port); }
 
   // ---- what it came to
-  LinkTotals link_totals(LinkIndex link) const { return links_.at(link).totals(); }
+  std::vector<LinkTotals> link_totals() const;  // of each, in the order of their indices
   // Packets, and their bytes, that are on a link, waiting or under way.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> on_links() const;
   const Rules* rules(LinkIndex link) const { return links_.at(link).rules.get(); }

@@ -137,6 +137,18 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> Fabric::on_links() const {
   return found;
 }
 
+std::vector<LinkTotals> Fabric::link_totals() const {
+  std::vector<LinkTotals> found;
+  for (const auto& [packets, bytes] : on_links()) {
+    const Link& link = links_[found.size()];
+    LinkTotals& totals = found.emplace_back(link.totals());
+    totals.on_its_way = packets;
+    totals.bytes_on_its_way = bytes;
+    if (link.rules != nullptr) totals.records_lost = link.rules->not_logged;
+  }
+  return found;
+}
+
 // A switch has received what links to it have delivered.
 std::vector<SwitchTotals> Fabric::switch_totals() const {
   std::vector<SwitchTotals> found;

@@ -39,6 +39,9 @@ struct LinkTotals {
   std::uint64_t trimmed = 0;
   std::uint64_t most_waiting_packets = 0;
   std::uint64_t most_waiting_bytes = 0;
+  std::uint64_t on_its_way = 0;  // this and the next: just now, waiting or under way
+  std::uint64_t bytes_on_its_way = 0;
+  std::uint64_t records_lost = 0;  // of what rules did
 };
 
 // Where nothing overtakes: when each frame that waits will begin to be sent.

@@ -81,7 +81,7 @@ bool Fabric::is_parity(const PacketName& name, const Load& load) {
 
 void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause) {
   if (!is_first(name, load.packet) || is_parity(name, load)) return;
-  Repair repair{.dropped_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
+  Repair repair{.dropped_ns = now_ / kNanosecond,
                 .source = name.source,
                 .destination = name.destination,
                 .cause = cause};
@@ -100,7 +100,7 @@ void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause
 
 Recovery Fabric::recovery_of(const Load& load) const {
   const lab_packet packet = describe_as_sent(load);
-  Recovery record{.at_ns = static_cast<std::uint64_t>(now_ / kNanosecond),
+  Recovery record{.time_ns = now_ / kNanosecond,
                   .source = packet.id.src,
                   .destination = packet.id.dst,
                   .host = packet.id.src,
@@ -125,7 +125,7 @@ void Fabric::note_sent_again(const Load& load, const Port& port) {
   const auto name = name_of(load);
   if (!name || is_first(*name, packet)) return;
   Recovery record = recovery_of(load);
-  record.kind = RecoveryKind::sent_again;
+  record.event = RecoveryKind::sent_again;
   record.host = port.address;
   recoveries_->add(record);
 }
@@ -137,7 +137,7 @@ void Fabric::note_unruled(const Load& load, LinkIndex onto, DropCause cause) {
   const bool hidden = name && name->striped && !load.packet.has_lab_header;
   if (!hidden && (cause == DropCause::rule || cause == DropCause::link_down)) return;
   Recovery record = recovery_of(load);
-  record.kind = RecoveryKind::lost;
+  record.event = RecoveryKind::lost;
   record.cause = static_cast<std::uint8_t>(cause);
   record.link = onto;
   recoveries_->add(record);

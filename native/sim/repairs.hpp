@@ -24,20 +24,17 @@ struct PacketName {
   bool operator==(const PacketName&) const = default;
 };
 
-// As Python reads it (sim/fabric.py); what does not apply is 0.
+// What does not apply is 0.
 struct Repair {
-  static constexpr std::uint64_t kNot = UINT64_MAX;
-
-  std::uint64_t dropped_ns = 0;
-  std::uint64_t arrived_ns = kNot;  // kNot: it has not
-  std::uint32_t source = 0, destination = 0;
-  std::uint32_t message = 0, index = 0;
-  std::uint32_t qpn = 0, psn = 0;
+  std::int64_t dropped_ns = 0;                // since the run began
+  std::int64_t arrived_ns = -1;               // -1: never
+  std::uint32_t source = 0, destination = 0;  // IPv4 addresses
+  std::uint32_t message = 0, index = 0;       // of striped messages, as `operation` and `step`
+  std::uint32_t qpn = 0, psn = 0;             // of queue pairs of RC
   std::uint16_t operation = 0, step = 0;
   DropCause cause{};
   std::uint8_t unused[3]{};
 };
-static_assert(sizeof(Repair) == 48);
 
 class Repairs {
  public:
@@ -56,8 +53,7 @@ class Repairs {
   bool awaits(const PacketName& name) const { return awaited_.contains(name); }
   void arrived(const PacketName& name, Time now) {
     const auto found = awaited_.find(name);
-    if (found->second != kNotRecorded)
-      records_[found->second].arrived_ns = static_cast<std::uint64_t>(now / kNanosecond);
+    if (found->second != kNotRecorded) records_[found->second].arrived_ns = now / kNanosecond;
     awaited_.erase(found);
   }
 

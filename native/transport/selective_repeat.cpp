@@ -244,7 +244,7 @@ void SelectiveRepeat::woken(Handle subject, Time asked_for, Time now) {
 
 void SelectiveRepeat::timer_fired(SendMessage& message, SendFlow& flow, Time now) {
   flow.armed_for = kNever;
-  why_ = flow.waiting ? RetransmitReason::rnr : RetransmitReason::timeout;
+  why_ = flow.waiting ? RetransmitReason::rnr_nak : RetransmitReason::timeout;
   if (flow.waiting) {  // long enough: is the receiver ready by now?
     flow.waiting = false;
     host_.retransmit(message, flow.cumulative, why_, now);

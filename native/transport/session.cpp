@@ -579,7 +579,9 @@ void Session::send_control(PeerIndex peer, std::vector<std::uint8_t> body) {
 // ---------------------------------------------------------------- what was decided, and why
 
 void Session::decide(DecisionKind kind, std::uint32_t packets) {
-  if (records_) decisions_.push_back({now_ns_, about_, packets, kind});
+  if (records_)
+    decisions_.push_back({now_ns_, static_cast<std::uint32_t>(kind), about_.operation, about_.step,
+                          about_.message, packets});
 }
 
 // A line for each way in which the losses were found.

@@ -11,36 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../endpoint/loss_record.hpp"
 #include "../engine/rnic/rnic.hpp"
 #include "../engine/verbs/qp_event.hpp"
 
 namespace softroce::verbs {
-
-enum class LossKind : std::uint8_t {
-  message,     // `code`: WcStatus, or kUnfinished
-  retransmit,  // [psn, last_psn] are to be sent again; `code`: RetransmitReason
-  timeout,     // `psn`: the oldest that is not acknowledged
-  nak_sent,    // `psn`: the one that is missed; `code`: the syndrome
-  nak_received,
-  left_out,  // `number` records more, for which there was no room
-};
-
-// As softroce_lab/telemetry/program_losses.py reads it. Times are CLOCK_MONOTONIC.
-struct LossRecord {
-  std::int64_t at_ns = 0;  // of a message: when it completed
-  std::int64_t posted_ns = 0;
-  std::int64_t sent_ns = 0;  // all packets had left once, and the PSNs are known; 0: not yet
-  std::uint64_t bytes = 0;
-  std::uint64_t number = 0;  // of a message: how many its queue pair had before
-  std::uint64_t remote_high = 0, remote_low = 0;  // GID of the queue pair's peer
-  std::uint32_t qp = 0, remote_qp = 0;
-  std::uint32_t psn = 0, last_psn = 0;
-  LossKind kind{};
-  std::uint8_t code = 0;
-  std::uint8_t opcode = 0;  // WrOpcode
-  std::uint8_t unused[5] = {};
-};
-static_assert(sizeof(LossRecord) == 80);
 
 class LossLog final : public QpEventSink {
  public:

@@ -163,15 +163,16 @@ std::string Control::reply_to(const Request& request, int descriptor) {
   switch (request.operation) {
     case Operation::open_port:
       if (descriptor < 0) return refused("no network namespace came with the request");
-      stage_.open_port({request.number, request.port.rx_link, request.port.tx_link}, descriptor);
+      stage_.open_port({request.number, request.body.port.rx_link, request.body.port.tx_link},
+                       descriptor);
       return done();
     case Operation::shape: {
       NoRoom refusal{};
-      if (stage_.shape(request.number, request.shape, refusal)) return done();
+      if (stage_.shape(request.number, request.body.shape, refusal)) return done();
       return packed(Status::no_room, &refusal, sizeof refusal);
     }
     case Operation::epoch:
-      stage_.set_epoch(request.epoch_ns);
+      stage_.set_epoch(request.body.epoch_ns);
       return done();
     case Operation::link_figures:
       return done(stage_.link_figures(request.number));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is counted, since the stage began; softroce_lab/fabric/daemons/wire_layout.py holds the same
-// layouts. Every field is a 64-bit number. "roce" counts are of UDP datagrams to port 4791.
+// What is counted, since the stage began. Every field is a 64-bit number. "roce" counts are of UDP
+// datagrams to port 4791.
 //
 // Of each directed link, always: arrived + duplicated = released + dropped_limit + gone +
 // lost_port_down + tx_failed + held + waiting_packets.

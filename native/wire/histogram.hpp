@@ -12,7 +12,7 @@ namespace softroce::wire {
 
 struct Histogram {
   static constexpr int kOctaveBits = 4;
-  static constexpr std::uint64_t kMost = (std::uint64_t{1} << 40) - 1;  // ns: 18 minutes
+  static constexpr std::uint64_t kMost = (1ULL << 40) - 1;  // ns: 18 minutes
 
   // Below 32 a bucket holds one number.
   static constexpr std::uint32_t bucket_of(std::uint64_t value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What goes over wire.sock, a SOCK_SEQPACKET socket: one packet is the request, one the response,
-// in the machine's byte order. softroce_lab/fabric/daemons/wire_layout.py holds the same layouts.
+// in the machine's byte order.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,20 @@ enum class Operation : std::uint32_t {
   pauses = 8,         // some struct Pause: those seen while a client was connected, and others
 };
 
+struct PortLinks {
+  std::uint32_t rx_link, tx_link;  // directed links that end and begin at the port
+};
+
+union RequestBody {
+  PortLinks port;
+  lab_shape shape;
+  std::uint64_t epoch_ns;  // CLOCK_MONOTONIC
+};
+
 struct Request {
   Operation operation;
   std::uint32_t number;  // directed link, or ifindex of a port
-  union {
-    struct {
-      std::uint32_t rx_link, tx_link;
-    } port;
-    lab_shape shape;
-    std::uint64_t epoch_ns;  // CLOCK_MONOTONIC
-  };
+  RequestBody body;
 };
 
 enum class Status : std::uint32_t {

@@ -20,12 +20,13 @@ from softroce_lab.fabric.bpf.compiler import Module
 from softroce_lab.fabric.bpf.xdp import attach_pinned
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan.plan import Node
+from softroce_lab.structs import Struct
 
 SOURCE = "stamps.c"
 PROGRAM = "stamp_port"
 STAMPS = "stamps"
 
-RECORD = np.dtype([("sent_ns", "u8"), ("arrived_ns", "u8"), ("copies", "u4"), ("tos", "u4")])
+RECORD = np.dtype(Struct("lab_stamp").dtype)
 
 
 def load(bpffs: Path, numbers: int, index_offset: int, stamp_offset: int) -> None:

@@ -3,25 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.verdict import MOST_EXHIBITS, Rule, Suite, Tally, Verdict
+from softroce_lab.check.verdict import MOST_EXHIBITS, Rules, Suite, Tally
 from softroce_lab.telemetry.packets import Has, Kind
 
-RIGHT = Rule(
+RULES = Rules()
+
+
+@RULES.rule(
     "icrc.right",
     "the last four bytes of every packet are its ICRC",
     "IBA 7.8.1, annex A17.3.2",
 )
-
-
-def check(evidence: Evidence) -> Iterable[Verdict]:
+def check(evidence: Evidence, tally: Tally) -> None:
     """Every packet."""
-    tally, has = Tally(RIGHT), evidence.packets["has"]
+    has = evidence.packets["has"]
     is_roce = evidence.packets["kind"] == Kind.ROCE
     wrong = np.flatnonzero(is_roce & evidence.is_broken)
     tally.passed(int(np.count_nonzero(is_roce & (has & Has.ICRC_GOOD != 0))))
@@ -36,7 +35,6 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
     unknown = int(np.count_nonzero(is_roce & (has & Has.ICRC_CHECKED == 0)))
     if unknown:
         tally.doubts("the snap length cut the ICRC off", unknown)
-    yield tally.verdict()
 
 
 def _difference(evidence: Evidence, row: int) -> str:
@@ -49,4 +47,4 @@ def _difference(evidence: Evidence, row: int) -> str:
     return f"{text}; of these bytes it is {due:#010x}"
 
 
-SUITE = Suite((RIGHT,), check)
+SUITE = Suite.of_evidence(RULES)

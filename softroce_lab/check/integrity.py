@@ -14,30 +14,10 @@ import numpy as np
 
 from softroce_lab.check import taps
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Suite, Tally
 from softroce_lab.telemetry.packets import Kind
 
-FILE = Rule(
-    "integrity.file",
-    "the file is whole, and all of it could be read",
-    "pcapng, draft-ietf-opsawg-pcapng; pcap, draft-ietf-opsawg-pcap",
-)
-MISSED = Rule(
-    "integrity.missed",
-    "whoever captured missed nothing, by the file's own statistics",
-    "pcapng, Interface Statistics Block: isb_ifrecv, isb_ifdrop",
-)
-HEADERS = Rule(
-    "integrity.headers",
-    "packets to UDP port 4791 are RoCEv2: version, opcode and lengths fit",
-    "IBA 9.2, annex A17.3.1",
-)
-LINKS = Rule(
-    "integrity.links",
-    "the packets of each link are as many as the lab counted on it",
-    "docs/run-directory.md, links.json",
-)
-RULES = (FILE, MISSED, HEADERS, LINKS)
+RULES = Rules()
 
 # Notes of the reader about bytes, or packets, that are lost to the checkers.
 _LOSSES = (
@@ -51,16 +31,11 @@ _LOSSES = (
 )
 
 
-def check(evidence: Evidence) -> Iterable[Verdict]:
-    """The file, its statistics, its packets, and the run that it belongs to."""
-    tally = tallies(RULES)
-    _check_file(evidence, tally["file"])
-    _check_missed(evidence, tally["missed"])
-    _check_headers(evidence, tally["headers"])
-    _check_links(evidence, tally["links"])
-    return [each.verdict() for each in tally.values()]
-
-
+@RULES.rule(
+    "integrity.file",
+    "the file is whole, and all of it could be read",
+    "pcapng, draft-ietf-opsawg-pcapng; pcap, draft-ietf-opsawg-pcap",
+)
 def _check_file(evidence: Evidence, tally: Tally) -> None:
     tally.passed(len(evidence.packets))
     for note in evidence.capture.notes:
@@ -72,6 +47,11 @@ def _check_file(evidence: Evidence, tally: Tally) -> None:
             tally.notes_that(f"{note.count} {note.what}")
 
 
+@RULES.rule(
+    "integrity.missed",
+    "whoever captured missed nothing, by the file's own statistics",
+    "pcapng, Interface Statistics Block: isb_ifrecv, isb_ifdrop",
+)
 def _check_missed(evidence: Evidence, tally: Tally) -> None:
     for number, interface in enumerate(evidence.capture.interfaces):
         name = interface.name or f"interface {number}"
@@ -83,6 +63,11 @@ def _check_missed(evidence: Evidence, tally: Tally) -> None:
             tally.passed()
 
 
+@RULES.rule(
+    "integrity.headers",
+    "packets to UDP port 4791 are RoCEv2: version, opcode and lengths fit",
+    "IBA 9.2, annex A17.3.1",
+)
 def _check_headers(evidence: Evidence, tally: Tally) -> None:
     packets, refusals = evidence.packets, evidence.capture.refusals
     kinds = np.bincount(packets["kind"], minlength=len(Kind))
@@ -93,6 +78,11 @@ def _check_headers(evidence: Evidence, tally: Tally) -> None:
         tally.failed([packets["number"][row]], refusals[int(packets["refusal"][row])])
 
 
+@RULES.rule(
+    "integrity.links",
+    "the packets of each link are as many as the lab counted on it",
+    "docs/run-directory.md, links.json",
+)
 def _check_links(evidence: Evidence, tally: Tally) -> None:
     if evidence.run is None:
         return
@@ -135,4 +125,4 @@ def _counted(runs: Iterable[Sequence[Mapping[str, Any]]], hosts: Container[str])
     return counted
 
 
-SUITE = Suite(RULES, check)
+SUITE = Suite.of_evidence(RULES)

@@ -21,26 +21,11 @@ from softroce_lab.check.connections import unwrapped
 from softroce_lab.check.evidence import Evidence
 from softroce_lab.check.flows import Flow, flows
 from softroce_lab.check.opcodes import Family
-from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Suite, Tally
 from softroce_lab.faults.opcodes import OPCODES
 from softroce_lab.telemetry.packets import Has
 
-ONCE = Rule(
-    "shift.once",
-    "what the peer counted as executed is not sent again over the other NIC",
-    "docs/shift.md, The trilemma",
-)
-ATOMIC = Rule(
-    "shift.atomic",
-    "an atomic of which a packet has left is not sent again over the other NIC",
-    "docs/shift.md, The trilemma",
-)
-COUNT = Rule(
-    "shift.count",
-    "the count of executed notifications does not go back, and does not exceed those sent",
-    "docs/shift.md, States",
-)
-RULES = (ONCE, ATOMIC, COUNT)
+RULES = Rules()
 
 _CONTROL = OPCODES["RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE"]
 _END_OF_TIME = 1 << 62
@@ -74,9 +59,23 @@ class _Request(NamedTuple):
     whole: bool  # its payload was captured, or it has none
 
 
-def check(evidence: Evidence) -> Iterable[Verdict]:
+@RULES.rule(
+    "shift.once",
+    "what the peer counted as executed is not sent again over the other NIC",
+    "docs/shift.md, The trilemma",
+)
+@RULES.rule(
+    "shift.atomic",
+    "an atomic of which a packet has left is not sent again over the other NIC",
+    "docs/shift.md, The trilemma",
+)
+@RULES.rule(
+    "shift.count",
+    "the count of executed notifications does not go back, and does not exceed those sent",
+    "docs/shift.md, States",
+)
+def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
     """Every move of every end that the capture shows."""
-    tally = tallies(RULES)
     for end in _ends(evidence):
         paths = [_requests(evidence, *target) for target in end.targets]
         before = _Move(0, 0, -1, 0)
@@ -85,12 +84,11 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
             old = _between(paths[(move.epoch - 1) & 1], before.place, later[0])
             new = _between(paths[move.epoch & 1], move.place, later[1])
             if move.epoch == before.epoch + 1:
-                _check_move(tally, before, move, old, new)
+                _check_move((once, atomic, count), before, move, old, new)
             else:
-                for each in tally.values():
-                    each.doubts("the capture began after an earlier move, or missed one")
+                for tally in (once, atomic, count):
+                    tally.doubts("the capture began after an earlier move, or missed one")
             before = move
-    return [each.verdict() for each in tally.values()]
 
 
 # ---------------------------------------------------------------- who moved
@@ -181,35 +179,36 @@ def _between(requests: Iterable[_Request], since: int, until: int) -> list[_Requ
 
 
 def _check_move(
-    tally: dict[str, Tally],
+    tallies: tuple[Tally, Tally, Tally],
     before: _Move,
     move: _Move,
     old: Sequence[_Request],
     new: Sequence[_Request],
 ) -> None:
+    once, atomic, count = tallies
     executed = move.received - before.received
     notifying = [at for at, each in enumerate(old) if each.notifies]
     if executed < 0:
         text = f"{before.received} notifications executed, then {move.received}"
-        tally["count"].failed([before.number, move.number], text)
+        count.failed([before.number, move.number], text)
         return
     if executed > len(notifying):
-        tally["count"].doubts("the capture does not have all requests of an epoch")
+        count.doubts("the capture does not have all requests of an epoch")
         return
-    tally["count"].passed()
+    count.passed()
     done = notifying[executed - 1] + 1 if executed else 0
     if not all(each.whole for each in (*old, *new)):
-        for name in ("once", "atomic"):
-            tally[name].doubts("the snap length cut payloads off: requests look alike")
+        for tally in (once, atomic):
+            tally.doubts("the snap length cut payloads off: requests look alike")
         return
     begins = _overlap(old, new)
     if begins is None:
-        _pass(tally, old)
+        _pass(once, atomic, old)
     elif len({each.identity for each in old}) < len(old):
-        for name in ("once", "atomic"):
-            tally[name].doubts("the program sends the same several times")
+        for tally in (once, atomic):
+            tally.doubts("the program sends the same several times")
     else:
-        _check_again(tally, old, new, begins, done)
+        _check_again(once, atomic, old, new, begins, done)
 
 
 def _overlap(old: Sequence[_Request], new: Sequence[_Request]) -> int | None:
@@ -223,7 +222,8 @@ def _overlap(old: Sequence[_Request], new: Sequence[_Request]) -> int | None:
 
 
 def _check_again(
-    tally: dict[str, Tally],
+    once: Tally,
+    atomic: Tally,
     old: Sequence[_Request],
     new: Sequence[_Request],
     begins: int,
@@ -233,19 +233,19 @@ def _check_again(
     for at in range(begins, len(old)):
         again = [old[at].number, new[at - begins].number]
         if at < done:
-            tally["once"].failed(again, "executed over one NIC, and sent again over the other")
+            once.failed(again, "executed over one NIC, and sent again over the other")
         else:
-            tally["once"].passed()
+            once.passed()
         if old[at].family == Family.ATOMIC:
-            tally["atomic"].failed(again, "an atomic that may have been executed is sent again")
-    _pass(tally, old[:begins])
+            atomic.failed(again, "an atomic that may have been executed is sent again")
+    _pass(once, atomic, old[:begins])
 
 
-def _pass(tally: dict[str, Tally], requests: Iterable[_Request]) -> None:
+def _pass(once: Tally, atomic: Tally, requests: Iterable[_Request]) -> None:
     for each in requests:
-        tally["once"].passed()
+        once.passed()
         if each.family == Family.ATOMIC:
-            tally["atomic"].passed()
+            atomic.passed()
 
 
-SUITE = Suite(RULES, check)
+SUITE = Suite.of_evidence(RULES)

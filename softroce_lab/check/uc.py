@@ -3,77 +3,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from softroce_lab.check import doubt, opcodes
 from softroce_lab.check.connections import Agreed, Connection, successive
 from softroce_lab.check.evidence import DUPLICATED, Evidence
-from softroce_lab.check.flows import flows
-from softroce_lab.check.rc import messages as rc_messages
+from softroce_lab.check.flows import Flow, flows
+from softroce_lab.check.rc import messages
 from softroce_lab.check.rc.case import named, ranged
-from softroce_lab.check.rc.fields import PKEY as PKEY_OF_RC
-from softroce_lab.check.rc.fields import check_one_pkey
+from softroce_lab.check.rc.fields import ONE_PKEY, check_one_pkey
 from softroce_lab.check.rc.packets import Requests, path_mtu, requests_of
-from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Suite, Tally, Verdict
 
-CONTINUITY = Rule("uc.psn-continuity", "packets have successive PSNs", "IBA 9.8.2.1")
-ONCE = Rule("uc.once", "no PSN is given to two packets: UC never sends again", "IBA 9.8.2.1")
-OPCODES = Rule(
-    "uc.opcode-sequence",
-    "First, Middle and Last of one operation follow each other; only a Last or an Only ends",
-    "IBA 9.8.2.2",
-)
-LENGTHS = Rule(
-    "uc.length",
-    "First and Middle packets are as long as the path MTU, Last and Only not longer, and a WRITE's "
-    "add up to its RETH's DMA length",
-    "IBA 9.8.2.2",
-)
-SILENCE = Rule(
-    "uc.no-answers", "a queue pair of UC gets no acknowledgements and no NAKs", "IBA 9.8.2"
-)
-PKEY = Rule("uc.pkey", PKEY_OF_RC.states, PKEY_OF_RC.clause)
-RULES = (CONTINUITY, ONCE, OPCODES, LENGTHS, SILENCE, PKEY)
+RULES = Rules()
 
 
-def check(evidence: Evidence) -> Iterable[Verdict]:
+class _Part(NamedTuple):
+    """What a flow of UC sent between two changes of its connection."""
+
+    evidence: Evidence
+    flow: Flow
+    is_first: bool  # of the flow's parts
+    of_rc: Flow | None  # to the same queue pair
+    requests: Requests
+    mtu: int
+
+
+def check(evidence: Evidence) -> list[Verdict]:
     """Every flow of UC."""
-    tally = tallies(RULES)
+    total = [Tally(rule) for rule in RULES]
+    for part in _parts(evidence):
+        reason = doubt.of_flow(evidence, part.flow)
+        for tally in total:
+            tried = Tally(tally.rule)
+            tally.rule.check(part, tried)
+            tally.add(tried, None if tally.rule.is_proven else reason)
+    return [each.verdict() for each in total]
+
+
+def _parts(evidence: Evidence) -> Iterator[_Part]:
+    reliable = {
+        (flow.destination, flow.qp): flow for flow in flows(evidence) if flow.service == opcodes.RC
+    }
     for flow in flows(evidence):
         if flow.service != opcodes.UC:
             continue
-        for part in successive(evidence, Connection(flow, None, Agreed())):
+        of_rc = reliable.get((flow.destination, flow.qp))
+        parts = successive(evidence, Connection(flow, None, Agreed()))
+        for number, part in enumerate(parts):
             place = evidence.place_in_time[flow.sent]
             rows = flow.sent[(place >= part.since) & (place < part.until)]
-            requests = requests_of(evidence, rows, path_mtu(evidence, rows))
-            tried = tallies(RULES)
-            _check(evidence, requests, tried, at_sender=flow.at_sender)
-            reason = doubt.of_flow(evidence, flow)
-            for name, total in tally.items():
-                total.add(tried[name], reason)
-    _check_silence(evidence, tally["no-answers"])
-    return [each.verdict() for each in tally.values()]
+            mtu = path_mtu(evidence, rows)
+            requests = requests_of(evidence, rows, mtu)
+            yield _Part(evidence, flow, number == 0, of_rc, requests, mtu)
 
 
-def _check(
-    evidence: Evidence, requests: Requests, tally: Mapping[str, Tally], *, at_sender: bool
-) -> None:
-    _check_psns(requests, tally["psn-continuity"], at_sender=at_sender)
-    _check_once(evidence, requests, tally["once"], at_sender=at_sender)
-    rc_messages.check_sequence(requests, tally["opcode-sequence"])
-    mtu = path_mtu(evidence, requests.rows)
-    rc_messages.check_packet_lengths(requests, mtu, tally["length"])
-    rc_messages.check_message_lengths(requests, tally["length"])
-    check_one_pkey(evidence, requests.rows, tally["pkey"])
-
-
-def _check_psns(requests: Requests, tally: Tally, *, at_sender: bool) -> None:
+@RULES.rule(
+    "uc.psn-continuity",
+    "packets have successive PSNs",
+    "IBA 9.8.2.1",
+)
+def _check_psns(part: _Part, tally: Tally) -> None:
+    requests = part.requests
     jumps = np.flatnonzero(requests.psn != requests.top)
     tally.passed(len(requests) - len(jumps))
     for at in jumps.tolist():
-        if not at_sender:
+        if not part.flow.at_sender:
             tally.doubts("lost or overtaken before the capture, or skipped (--at)")
             continue
         psn, due = int(requests.psn[at]), int(requests.top[at])
@@ -83,12 +81,18 @@ def _check_psns(requests: Requests, tally: Tally, *, at_sender: bool) -> None:
         tally.failed([requests.number[at]], text)
 
 
-def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_sender: bool) -> None:
+@RULES.rule(
+    "uc.once",
+    "no PSN is given to two packets: UC never sends again",
+    "IBA 9.8.2.1",
+)
+def _check_once(part: _Part, tally: Tally) -> None:
+    evidence, requests = part.evidence, part.requests
     order = np.lexsort((requests.place, requests.psn))
     same = np.flatnonzero(np.diff(requests.psn[order]) == 0)
     copied = evidence.commented(DUPLICATED)
     # On the sender's link comments mark packets that are copies; those of other links have none.
-    may_be_copies = not at_sender and evidence.rules_of_the_run("duplicate")
+    may_be_copies = not part.flow.at_sender and evidence.rules_of_the_run("duplicate")
     tally.passed(len(requests) - len(same))
     for at in same.tolist():
         one, other = order[at], order[at + 1]
@@ -103,21 +107,46 @@ def _check_once(evidence: Evidence, requests: Requests, tally: Tally, *, at_send
         )
 
 
-def _check_silence(evidence: Evidence, tally: Tally) -> None:
+@RULES.rule(
+    "uc.opcode-sequence",
+    "First, Middle and Last of one operation follow each other; only a Last or an Only ends",
+    "IBA 9.8.2.2",
+)
+def _check_sequence(part: _Part, tally: Tally) -> None:
+    messages.check_sequence(part.requests, tally)
+
+
+@RULES.rule(
+    "uc.length",
+    "First and Middle packets are as long as the path MTU, Last and Only not longer, and a WRITE's "
+    "add up to its RETH's DMA length",
+    "IBA 9.8.2.2",
+)
+def _check_lengths(part: _Part, tally: Tally) -> None:
+    messages.check_packet_lengths(part.requests, part.mtu, tally)
+    messages.check_message_lengths(part.requests, tally)
+
+
+@RULES.rule(
+    "uc.no-answers",
+    "a queue pair of UC gets no acknowledgements and no NAKs",
+    "IBA 9.8.2",
+    is_proven=True,
+)
+def _check_silence(part: _Part, tally: Tally) -> None:
     """Queue pairs of UC that something of RC was addressed to."""
-    everything = flows(evidence)
-    reliable = {
-        (flow.destination, flow.qp): flow for flow in everything if flow.service == opcodes.RC
-    }
-    for flow in everything:
-        if flow.service != opcodes.UC:
-            continue
-        other = reliable.get((flow.destination, flow.qp))
-        if other is None:
-            tally.passed()
-        else:
-            first = evidence.packets["number"][[flow.sent[0], other.sent[0]]]
-            tally.failed(first.tolist(), f"queue pair {flow.qp} is addressed by UC and by RC")
+    if not part.is_first:
+        return
+    if part.of_rc is None:
+        tally.passed()
+        return
+    first = part.evidence.packets["number"][[part.flow.sent[0], part.of_rc.sent[0]]]
+    tally.failed(first.tolist(), f"queue pair {part.flow.qp} is addressed by UC and by RC")
+
+
+@RULES.rule("uc.pkey", *ONE_PKEY)
+def _check_pkeys(part: _Part, tally: Tally) -> None:
+    check_one_pkey(part.evidence, part.requests.rows, tally)
 
 
 SUITE = Suite(RULES, check)

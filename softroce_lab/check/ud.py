@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,90 +10,89 @@ from softroce_lab.check import opcodes
 from softroce_lab.check.connections import GENERAL_SERVICES_QP, unwrapped
 from softroce_lab.check.evidence import Evidence, Indices
 from softroce_lab.check.flows import Flow, flows
-from softroce_lab.check.verdict import Rule, Suite, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Suite, Tally
 from softroce_lab.telemetry.packets import Has
 
-LENGTH = Rule("ud.length", "a message is one packet, and fits the path MTU", "IBA 9.8.3.1")
-QKEY = Rule(
-    "ud.qkey",
-    "packets to one queue pair carry one Q_Key, and to QP 1 the one that belongs to it",
-    "IBA 10.2.5, 9.8.3.2",
-)
-SOURCE = Rule(
-    "ud.source-qp",
-    "a datagram names the queue pair that it came from, and that one is not 0 on RoCE",
-    "IBA 9.3.3, annex A16",
-)
-PSNS = Rule(
-    "ud.psn-continuity",
-    "datagrams of one queue pair have successive PSNs",
-    "IBA 9.8.3.1",
-)
-RULES = (LENGTH, QKEY, SOURCE, PSNS)
+RULES = Rules()
 GENERAL_SERVICES_QKEY = 0x80010000
 _MOST_BYTES = 4096  # the greatest path MTU
 _LAB_BYTES = 40  # struct lab_hdr, part of the datagram
 
 
-def check(evidence: Evidence) -> Iterable[Verdict]:
-    """Every flow of UD."""
-    tally = tallies(RULES)
-    datagrams = [flow for flow in flows(evidence) if flow.service == opcodes.UD]
-    for flow in datagrams:
-        _check_lengths(evidence, flow, tally["length"])
-        _check_qkeys(evidence, flow, tally["qkey"])
-        _check_sources(evidence, flow, tally["source-qp"])
-    _check_psns(evidence, datagrams, tally["psn-continuity"])
-    return [each.verdict() for each in tally.values()]
+def _datagrams(evidence: Evidence) -> list[Flow]:
+    return [flow for flow in flows(evidence) if flow.service == opcodes.UD]
 
 
-def _check_lengths(evidence: Evidence, flow: Flow, tally: Tally) -> None:
+@RULES.rule(
+    "ud.length",
+    "a message is one packet, and fits the path MTU",
+    "IBA 9.8.3.1",
+)
+def _check_lengths(evidence: Evidence, tally: Tally) -> None:
     packets = evidence.packets
-    size = packets["payload_bytes"][flow.sent].astype(np.int64)
-    size += np.where(packets["has"][flow.sent] & Has.LAB, _LAB_BYTES, 0)
-    most = evidence.options.path_mtu or _MOST_BYTES
-    long = np.flatnonzero(size > most)
-    tally.passed(len(size) - len(long))
-    for at in long.tolist():
-        number = packets["number"][flow.sent[at]]
-        tally.failed([number], f"a datagram of {size[at]} bytes, where {most} fit")
+    for flow in _datagrams(evidence):
+        size = packets["payload_bytes"][flow.sent].astype(np.int64)
+        size += np.where(packets["has"][flow.sent] & Has.LAB, _LAB_BYTES, 0)
+        most = evidence.options.path_mtu or _MOST_BYTES
+        long = np.flatnonzero(size > most)
+        tally.passed(len(size) - len(long))
+        for at in long.tolist():
+            number = packets["number"][flow.sent[at]]
+            tally.failed([number], f"a datagram of {size[at]} bytes, where {most} fit")
 
 
-def _check_qkeys(evidence: Evidence, flow: Flow, tally: Tally) -> None:
+@RULES.rule(
+    "ud.qkey",
+    "packets to one queue pair carry one Q_Key, and to QP 1 the one that belongs to it",
+    "IBA 10.2.5, 9.8.3.2",
+)
+def _check_qkeys(evidence: Evidence, tally: Tally) -> None:
     packets = evidence.packets
-    keys = packets["qkey"][flow.sent]
-    values, counts = np.unique(keys, return_counts=True)
-    ours = bool(np.all(packets["has"][flow.sent] & Has.LAB))
-    if ours and np.count_nonzero(np.diff(keys)) == len(values) - 1 > 0:
-        # Runs of the lab follow one another, each with a Q_Key of its own.
-        tally.passed(len(keys))
-        tally.notes_that("queue pairs were made anew, with another Q_Key")
-        return
-    due = int(values[counts.argmax()])
-    if flow.qp == GENERAL_SERVICES_QP:
-        due = GENERAL_SERVICES_QKEY
-    wrong = np.flatnonzero(keys != due)
-    tally.passed(len(keys) - len(wrong))
-    for at in wrong.tolist():
-        tally.failed(
-            [packets["number"][flow.sent[at]]],
-            f"Q_Key {int(keys[at]):#x} to queue pair {flow.qp}, whose Q_Key is {due:#x}",
-        )
+    for flow in _datagrams(evidence):
+        keys = packets["qkey"][flow.sent]
+        values, counts = np.unique(keys, return_counts=True)
+        ours = bool(np.all(packets["has"][flow.sent] & Has.LAB))
+        if ours and np.count_nonzero(np.diff(keys)) == len(values) - 1 > 0:
+            # Runs of the lab follow one another, each with a Q_Key of its own.
+            tally.passed(len(keys))
+            tally.notes_that("queue pairs were made anew, with another Q_Key")
+            continue
+        due = int(values[counts.argmax()])
+        if flow.qp == GENERAL_SERVICES_QP:
+            due = GENERAL_SERVICES_QKEY
+        wrong = np.flatnonzero(keys != due)
+        tally.passed(len(keys) - len(wrong))
+        for at in wrong.tolist():
+            tally.failed(
+                [packets["number"][flow.sent[at]]],
+                f"Q_Key {int(keys[at]):#x} to queue pair {flow.qp}, whose Q_Key is {due:#x}",
+            )
 
 
-def _check_sources(evidence: Evidence, flow: Flow, tally: Tally) -> None:
+@RULES.rule(
+    "ud.source-qp",
+    "a datagram names the queue pair that it came from, and that one is not 0 on RoCE",
+    "IBA 9.3.3, annex A16",
+)
+def _check_sources(evidence: Evidence, tally: Tally) -> None:
     packets = evidence.packets
-    nobody = np.flatnonzero(packets["source_qp"][flow.sent] == 0)
-    tally.passed(len(flow.sent) - len(nobody))
-    for at in nobody.tolist():
-        tally.failed([packets["number"][flow.sent[at]]], "source queue pair 0")
+    for flow in _datagrams(evidence):
+        nobody = np.flatnonzero(packets["source_qp"][flow.sent] == 0)
+        tally.passed(len(flow.sent) - len(nobody))
+        for at in nobody.tolist():
+            tally.failed([packets["number"][flow.sent[at]]], "source queue pair 0")
 
 
-def _check_psns(evidence: Evidence, datagrams: list[Flow], tally: Tally) -> None:
+@RULES.rule(
+    "ud.psn-continuity",
+    "datagrams of one queue pair have successive PSNs",
+    "IBA 9.8.3.1",
+)
+def _check_psns(evidence: Evidence, tally: Tally) -> None:
     """By source, for a queue pair counts all that it sends, to whomever."""
     packets = evidence.packets
     by_source: dict[bytes, list[Flow]] = {}
-    for flow in datagrams:
+    for flow in _datagrams(evidence):
         by_source.setdefault(flow.source, []).append(flow)
     for theirs in by_source.values():
         rows = np.concatenate([flow.sent for flow in theirs])
@@ -137,4 +134,4 @@ def _same(evidence: Evidence, one: int, other: int) -> bool:
     )
 
 
-SUITE = Suite(RULES, check)
+SUITE = Suite.of_evidence(RULES)

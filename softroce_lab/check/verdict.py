@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from softroce_lab.check.evidence import Evidence
@@ -25,13 +26,20 @@ class Outcome(enum.StrEnum):
     NOT_APPLICABLE = "not applicable"  # the capture has nothing that the rule is about
 
 
+Check = TypeVar("Check", bound=Callable[..., None])
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that must hold, by a name that stays."""
+    """Something that must hold, by a name that stays, and the function that checks it."""
 
     name: str  # "rc.nak-once-per-gap": what is before the point is the checker
     states: str  # one line, for people
     clause: str  # of the specification, or the section of this project's documents, that demands it
+    check: Callable[..., None]  # as its suite calls it; may be that of several rules
+    is_proven: bool = False  # the packets that are there prove violations, whatever was missed
+    of_one_life: bool = False  # counts over the life of a queue pair
+    by_time: bool = False  # compares the times of packets
 
     @property
     def checker(self) -> str:
@@ -66,6 +74,24 @@ class Verdict:
     clause: str
 
 
+class Rules(list[Rule]):
+    """The rules of a module, in the order of their checks, each declared at its check."""
+
+    def rule(self, name: str, states: str, clause: str, **proof: bool) -> Callable[[Check], Check]:
+        """Decorates the check of a rule; `proof`: flags of `Rule`.
+
+        The check of several rules has as many decorators.
+        """
+
+        def declare(check: Check) -> Check:
+            # The last decorator is applied first.
+            at = next((n for n, rule in enumerate(self) if rule.check is check), len(self))
+            self.insert(at, Rule(name, states, clause, check, **proof))
+            return check
+
+        return declare
+
+
 Checker: TypeAlias = Callable[["Evidence"], Iterable[Verdict]]
 
 
@@ -73,15 +99,20 @@ Checker: TypeAlias = Callable[["Evidence"], Iterable[Verdict]]
 class Suite:
     """A checker with its rules; `of`: the captures that it applies to (`--format`)."""
 
-    rules: tuple[Rule, ...]
+    rules: Sequence[Rule]
     check: Checker
     of: str = "roce"  # or "lab": the lab's own transports
+
+    @classmethod
+    def of_evidence(cls, rules: Sequence[Rule]) -> Suite:
+        """Of rules whose checks are called with the evidence and the rules' tallies."""
+        return cls(rules, functools.partial(verdicts, rules))
 
 
 class Tally:
     """Counts the occasions of one rule, and keeps the first exhibits."""
 
-    __slots__ = ("checked", "exhibits", "failures", "inconclusive", "notes", "rule")
+    __slots__ = ("_proven", "checked", "exhibits", "failures", "inconclusive", "notes", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -90,6 +121,14 @@ class Tally:
         self.exhibits: list[Exhibit] = []
         self.inconclusive: collections.Counter[str] = collections.Counter()
         self.notes: dict[str, None] = {}  # a set that keeps its order
+        self._proven: Tally | None = None
+
+    @property
+    def proven(self) -> Tally:
+        """For violations of the rule that are proven, whatever the capture missed."""
+        if self._proven is None:
+            self._proven = Tally(self.rule)
+        return self._proven
 
     def passed(self, occasions: int = 1) -> None:
         """So many occasions on which the rule was kept."""
@@ -146,6 +185,14 @@ class Tally:
             note="; ".join((*self.notes, *doubts)),
             clause=self.rule.clause,
         )
+
+
+def verdicts(rules: Sequence[Rule], subject: object) -> list[Verdict]:
+    """Of rules whose checks are called with `subject` and a tally for each rule they decide."""
+    tallies = [Tally(rule) for rule in rules]
+    for check in dict.fromkeys(rule.check for rule in rules):
+        check(subject, *(tally for tally in tallies if tally.rule.check is check))
+    return [tally.verdict() for tally in tallies]
 
 
 def tallies(rules: Iterable[Rule]) -> dict[str, Tally]:

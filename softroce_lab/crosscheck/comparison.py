@@ -24,13 +24,14 @@ from softroce_lab.crosscheck.agreement import Agreement, Distance, Verdict
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import workload_record
+from softroce_lab.experiment.figure_table import FIGURES, Figure
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.run import XdpMode
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric import lacks
 from softroce_lab.paths import need_live
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, MACHINE_RTT_NS
@@ -54,10 +55,14 @@ _SUCCESS = 0
 class Quantity:
     """What is measured in a run."""
 
-    name: str
-    unit: str  # "ns" or "packets"
+    figure: Figure
     of: Callable[[WorkloadRun], float]
     margin_of: Callable[[WorkloadRun, float], float]  # the virtual clock's run, and its value
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.figure.name
 
     def difference(self, pair: Pair) -> float:
         """The real clock's value less the virtual one's, in units of the margin."""
@@ -107,16 +112,14 @@ def _of_packets(run: WorkloadRun, value: float) -> float:
     return SHARE * value + max(1.0, PACKETS_SHARE * int(run.messages["packets"].sum()))
 
 
-def _drops(run: WorkloadRun) -> float:
-    return float(sum(link["injected_drops"] for link in run.links))
+def _quantity(figure: Figure) -> Quantity:
+    """A percentile of completion times, or a count of packets."""
+    if figure.samples is not None:
+        return Quantity(figure, _quantile(figure.per_mille), _of_time)
+    return Quantity(figure, figure.compute, _of_packets)
 
 
-QUANTITIES = (
-    Quantity("p50 completion", "ns", _quantile(500), _of_time),
-    Quantity("p99 completion", "ns", _quantile(990), _of_time),
-    Quantity("retransmitted", "packets", lambda run: run.count(RETRANSMITTED), _of_packets),
-    Quantity("injected drops", "packets", _drops, _of_packets),
-)
+QUANTITIES = [_quantity(figure) for figure in FIGURES.values() if figure.crosschecked]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,11 +135,11 @@ class Comparison:
 
     def document(self) -> dict[str, Any]:
         """For `--json`; what is without end is None."""
-        found = dataclasses.asdict(self.agreement)
+        found, unit = dataclasses.asdict(self.agreement), self.quantity.figure.unit
         return {
             "transport": self.transport,
             "quantity": self.quantity.name,
-            "unit": self.quantity.unit,
+            "unit": unit.suffix.lstrip("_") or unit.name,
             "virtual": _finite(self.virtual),
             "real": _finite(self.real),
             "margin": _finite(self.margin),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Figures that only some kinds of workloads have, of one run."""
+"""What figures need of a workload, added to one run: loads, bandwidths, steps, times of flows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from softroce_lab.experiment import slowdown
 from softroce_lab.experiment.alone import Alone
-from softroce_lab.experiment.workload_run import (
-    FCT,
-    OF_WORKLOADS,
-    STEPS,
-    Flows,
-    WorkloadRun,
-    few_samples,
-    quantile,
-)
-from softroce_lab.workloads.collectives.collective import Collective
-from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.experiment.figure_table import COLLECTIVES, FIGURES, few_samples, quantile
+from softroce_lab.experiment.workload_run import NEVER_NS, Flows, WorkloadRun
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.open_loop import OpenLoop
 from softroce_lab.workloads.operations import Operations
@@ -32,11 +22,6 @@ from softroce_lab.workloads.work import Workload
 Asked: TypeAlias = Callable[[], Alone]
 """Prepares the times of flows alone: only open-loop traffic has them."""
 
-_OF_JOBS = (
-    "verdict", "messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
-    "operation_p50_ns", "operation_p99_ns", *FCT, *OF_WORKLOADS,
-)  # fmt: skip
-
 
 def added(
     workload: Workload,
@@ -44,7 +29,7 @@ def added(
     alone: Asked,
     jobs: Mapping[str, tuple[str, Asked]] = MappingProxyType({}),
 ) -> WorkloadRun:
-    """The run, with the figures that this workload has: `workload_run.OF_WORKLOADS`.
+    """The run, with what the figures of this workload are computed from.
 
     `jobs`: the label of each job's transport, and the times of its flows alone.
     RunError if a flow cannot be measured alone.
@@ -52,7 +37,7 @@ def added(
     if isinstance(workload, Jobs):
         return _with_jobs(workload, run, jobs)
     if isinstance(workload, OpenLoop):
-        return slowdown.added(workload, run, alone())
+        return _with_flows(workload, run, alone)
     return dataclasses.replace(run, figures=_figures(workload, run))
 
 
@@ -73,27 +58,41 @@ def _with_jobs(
             flows.put(mine, part.flows)
             is_open = True
         summary = part.summary()
-        own = {key: summary[key] for key in _OF_JOBS}
-        found[name] = {"transport": label, **own, "few_samples": few_samples(summary)}
-    if not is_open:
-        return dataclasses.replace(run, jobs=found)
-    timed = dataclasses.replace(run, jobs=found, flows=flows)
-    return dataclasses.replace(timed, figures=slowdown.figures(timed))
+        own = {key: summary[key] for key, figure in FIGURES.items() if figure.of_messages}
+        found[name] = {"transport": label, "verdict": part.verdict, **own,
+                       "few_samples": few_samples(summary)}  # fmt: skip
+    return dataclasses.replace(run, jobs=found, flows=flows if is_open else None)
+
+
+def _with_flows(workload: OpenLoop, run: WorkloadRun, alone: Asked) -> WorkloadRun:
+    """With each flow's time alone on the empty fabric; without deliveries no flow has one."""
+    load = {
+        "offered_load": float(workload.offered_load),
+        "measured_load": float(workload.measured_load),
+    }
+    flows = workload.flows
+    alone_ns = np.full(len(flows), NEVER_NS)
+    if len(run.done):
+        hosts = np.array(workload.ranks)
+        ends = hosts[flows["source"]], hosts[flows["destination"]]
+        alone_ns = alone().times_ns(*ends, flows["bytes"])
+    timed = Flows(flows["at_ns"], workload.warm, alone_ns)
+    return dataclasses.replace(run, flows=timed, figures=load)
 
 
 def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:
     once = workload.once if isinstance(workload, Operations) else workload
-    if isinstance(once, Collective | Exchange):
+    if run.verdict == "failed":
+        return {}
+    if isinstance(once, COLLECTIVES.types):
         return _of_collective(once, run)
-    if isinstance(workload, Training):
-        return _of_training(workload, run)
-    return {}
+    return _of_training(workload, run) if isinstance(workload, Training) else {}
 
 
-def _of_collective(once: Collective | Exchange, run: WorkloadRun) -> dict[str, Any]:
+def _of_collective(once: Any, run: WorkloadRun) -> dict[str, Any]:
     """As nccl-tests define them (doc/PERFORMANCE.md), for the median operation."""
     time_ns = quantile(run.operation_times_ns(), 500)
-    if not time_ns or run.verdict == "failed":
+    if not time_ns:
         return {}
     algbw_bps = 8 * 10**9 * once.vector_bytes // time_ns
     return {"algbw_bps": algbw_bps, "busbw_bps": int(algbw_bps * once.bus_factor)}
@@ -101,17 +100,14 @@ def _of_collective(once: Collective | Exchange, run: WorkloadRun) -> dict[str, A
 
 def _of_training(training: Training, run: WorkloadRun) -> dict[str, Any]:
     """Steps: each from the end of the one before to its own, which is when its barrier is over."""
-    if run.verdict == "failed":
-        return {}
     barriers = run.messages[run.messages["step"] == Traffic.BARRIER]
     ends_ns = [
         int(barriers[barriers["operation"] == step]["received_ns"].max())
         for step in range(training.steps)
     ]
-    times_ns = np.diff(ends_ns, prepend=0)
     busiest_ns = sum(map(training.busiest_ns, range(training.steps)))
     return {
-        "steps": len(times_ns),
-        **{key: quantile(times_ns, per_mille) for key, per_mille in STEPS.items()},
+        "steps": training.steps,
+        "step_times_ns": np.diff(ends_ns, prepend=0),
         "step_waiting": 1 - busiest_ns / ends_ns[-1],
     }

@@ -4,6 +4,7 @@
 It is an experiment file, in JSON, which is YAML: `lab run` takes it. What the original named is
 written out (topology, fault profiles), and what it read is copied beside it into `inputs/`
 (policies, GOAL files). A `file` workload's payload stays where it is, by its absolute path.
+What verbs that read or repeat the run may do with it: `trust.py`.
 """
 
 from __future__ import annotations

@@ -7,19 +7,19 @@ whatever its label. All of these definitions are this project's (docs/transports
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
-Row: TypeAlias = Mapping[str, Any]  # of `WorkloadRun.summary`
+from softroce_lab.experiment.figure_table import FIGURES, Row
 
 ORACLE = "oracle"
+EXCESS = "excess_p99"
 RATIOS = {
-    "repair_p50_over_oracle": "repair_p50_ns",
-    "repair_p99_over_oracle": "repair_p99_ns",
-    "time_over_oracle": "makespan_ns",
+    key: figure.over_oracle
+    for key, figure in FIGURES.items()
+    if figure.over_oracle and not figure.sweep_only
 }
 """Figures that are ratios, and of what."""
-EXCESS = "excess_p99"
 LEAST_COST_RTTS = 0.5
 """The excess is defined where loss costs the oracle itself so many base RTTs or more."""
 UNDEFINED = "undefined"
@@ -68,7 +68,7 @@ def _ratios(row: Row, bound: Row | None) -> dict[str, float | None]:
         return dict.fromkeys(RATIOS)
     whole = row["verdict"] == bound["verdict"] == "passed"
     return {
-        name: ratio(row[of], bound[of]) if whole or of != RATIOS["time_over_oracle"] else None
+        name: ratio(row[of], bound[of]) if whole or not FIGURES[of].passed_only else None
         for name, of in RATIOS.items()
     }
 

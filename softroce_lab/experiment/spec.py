@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import trust
 from softroce_lab.experiment.forecast import assumed_links, base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.kinds.base import Setting
@@ -31,7 +32,7 @@ from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
-from softroce_lab.inputs.yaml_source import Data, Place, Source
+from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.options import OptionError
@@ -207,12 +208,14 @@ def _payload(raw: ExperimentFile) -> Payload:
 _OTHERS = {"lab sweep": paths.SWEEPS, "lab up": paths.TOPOLOGIES}
 
 
-def load(where: str | os.PathLike[str], overrides: Overrides = ()) -> Experiment:
+def load(
+    where: str | os.PathLike[str], overrides: Overrides = (), origin: Origin = Origin.USER
+) -> Experiment:
     """Read an experiment by path, or a ready one by name; then what is to be otherwise.
 
     UserError with file, line and column if the file is wrong, with the key if an override is.
     """
-    source = yaml_source.read(find(where, paths.WORKLOADS, "experiment", _OTHERS))
+    source = yaml_source.read(find(where, paths.WORKLOADS, "experiment", _OTHERS), origin)
     _check_kind(source)
     if not overrides:
         return of(source)
@@ -255,24 +258,12 @@ def _check_kind(source: Source) -> None:
 
 
 def of(source: Source) -> Experiment:
-    """The experiment that a source holds. UserError."""
+    """The experiment that a source holds. UserError; also if it may not do what it is to do."""
     raw = validate(ExperimentFile, source)
+    if source.origin is Origin.RUN:
+        trust.check(raw, source)
     own = _of_jobs(raw, source)
-    experiment = Experiment(
-        name=raw.name,
-        file=source.file or "",
-        transports=_of_runs(raw, source, own),
-        seeds=tuple(raw.seeds),
-        clock=raw.clock,
-        payload=_payload(raw),
-        rnic=_rnic(raw.rnic, source),
-        depth=raw.depth or raw.workload.usual_depth,
-        deadline_ns=raw.deadline,
-        topology=raw.topology if isinstance(raw.topology, str) else "inline",
-        raw=raw,
-        source=source,
-        job_transports=own,
-    )
+    experiment = _experiment(raw, source, _of_runs(raw, source, own), own)
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     experiment.rails(raw.seeds[0])
@@ -282,6 +273,40 @@ def of(source: Source) -> Experiment:
     _check_lengths(experiment)
     _check_slots(experiment)
     return experiment
+
+
+def recorded(file: Path) -> Experiment:
+    """The experiment of a run directory, for its fabric and its jobs: it has no transports.
+
+    Nothing that the directory brings is executed, no file outside is read. UserError.
+    """
+    source = yaml_source.read(file, Origin.RUN)
+    raw = validate(ExperimentFile, source)
+    trust.check_reading(raw, source)
+    return _experiment(raw, source, (), {})
+
+
+def _experiment(
+    raw: ExperimentFile,
+    source: Source,
+    transports: tuple[Transport, ...],
+    of_jobs: Mapping[str, Transport],
+) -> Experiment:
+    return Experiment(
+        name=raw.name,
+        file=source.file or "",
+        transports=transports,
+        seeds=tuple(raw.seeds),
+        clock=raw.clock,
+        payload=_payload(raw),
+        rnic=_rnic(raw.rnic, source),
+        depth=raw.depth or raw.workload.usual_depth,
+        deadline_ns=raw.deadline,
+        topology=raw.topology if isinstance(raw.topology, str) else "inline",
+        raw=raw,
+        source=source,
+        job_transports=of_jobs,
+    )
 
 
 def _of_jobs(raw: ExperimentFile, source: Source) -> dict[str, Transport]:

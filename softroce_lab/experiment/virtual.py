@@ -250,7 +250,7 @@ class VirtualRun:
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
-            timing=self._timing(transport),
+            timing=self._timing(transport).session(),
             **dataclasses.asdict(self.engine_timing),
             **dataclasses.asdict(fabric),
             **transport.knobs.engine(),

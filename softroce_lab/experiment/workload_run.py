@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment import figure_table
+from softroce_lab.experiment.figure_table import total
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.recovery.api import Key
-from softroce_lab.statistics import samples_needed
 from softroce_lab.telemetry.repairs import Repairs
-from softroce_lab.telemetry.repairs import times_ns as repair_times_ns
 from softroce_lab.telemetry.transitions import figures as figures_of
 from softroce_lab.workloads.message import Message
 
@@ -52,49 +52,7 @@ _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _FLUSHED = int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)
 _MOST_REASONS = 8
 
-# Counters of the engine (docs/telemetry.md), by what a table calls them.
-RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
-SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
-_SENT = ("tx_data", "tx_connected")
-_ANSWERS = (  # of RC, which counts them as its packets, too
-    "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",
-    "tx_nak_operation",
-)  # fmt: skip
-FCT = {"fct_p50_ns": 500, "fct_p99_ns": 990, "fct_p999_ns": 999}
-"""Percentiles of message completion times, per mille; their samples are the messages measured."""
-REPAIR = {"repair_p50_ns": 500, "repair_p99_ns": 990}
-"""The same of repair times, of the virtual clock; their samples are `repairs`."""
-SLOWDOWN = {"slowdown_p50": 500, "slowdown_p99": 990}
-"""The same of slowdowns of open-loop traffic."""
-STEPS = {"step_p50_ns": 500, "step_p99_ns": 990}
-"""The same of steps of a training; their samples are `steps`."""
-SIZE_CLASSES = {
-    "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
-}  # fmt: skip
-"""Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
-OF_WORKLOADS = (
-    "algbw_bps", "busbw_bps", "steps", *STEPS, "step_waiting", "offered_load",
-    "measured_load", *SLOWDOWN, "slowdown",
-)  # fmt: skip
-"""Figures that only some workloads have (`figures.py`); None for others."""
-OF_MESSAGES = (
-    "messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps", "packets_sent",
-    "retransmitted", "spurious_retransmissions", "control_packets", "control_bytes",
-)  # fmt: skip
-"""Figures of messages and of hosts' counters: None where programs run, which show neither."""
 CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
-CONTROL_BYTES = "tx_control_bytes"
-CONTROL = ("tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", *_ANSWERS)
-
-
-def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
-    """The sum of these counters; those of a host that are not there are 0."""
-    return sum(counters.get(name, 0) for name in names)
-
-
-def data_packets(counters: Mapping[str, int]) -> int:
-    """Packets with data of messages that a host sent, retransmitted ones included."""
-    return total(counters, _SENT) - total(counters, _ANSWERS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,7 +143,7 @@ class WorkloadRun:
     verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
-    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of OF_WORKLOADS
+    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures.py adds them
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
     recoveries: Iterable[Mapping[str, Any]] = ()
@@ -259,18 +217,6 @@ class WorkloadRun:
         ratios: npt.NDArray[np.float64] = taken_ns / self.flows.alone_ns[rows]
         return ratios
 
-    def _repair_figures(self) -> dict[str, int | None]:
-        """Of packets whose first transmission was lost. Some that were not recorded: no times."""
-        if self.repairs is None:
-            return dict.fromkeys(("repairs", "unrepaired", *REPAIR))
-        times = repair_times_ns(self.repairs)
-        missed = self.facts.get("repairs_not_recorded", 0)
-        return {
-            "repairs": len(times),
-            "unrepaired": len(self.repairs) - len(times),
-            **{key: None if missed else quantile(times, at) for key, at in REPAIR.items()},
-        }
-
     def operation_times_ns(self) -> npt.NDArray[np.int64]:
         """Per operation that is whole, from its first post to its last completion."""
         times = []
@@ -298,26 +244,16 @@ class WorkloadRun:
         names = tuple(names)
         return sum(total(each, names) for each in self.counters.values())
 
-    def _losses(self) -> dict[str, int]:
-        """Of links; on the real clock of hosts' sockets and of the wire stage, too."""
-        found = _on_links(self.links)
-        stage = self.facts.get("stage", {})
-        found["injected_drops"] += stage.get("no_route", 0)
-        found["emulator_drops"] += stage.get("lost", 0)
-        found["emulator_drops"] += sum(p["emulator_drops"] for p in self.facts.get("ports", ()))
-        return found
-
     def document(self) -> dict[str, Any]:
         """For `--json`: the summary, and which percentiles have too few samples."""
         summary = self.summary()
-        return summary | {"few_samples": few_samples(summary)}
+        return summary | {"few_samples": figure_table.few_samples(summary)}
 
     def summary(self) -> dict[str, Any]:
-        """The figures of the tables, of the manifest and of `--json`. Absent ones are None.
+        """What `--json`, the manifest and a sweep's row have of it: figures, and what it was.
 
         Those of jobs are there if the workload has jobs.
         """
-        times, operations = self.completion_times_ns(), self.operation_times_ns()
         return {
             "transport": self.transport,
             "protocol": self.protocol,
@@ -326,74 +262,10 @@ class WorkloadRun:
             "clock": self.clock,
             "verdict": self.verdict,
             "reasons": self.reasons[:_MOST_REASONS],
-            "verified": self.verified,
-            "messages": len(self.messages),
-            "delivered": len(self.done),
-            "measured": int(self.measured.sum()),
-            "bytes": int(self.done["bytes"].sum()),
-            "makespan_ns": self.makespan_ns,
-            "goodput_bps": self.goodput_bps,
-            "operation_p50_ns": quantile(operations, 500),
-            "operation_p99_ns": quantile(operations, 990),
-            **{key: quantile(times, per_mille) for key, per_mille in FCT.items()},
-            **{key: self.figures.get(key) for key in OF_WORKLOADS},
-            "held_back": None if self.held_back is None else [*self.held_back],
-            "packets_sent": sum(map(data_packets, self.counters.values())),
-            "retransmitted": self.count(RETRANSMITTED),
-            "spurious_retransmissions": self.count(SPURIOUS),
-            **self._repair_figures(),
-            "base_rtt_ns": self.facts.get("base_rtt_ns"),
-            "control_packets": self.count(CONTROL),
-            "control_bytes": self.count((CONTROL_BYTES,)),
-            **self._losses(),
-            CONTEXTS_MISSED: self.count((CONTEXTS_MISSED,)),
-            "end_ns": self.end_ns,
-            "fidelity": self.fidelity,
+            **figure_table.computed(self),
             **({"jobs": dict(self.jobs)} if self.jobs else {}),
             **({"shift": figures_of(self.transitions)} if self.transitions else {}),
-            **(dict.fromkeys(OF_MESSAGES) if "programs" in self.facts else {}),
         }
-
-
-def few_samples(summary: Mapping[str, Any]) -> list[str]:
-    """The percentiles in a summary that have fewer samples than they need.
-
-    Those of classes of sizes are left out: each class has its number of samples.
-    """
-    if summary["measured"] is None:
-        return []
-    kinds, samples = FCT, dict.fromkeys(FCT, summary["measured"])
-    if summary["slowdown"] is not None:
-        kinds, samples = kinds | SLOWDOWN, samples | dict.fromkeys(SLOWDOWN, flows_of(summary))
-    if summary["steps"] is not None:
-        kinds, samples = kinds | STEPS, samples | dict.fromkeys(STEPS, summary["steps"])
-    if summary["repairs"]:  # without any there is no figure to mark
-        kinds, samples = kinds | REPAIR, samples | dict.fromkeys(REPAIR, summary["repairs"])
-    return [key for key, at in kinds.items() if samples[key] < samples_needed(at)]
-
-
-def flows_of(summary: Mapping[str, Any]) -> int:
-    """How many flows slowdowns are of."""
-    return sum(each["n"] for each in summary["slowdown"] or ())
-
-
-def quantile(times: npt.NDArray[np.int64], per_mille: int) -> int | None:
-    """The smallest value that so many of a thousand do not exceed: one that was measured."""
-    value = _ranked(times, per_mille)
-    return None if value is None else int(value)
-
-
-def ratio_quantile(ratios: npt.NDArray[np.float64], per_mille: int) -> float | None:
-    """The same of ratios."""
-    value = _ranked(ratios, per_mille)
-    return None if value is None else float(value)
-
-
-def _ranked(values: npt.NDArray[Any], per_mille: int) -> Any:
-    if not len(values):
-        return None
-    rank = max(1, -(-len(values) * per_mille // 1000))
-    return np.partition(values, rank - 1)[rank - 1]
 
 
 def _statuses(run: WorkloadRun) -> list[str]:
@@ -421,14 +293,3 @@ def _status_name(status: int) -> str:
 def _named(run: WorkloadRun, row: Any) -> str:
     key = "/".join(str(row[field]) for field in ("operation", "step", "message"))
     return f"{key} from {run.hosts[row['source']]} to {run.hosts[row['destination']]}"
-
-
-def _on_links(links: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    wires = [link["wire"] for link in links if link.get("wire")]
-    return {
-        "injected_drops": sum(link["injected_drops"] for link in links),
-        "queue_drops": sum(wire["dropped_by_queue"] for wire in wires),
-        "marked": sum(wire["marked"] for wire in wires),
-        "trimmed": sum(wire["trimmed"] for wire in wires),
-        "emulator_drops": sum(link["emulator_drops"] for link in links),
-    }

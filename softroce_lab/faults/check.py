@@ -11,6 +11,8 @@ from math import gcd
 from typing import TypeVar
 
 from softroce_lab.errors import UserError
+from softroce_lab.faults.layout import FAULT_RULES
+from softroce_lab.faults.shape_layout import PARTS
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan.effects import (
     Blackout,
@@ -27,8 +29,8 @@ from softroce_lab.plan.effects import (
 from softroce_lab.plan.plan import Plan
 from softroce_lab.units import format_rate
 
-MAX_RULES = 8  # LAB_FAULT_RULES of xdp/lab_fault.h: on one directed link, named drops aside
-MAX_PARTS = 4  # LAB_SHAPE_PARTS of xdp/lab_shape.h: delays, and queues, of one directed link
+MAX_RULES = FAULT_RULES  # on one directed link, named drops aside
+MAX_PARTS = PARTS  # delays, and queues, of one directed link
 MAX_NAMES = 4096  # named drops on one directed link
 MAX_NAMES_OF_LAB = 8192  # half of what the switches' table of names holds: they change in two slots
 ETHERNET_BYTES = 14

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Faults as the XDP programs read them: the layouts of xdp/lab_fault.h and xdp/lab_name.h."""
+"""Faults as the XDP programs read them: structs of xdp/lab_fault.h and xdp/lab_name.h."""
 
 from __future__ import annotations
 
 import dataclasses
-import struct
+import functools
+import itertools
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from softroce_lab import _native
 from softroce_lab.plan.effects import (
     CERTAIN,
     Corrupt,
@@ -24,36 +26,40 @@ from softroce_lab.plan.effects import (
     Reorder,
     Window,
 )
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
-FAULT_RULES = 8  # LAB_FAULT_RULES
-NAME_TUPLES = 4  # LAB_NAME_TUPLES
-_NAME_BITS = 10  # LAB_NAME_BITS
-_GOLDEN = 0x9E3779B97F4A7C15  # LAB_GOLDEN
+FAULT_RULES: int = CONSTANTS["LAB_FAULT_RULES"]
+_NAME_BITS: int = CONSTANTS["LAB_NAME_BITS"]
+_GOLDEN: int = CONSTANTS["LAB_GOLDEN"]
 
-_KEYS = {"identity": 0, "index": 1}  # enum lab_fault_key
-_KINDS = {"data": 1, "control": 2, "report": 4, "other": 8}  # 1 << enum lab_kind
-_KIND_TAIL = 16  # LAB_KIND_BIT_TAIL
-_ALL_KINDS = 15
-_NEED_TIME, _NEED_RELATIVE, _NEED_FILTER, _NEED_DOWN, _NEED_TAIL = 1, 2, 4, 8, 16  # lab_fault_need
-_NAME_MESSAGE, _NAME_RELATIVE, _NAME_ABSOLUTE = 1, 2, 3  # enum lab_name_tuple
-_DROP, _CORRUPT, _DUPLICATE, _REORDER, _DOWN = 1, 2, 4, 8, 16  # enum lab_effect
+_KEYS = enumerators("lab_fault_key")
+_KINDS = {kind: 1 << bit for kind, bit in enumerators("lab_kind").items()}
+_KINDS["other"] = CONSTANTS["LAB_KIND_BIT_OTHER"]  # in place of probes, which are `control`
+_KIND_TAIL: int = CONSTANTS["LAB_KIND_BIT_TAIL"]
+_ALL_KINDS = _KIND_TAIL - 1
+_NEEDS = enumerators("lab_fault_need")
+_NAMES = enumerators("lab_name_tuple")
+_EFFECTS = enumerators("lab_effect")
+_MODELS = enumerators("lab_fault_model")
+_SLOTS = enumerators("lab_verdict_slot")
 _ONES = 2**32 - 1
 
-_WINDOW = struct.Struct("=QQQ")
-_FILTER = struct.Struct("=QII8I")
-_RULE = struct.Struct(f"=QQQQQ{_WINDOW.size}s{_FILTER.size}sIIHHI")
-_SET = struct.Struct(f"=IIQII{NAME_TUPLES}sI{(1 << _NAME_BITS) // 8}s{FAULT_RULES * _RULE.size}s")
-_RULE_STATE = struct.Struct("=QQQQQ")
-_STATE_HEAD = struct.Struct("=QQ")
-_NAME_KEY = struct.Struct("=IIII")
-_NAMED = struct.Struct(f"=QQQ{_WINDOW.size}sII")
+_WINDOW = Struct("lab_window")
+_FILTER = Struct("lab_filter")
+_RULE = Struct("lab_fault_rule")
+_SET = Struct("lab_fault_set")
+_RULE_STATE = Struct("lab_rule_state")
+_STATE = Struct("lab_fault_state")
+_NAME_KEY = Struct("lab_name_key")
+_NAMED = Struct("lab_named")
 
 NameKey: TypeAlias = tuple[int, int, int]  # tuple, first and second number
 
 
+@functools.lru_cache(maxsize=256)
 def window(window: Window) -> bytes:
     """struct lab_window."""
-    return _WINDOW.pack(window.begin_ns, window.length_ns, window.period_ns)
+    return _WINDOW.pack(**dataclasses.asdict(window))
 
 
 def _iters(iters: Sequence[int]) -> int:
@@ -61,9 +67,10 @@ def _iters(iters: Sequence[int]) -> int:
     return sum(1 << (n - 1) for n in set(iters)) if iters else CERTAIN
 
 
-def _masked(number: int | None) -> tuple[int, int]:
-    """A number and the mask that makes it count, or neither."""
-    return (0, 0) if number is None else (number, _ONES)
+def _masked(**numbers: int | None) -> dict[str, int]:
+    """Numbers, and the masks that make them count, but for those that are None."""
+    known = {name: number for name, number in numbers.items() if number is not None}
+    return known | {f"{name}_mask": _ONES for name in known}
 
 
 def _kinds(wanted: Filter) -> int:
@@ -76,55 +83,53 @@ def _kinds(wanted: Filter) -> int:
 def _filter(wanted: Filter) -> bytes:
     """struct lab_filter."""
     return _FILTER.pack(
-        _iters(wanted.iters),
-        _kinds(wanted),
-        _ONES if wanted.tail is None else wanted.tail,
-        *_masked(wanted.opcode),
-        *_masked(wanted.qpn if wanted.absolute else None),
-        *_masked(None if wanted.absolute else wanted.qpn),
-        *_masked(wanted.message),
+        iters=_iters(wanted.iters),
+        kinds=_kinds(wanted),
+        tail=_ONES if wanted.tail is None else wanted.tail,
+        **_masked(
+            opcode=wanted.opcode,
+            qpn=wanted.qpn if wanted.absolute else None,
+            relative_qpn=None if wanted.absolute else wanted.qpn,
+            message=wanted.message,
+        ),
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Model:
-    """What distinguishes the rules of one effect from those of another."""
-
-    number: int  # enum lab_fault_model
-    effects: int  # bits of enum lab_effect
-    threshold: int
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    slot: int = 0  # enum lab_verdict_slot
-
-
-def _model(fault: Fault) -> _Model | None:
-    """None if XDP has no rule for the effect."""
+def _model(fault: Fault) -> dict[str, int] | None:
+    """What distinguishes the rules of one effect from those of another; None: XDP has no rule."""
     match fault.effect:
         case LossModel() as loss:
-            number, *values = loss.rule
-            return _Model(number, _DROP, *values)
+            numbers = dict(zip(("model", "threshold", "a", "b", "c"), loss.rule, strict=False))
+            return {"effects": _EFFECTS["drop"], **numbers}
         case Drop():
-            return _Model(0, _DROP, CERTAIN)
+            return _hit("loss_random", CERTAIN, "drop")
         case Down():
-            return _Model(4, _DROP | _DOWN, CERTAIN)
+            return _hit("link_down", CERTAIN, "drop") | {
+                "effects": _EFFECTS["drop"] | _EFFECTS["down"]
+            }
         case Corrupt(threshold):
-            return _Model(5, _CORRUPT, threshold, slot=1)
+            return _hit("corrupt", threshold, "corrupt")
         case Duplicate(threshold):
-            return _Model(6, _DUPLICATE, threshold, slot=2)
+            return _hit("duplicate", threshold, "duplicate")
         case Reorder(threshold, gap, _):
-            return _Model(7, _REORDER, threshold, gap, slot=3)
+            return _hit("reorder", threshold, "reorder") | {"a": gap}
         case _:
             return None
 
 
+def _hit(model: str, threshold: int, effect: str) -> dict[str, int]:
+    """A rule that decides below a threshold, and whose verdict has the slot of its effect."""
+    return {
+        "model": _MODELS[model],
+        "threshold": threshold,
+        "effects": _EFFECTS[effect],
+        "slot": _SLOTS[effect],
+    }
+
+
 def _mixed(stream: int) -> int:
-    """lab_stream(): SplitMix64's finaliser, of the number after `stream`."""
-    word = (stream + _GOLDEN) % 2**64
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
-    return word ^ word >> 31
+    """lab_stream()."""
+    return int(_native.mix64((stream + _GOLDEN) % 2**64))
 
 
 def _rule(fault: Fault) -> bytes | None:
@@ -133,17 +138,19 @@ def _rule(fault: Fault) -> bytes | None:
     if model is None:
         return None
     return _RULE.pack(
-        *(_mixed(fault.stream), model.threshold, model.a, model.b, model.c),
-        window(fault.window),
-        _filter(fault.filter),
-        *(fault.rule_id, model.effects, model.slot, _KEYS[fault.key], model.number),
+        stream=_mixed(fault.stream),
+        window=window(fault.window),
+        filter=_filter(fault.filter),
+        rule_id=fault.rule_id,
+        key=_KEYS[fault.key],
+        **model,
     )
 
 
 def _name(drop: NamedDrop) -> NameKey:
     if drop.message is not None:
-        return _NAME_MESSAGE, drop.message, drop.packet or 0
-    kind = _NAME_ABSOLUTE if drop.absolute else _NAME_RELATIVE
+        return _NAMES["message"], drop.message, drop.packet or 0
+    kind = _NAMES["absolute" if drop.absolute else "relative"]
     return kind, drop.qpn or 0, drop.psn or 0
 
 
@@ -185,25 +192,32 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
     for fault in faults:
         if isinstance(fault.effect, NamedDrop):
             value = _NAMED.pack(
-                _iters(fault.effect.iters), 0, 0, window(fault.window), fault.rule_id, 0
+                iters=_iters(fault.effect.iters),
+                window=window(fault.window),
+                rule_id=fault.rule_id,
             )
             names.setdefault(_name(fault.effect), value)
     relative = any(_is_relative(fault) for fault in faults)
     tails = any(fault.filter.takes_rc_tails for fault in faults)
-    needs = _NEED_TIME * any(not fault.window.always for fault in faults)
-    needs += _NEED_RELATIVE * relative
-    needs += _NEED_TAIL * tails
-    needs += _NEED_FILTER * any(not fault.filter.everything for fault in faults)
-    needs += _NEED_DOWN * bool(names and any(isinstance(f.effect, Down) for f in faults))
+    needs = {
+        "time": any(not fault.window.always for fault in faults),
+        "relative": relative,
+        "tail": tails,
+        "filter": any(not fault.filter.everything for fault in faults),
+        "down": bool(names) and any(isinstance(f.effect, Down) for f in faults),
+    }
     jitter = next((f for f in faults if isinstance(f.effect, Delay) and f.effect.jitter_ns), None)
     tuples = bytes(sorted({kind for kind, _, _ in names}))
     value = _SET.pack(
-        *(len(laid), needs),
-        *((_mixed(jitter.stream), _KEYS[jitter.key]) if jitter else (0, 0)),
-        *(len(tuples), tuples.ljust(NAME_TUPLES, b"\0")),
-        zlib.crc32(repr(sorted(names.items())).encode()) if names else 0,
-        _name_filter(names),
-        b"".join(rule for _, rule in laid),
+        count=len(laid),
+        needs=sum(_NEEDS[need] for need, is_there in needs.items() if is_there),
+        jitter_stream=_mixed(jitter.stream) if jitter else 0,
+        jitter_key=_KEYS[jitter.key] if jitter else 0,
+        tuples=len(tuples),
+        tuple=tuples,
+        names_digest=zlib.crc32(repr(sorted(names.items())).encode()) if names else 0,
+        named=_name_filter(names),
+        rule=b"".join(rule for _, rule in laid),
     )
     shaped = any(fault.shapes for fault in faults)
     return LinkRules(value, names, tuple(rule_id for rule_id, _ in laid), relative or tails, shaped)
@@ -216,12 +230,13 @@ def _is_relative(fault: Fault) -> bool:
 
 def name_key(slot: int, name: NameKey) -> bytes:
     """struct lab_name_key; `slot` is 2 * directed link + slot."""
-    return _NAME_KEY.pack(slot, *name)
+    kind, first, second = name
+    return _NAME_KEY.pack(link_slot=slot, tuple=kind, first=first, second=second)
 
 
 def slot_of_name(key: bytes) -> int:
     """2 * directed link + slot of a struct lab_name_key."""
-    return int(_NAME_KEY.unpack(key)[0])
+    return int(_NAME_KEY.unpack(key).link_slot)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -246,27 +261,27 @@ class Hits:
 
 def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
     """From struct lab_fault_state."""
-    found = _RULE_STATE.iter_unpack(state[_STATE_HEAD.size :])
+    states = _RULE_STATE.unpack_all(_STATE.unpack(state).rule)
     return [
-        Hits(rule_id, seen, hits, runs)
-        for rule_id, (_, seen, hits, runs, _) in zip(rule_ids, found, strict=False)
+        Hits(rule_id, rule.seen, rule.hits, rule.runs)
+        for rule_id, rule in zip(rule_ids, states, strict=False)
     ]
 
 
 def rule_ids(value: bytes) -> tuple[int, ...]:
     """Of the rules in a struct lab_fault_set, by position."""
-    count, *_, packed = _SET.unpack(value)
-    rules = list(_RULE.iter_unpack(packed))[:count]
-    return tuple(int(rule[7]) for rule in rules)
+    rules = _SET.unpack(value)
+    return tuple(
+        rule.rule_id for rule in itertools.islice(_RULE.unpack_all(rules.rule), rules.count)
+    )
 
 
 def named_hits(value: bytes) -> Hits:
     """From struct lab_named."""
-    _, _, hits, _, rule_id, _ = _NAMED.unpack(value)
-    return Hits(int(rule_id), None, int(hits), int(hits))
+    named = _NAMED.unpack(value)
+    return Hits(named.rule_id, None, named.hits, named.hits)
 
 
 def fresh_named(value: bytes) -> bytes:
     """A struct lab_named that has seen nothing yet."""
-    iters, _, _, when, rule_id, zero = _NAMED.unpack(value)
-    return _NAMED.pack(iters, 0, 0, when, rule_id, zero)
+    return _NAMED.pack(**_NAMED.unpack(value)._asdict() | {"seen": 0, "hits": 0})

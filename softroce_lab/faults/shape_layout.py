@@ -3,42 +3,35 @@
 
 from __future__ import annotations
 
-import struct
+import dataclasses
+import functools
 from collections.abc import Sequence
 
 from softroce_lab.faults.layout import window
 from softroce_lab.plan.effects import CERTAIN, Delay, Fault, Queue, Reorder, Window
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
-PARTS = 4  # LAB_SHAPE_PARTS: delays, and queues, of one directed link
+PARTS: int = CONSTANTS["LAB_SHAPE_PARTS"]  # delays, and queues, of one directed link
 
-_DISTRIBUTIONS = {"uniform": 0, "normal": 1, "pareto": 2}  # enum lab_distribution
-_DELAY = struct.Struct("=QQII24s")
-_QUEUE = struct.Struct("=QQQQQII24s")
-_SHAPE = struct.Struct(f"=QII{PARTS * _DELAY.size}s{PARTS * _QUEUE.size}s")
-
-SHAPE_BYTES = _SHAPE.size
-
-
-def _limit(number: int | None) -> int:
-    return CERTAIN if number is None else number
+_DISTRIBUTIONS = enumerators("lab_distribution")
+_DELAY = Struct("lab_delay")
+_QUEUE = Struct("lab_queue")
+_SHAPE = Struct("lab_shape")
 
 
-def _delay(effect: Delay, when: Window) -> bytes:
-    kind = _DISTRIBUTIONS[effect.distribution]
-    return _DELAY.pack(effect.delay_ns, effect.jitter_ns, kind, effect.preserve, window(when))
-
-
-def _queue(effect: Queue, when: Window) -> bytes:
-    return _QUEUE.pack(
-        effect.rate_bps,
-        _limit(effect.limit_bytes),
-        _limit(effect.limit_packets),
-        _limit(effect.ecn_bytes),
-        _limit(effect.ecn_packets),
-        effect.trim,
-        0,
-        window(when),
-    )
+@functools.lru_cache(maxsize=256)
+def _laid(effect: Delay | Queue, when: Window) -> bytes:
+    """struct lab_delay or lab_queue: a field of the effect is a member; a limit may be none."""
+    fields = {
+        field.name: getattr(effect, field.name)
+        for field in dataclasses.fields(effect)
+        if field.name != "kind"
+    }
+    values = {name: CERTAIN if value is None else value for name, value in fields.items()}
+    if isinstance(effect, Queue):
+        return _QUEUE.pack(**values, window=window(when))
+    values["distribution"] = _DISTRIBUTIONS[effect.distribution]
+    return _DELAY.pack(**values, window=window(when))
 
 
 def shape(faults: Sequence[Fault]) -> bytes:
@@ -47,10 +40,15 @@ def shape(faults: Sequence[Fault]) -> bytes:
     Of several delays, or queues, the last whose window acts counts; so does, of several reorder
     faults, what the last one lets packets wait. ValueError if there are more parts than fit.
     """
-    delays = [_delay(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
-    queues = [_queue(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
+    delays = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
+    queues = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
     extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
     if max(len(delays), len(queues)) > PARTS:
         raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
-    extra_ns = extras[-1] if extras else 0
-    return _SHAPE.pack(extra_ns, len(delays), len(queues), b"".join(delays), b"".join(queues))
+    return _SHAPE.pack(
+        reorder_extra_ns=extras[-1] if extras else 0,
+        delays=len(delays),
+        queues=len(queues),
+        delay=b"".join(delays),
+        queue=b"".join(queues),
+    )

@@ -19,12 +19,13 @@ import numpy as np
 
 from softroce_lab.errors import LabError, UserError, ibv_wc_status
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.figure_table import RETRANSMITTED
 from softroce_lab.experiment.kinds.collectives import OPERATIONS
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import RETRANSMITTED, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fuzz import draw, invariants, smaller_work, workloads
 from softroce_lab.fuzz.draw import Case
 from softroce_lab.fuzz.gathering import gather

@@ -9,6 +9,7 @@ them. Input may be hostile: its size, depth and what its aliases expand to are b
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
 import re
 from collections.abc import Mapping
@@ -62,6 +63,14 @@ class Mark(NamedTuple):
     column: int
 
 
+class Origin(enum.Enum):
+    """Who vouches for a file, and so what it may make the lab execute, read and write."""
+
+    USER = enum.auto()  # the user named the file: everything
+    TRUSTED_RUN = enum.auto()  # a run directory that the user trusts: it writes no file
+    RUN = enum.auto()  # any run directory: it executes nothing, and reads no file outside
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
     """What a file contains, and where."""
@@ -70,6 +79,7 @@ class Source:
     data: dict[str, Data]
     keys: Mapping[Place, Mark]
     values: Mapping[Place, Mark]
+    origin: Origin = Origin.USER
 
     def error(
         self, place: Place, what: str, *, hint: str | None = None, at_key: bool = False
@@ -104,7 +114,7 @@ class Source:
             for marks in (self.keys, self.values)
         )
         keys.pop((), None)
-        return Source(self.file, data, keys, values)
+        return Source(self.file, data, keys, values, self.origin)
 
     def _known(self, place: Place) -> Place:
         known: Place = ()
@@ -119,9 +129,10 @@ class Source:
 NOWHERE = Source(None, {}, {}, {})  # for models that were built, not read
 
 
-def read(path: Path) -> Source:
+def read(path: Path, origin: Origin = Origin.USER) -> Source:
     """Read and parse a YAML file; UserError if it cannot be read or is broken."""
-    return parse(text_file.read(path, MAX_FILE_BYTES), str(path))
+    source = parse(text_file.read(path, MAX_FILE_BYTES), str(path))
+    return dataclasses.replace(source, origin=origin)
 
 
 def parse(text: str, file: str | None = None) -> Source:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a program's librdmacm and the connection manager's process write to each other.
 
-One message is one packet of a UNIX socket. `native/verbs/rdmacm/wire.hpp` has the same structures.
-Both ends are on one machine: numbers are in its order.
+One message is one packet of a UNIX socket: a struct of native/endpoint/cm_wire.hpp.
 """
 
 from __future__ import annotations
@@ -12,21 +11,22 @@ import enum
 import struct
 from collections.abc import Callable
 from ipaddress import IPv6Address
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from softroce_lab.rdmacm.events import ConnParams
 from softroce_lab.rdmacm.qp_attributes import QpAttributes
+from softroce_lab.structs import CONSTANTS, Struct
 
-MOST_GIDS = 4
-NO_ACK_TIMEOUT = 0xFF
+MOST_GIDS: int = CONSTANTS["cm::kMostGids"]
+NO_ACK_TIMEOUT: int = CONSTANTS["cm::kNoAckTimeout"]
 
-_KIND = struct.Struct("=I")
-_HELLO = struct.Struct("=IIQBB6x64s")
-_MAD = struct.Struct("=I16s256s")
-_PARAMETERS = "7Bx2I256s"
-_CALL = struct.Struct(f"=6I2HI16s16s{_PARAMETERS}")
-_REPLY = struct.Struct("=IiII16s13I")
-_EVENT = struct.Struct(f"=4IiIHxx16s16s{_PARAMETERS}")
+_KIND = struct.Struct("=I")  # that all of them begin with
+_HELLO = Struct("cm::Hello")
+_MAD = Struct("cm::Mad")
+_PARAMETERS = Struct("cm::Parameters")
+_CALL = Struct("cm::Call")
+_REPLY = Struct("cm::Reply")
+_EVENT = Struct("cm::Event")
 
 
 class Kind(enum.IntEnum):
@@ -110,10 +110,17 @@ class Event:
     def build(self) -> bytes:
         """The message."""
         return _EVENT.pack(
-            Kind.EVENT, self.event, self.id, self.listen_id, self.status, self.is_datagram,
-            self.peer_port, self.local_gid.packed, self.peer_gid.packed,
-            *_values(self.params, self.qkey),
-        )  # fmt: skip
+            kind=Kind.EVENT,
+            event=self.event,
+            id=self.id,
+            listen_id=self.listen_id,
+            status=self.status,
+            datagram=self.is_datagram,
+            peer_port=self.peer_port,
+            local_gid=self.local_gid.packed,
+            peer_gid=self.peer_gid.packed,
+            parameters=_parameters(self.params, self.qkey),
+        )
 
 
 Message: TypeAlias = Hello | MadMessage | Call
@@ -125,26 +132,22 @@ def parse(octets: bytes) -> Message:
     if kind in _READERS:
         layout, read = _READERS[kind]
         if len(octets) == layout.size:
-            return read(layout.unpack(octets)[1:])
+            return read(layout.unpack(octets))
     raise ValueError(f"{len(octets)} bytes of kind {kind} are no message")
 
 
 def reply(error: int, comm_id: int = 0, attributes: QpAttributes | None = None) -> bytes:
     """The message that ends a call."""
     if attributes is None:
-        return _REPLY.pack(Kind.REPLY, error, comm_id, 0, bytes(16), *[0] * 13)
-    known = attributes
-    return _REPLY.pack(
-        Kind.REPLY, error, comm_id, known.reliable, known.remote_gid.packed,
-        known.flow_label, known.traffic_class, known.hop_limit, known.path_mtu,
-        known.dest_qp_num, known.rq_psn, known.sq_psn, known.max_dest_rd_atomic,
-        known.max_rd_atomic, known.min_rnr_timer, known.timeout, known.retry_cnt, known.rnr_retry,
-    )  # fmt: skip
+        return _REPLY.pack(kind=Kind.REPLY, error=error, id=comm_id)
+    known = _fields(attributes)
+    known["gid"] = known.pop("remote_gid").packed
+    return _REPLY.pack(kind=Kind.REPLY, error=error, id=comm_id, **known)
 
 
 def mad(gid: IPv6Address, octets: bytes) -> bytes:
     """The message that sends a MAD."""
-    return _MAD.pack(Kind.MAD, gid.packed, octets)
+    return _MAD.pack(kind=Kind.MAD, gid=gid.packed, octets=octets)
 
 
 def is_mad(octets: bytes) -> bool:
@@ -152,38 +155,45 @@ def is_mad(octets: bytes) -> bool:
     return octets.startswith(_KIND.pack(Kind.MAD))
 
 
-def _hello(values: tuple[int | bytes, ...]) -> Hello:
-    count, guid, mtu, ack_delay, gids = values
-    if not isinstance(gids, bytes) or not 0 < int(count) <= MOST_GIDS:
-        raise ValueError(f"{count!r} GIDs")
-    known = tuple(IPv6Address(gids[16 * i : 16 * i + 16]) for i in range(int(count)))
-    return Hello(known, int(guid), int(mtu), int(ack_delay))
+def _hello(hello: Any) -> Hello:
+    if not 0 < hello.gids <= MOST_GIDS:
+        raise ValueError(f"{hello.gids} GIDs")
+    known = tuple(IPv6Address(hello.gid[16 * i : 16 * i + 16]) for i in range(hello.gids))
+    return Hello(known, hello.guid, hello.mtu, hello.ack_delay)
 
 
-def _mad(values: tuple[int | bytes, ...]) -> MadMessage:
-    return MadMessage(IPv6Address(values[0]), bytes(values[1]))
+def _mad(message: Any) -> MadMessage:
+    return MadMessage(IPv6Address(message.gid), message.octets)
 
 
-def _call(values: tuple[int | bytes, ...]) -> Call:
-    verb, comm_id, space, transport, backlog, source_port, port, timeout = map(int, values[:8])
-    *numbers, length, qp_num, qkey, data = values[10:]
-    params = ConnParams(bytes(data)[: int(length)], *map(int, [*numbers, qp_num]))
-    return Call(
-        Verb(verb), comm_id, space, transport, backlog, source_port, port,
-        None if timeout == NO_ACK_TIMEOUT else timeout,
-        IPv6Address(values[8]), IPv6Address(values[9]), params, int(qkey),
-    )  # fmt: skip
+def _call(call: Any) -> Call:
+    given = _PARAMETERS.unpack(call.parameters)
+    params = {field.name: getattr(given, field.name) for field in dataclasses.fields(ConnParams)}
+    params["private_data"] = given.private_data[: given.private_bytes]
+    values = call._asdict() | {
+        "verb": Verb(call.verb),
+        "ack_timeout": None if call.ack_timeout == NO_ACK_TIMEOUT else call.ack_timeout,
+        "source": IPv6Address(call.source),
+        "destination": IPv6Address(call.destination),
+        "params": ConnParams(**params),
+        "qkey": given.qkey,
+    }
+    return Call(**{field.name: values[field.name] for field in dataclasses.fields(Call)})
 
 
-def _values(params: ConnParams, qkey: int) -> tuple[int | bytes, ...]:
-    """As `_PARAMETERS` has them; no MAD has more private data than its length can say."""
+def _parameters(params: ConnParams, qkey: int) -> bytes:
+    """struct Parameters; no MAD has more private data than its length can say."""
     data = params.private_data[:255]
-    numbers = (params.responder_resources, params.initiator_depth, params.flow_control)
-    retries = (params.retry_count, params.rnr_retry_count, params.srq)
-    return (*numbers, *retries, len(data), params.qp_num, qkey, data)
+    values = _fields(params) | {"private_data": data, "private_bytes": len(data), "qkey": qkey}
+    return _PARAMETERS.pack(**values)
 
 
-_READERS: dict[int, tuple[struct.Struct, Callable[[tuple[int | bytes, ...]], Message]]] = {
+def _fields(record: ConnParams | QpAttributes) -> dict[str, Any]:
+    """Of a dataclass, which has the names of the struct's members."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+_READERS: dict[int, tuple[Struct, Callable[[Any], Message]]] = {
     Kind.HELLO: (_HELLO, _hello),
     Kind.MAD: (_MAD, _mad),
     Kind.CALL: (_CALL, _call),

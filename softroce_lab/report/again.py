@@ -22,6 +22,7 @@ from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.reporter import Reporter
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.recovery import registry
 from softroce_lab.report import fabric
 from softroce_lab.report.recorded import MANIFEST, Recorded, Run, name_of
@@ -77,10 +78,13 @@ class Comparison:
         }
 
 
-def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
+def again(
+    recorded: Recorded, reporter: Reporter, *, under: Path, origin: Origin = Origin.RUN
+) -> Comparison:
     """Run it once more, into a directory below `under`, and compare.
 
-    UserError for a directory that does not have its experiment, EnvironmentLackError, RunError.
+    UserError for a directory that does not have its experiment, or whose experiment needs trust
+    that `origin` does not give; EnvironmentLackError, RunError.
     """
     file = (recorded.manifest.get("environment") or {}).get("file")
     hint = f"lab run {file}" if file else "lab run and lab demo write it since version 0.1"
@@ -88,7 +92,7 @@ def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
     recorded.need_whole()
     if any("capture" in run for run in recorded.runs):
         reporter.say("the first one was captured; captures are not repeated")
-    experiment = spec.load(path)
+    experiment = spec.load(path, origin=origin)
     outcome = experiment_run.run(experiment, reporter, under=under, capture=NOTHING)
     return compare(recorded, Recorded(outcome.directory))
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import trust
 from softroce_lab.inputs.ready import find
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.perftest import failover_clock, failover_record
 from softroce_lab.perftest.failover import Options
 from softroce_lab.report import again as experiments
@@ -23,13 +25,23 @@ def holds(recorded: Recorded) -> bool:
     return _demo(recorded).get("story") == "failover"
 
 
-def again(recorded: Recorded, say: Callable[[str], None], *, under: Path) -> Comparison:
+def again(
+    recorded: Recorded,
+    say: Callable[[str], None],
+    *,
+    under: Path,
+    origin: Origin = Origin.RUN,
+) -> Comparison:
     """Run it once more on its clock, into a directory below `under`, and compare.
 
-    UserError, EnvironmentLackError (no lab comes up for the real clock), RunError.
+    UserError, also for a topology that is not the lab's own where `origin` gives no trust;
+    EnvironmentLackError (no lab comes up for the real clock), RunError.
     """
     recorded.need_whole()
     options = options_of(recorded)
+    if origin is Origin.RUN and not _is_ready(options.topology):
+        what = f"{trust.UNTRUSTED}\n  it reads the topology {options.topology!r}"
+        raise UserError(what, hint=trust.HINT, file=str(recorded.path / MANIFEST))
     on_real = recorded.manifest.get("clock") == "real"
     outcomes, clock = failover_clock.run(options, "real" if on_real else "virtual", say)
     made = failover_record.write(outcomes, options, clock, under)
@@ -39,9 +51,15 @@ def again(recorded: Recorded, say: Callable[[str], None], *, under: Path) -> Com
 def check_whole(recorded: Recorded) -> None:
     """UserError if the directory alone does not repeat it: its topology is a file of the user's."""
     named = options_of(recorded).topology
-    if not find(named, paths.TOPOLOGIES, "topology").is_relative_to(paths.TOPOLOGIES):
+    if not _is_ready(named):
         what = f"the topology {named} is not kept in the directory of this demo"
         raise UserError(what, hint="lab artifact packs the demo on a built-in topology")
+
+
+def _is_ready(topology: str) -> bool:
+    """Whether it is one of the lab's own. UserError if it is nowhere."""
+    file = find(topology, paths.TOPOLOGIES, "topology").resolve()
+    return file.is_relative_to(paths.TOPOLOGIES.resolve())
 
 
 def options_of(recorded: Recorded) -> Options:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report import sweeps
 from softroce_lab.report.again import FIGURES, Comparison, Difference, code_of, of_figure
 from softroce_lab.report.recorded import Recorded
@@ -20,8 +21,9 @@ from softroce_lab.sweep import campaign, frozen, schema, spec
 from softroce_lab.sweep.campaign import Options, Reporter
 
 _MAY_DIFFER = {"wall_s", "cpu_s", "version", "commit", "run_dir", "key", "notes"}
-_COMPARED = [name for name in schema.FIGURES if name not in _MAY_DIFFER]
+_COMPARED = [name for name in schema.columns() if name not in _MAY_DIFFER]
 _MOST_NAMED = 6
+_ELSEWHERE = "-o DIR: another folder"
 
 Group = tuple[str, str]  # cell and transport
 Rows = Mapping[Group, Sequence[Mapping[str, Any]]]
@@ -36,13 +38,21 @@ def kept(path: Path) -> Path:
     return file
 
 
-def again(recorded: Recorded, reporter: Reporter, *, under: Path) -> Comparison:
-    """Run it once more, into a directory below `under`, and compare. UserError, RunError."""
+def again(
+    recorded: Recorded, reporter: Reporter, *, under: Path, origin: Origin = Origin.RUN
+) -> Comparison:
+    """Run it once more, into a directory below `under`, and compare.
+
+    UserError, also if it needs trust that `origin` does not give; RunError.
+    """
     recorded.need_whole()
-    sweep = spec.load(kept(recorded.path))
+    sweep = spec.load(kept(recorded.path), origin)
     target = under / sweep.name
     if target.exists() and target.resolve() == recorded.path.resolve():
-        raise UserError(f"{target} is the sweep itself", hint="-o DIR: another folder")
+        raise UserError(f"{target} is the sweep itself", hint=_ELSEWHERE)
+    for path in (target, *target.rglob("*")):
+        if path.is_symlink():  # whoever made it would choose which file is written
+            raise UserError(f"{path} is a link to {path.readlink()}", hint=_ELSEWHERE)
     outcome = campaign.run(sweep, Options(under, fresh=True), reporter)
     return compare(recorded, Recorded(outcome.directory))
 

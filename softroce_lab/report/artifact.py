@@ -34,11 +34,12 @@ _ARCHIVE_S = 60.0  # that git may take
 _KEPT = (".json", ".parquet")  # of a run directory; captures and pages are not compared
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
 
-_REPRODUCE = """\
+REPRODUCE = """\
 #!/bin/sh
 # Repeats the run in run/ and prints what is the same and what is different.
 # Exit code 0: nothing differs, 1: something differs, other codes: it did not run.
 # The code: $LAB_PROGRAM if it is set, else code/, else the `lab` on the PATH.
+# If it names policies, programs or files of the run: `sh reproduce.sh --trust-run` uses them.
 set -eu
 cd -- "$(dirname -- "$0")"
 if [ -n "${LAB_PROGRAM:-}" ]; then
@@ -73,7 +74,7 @@ def write(recorded: Recorded, path: Path) -> Artifact:
         fabric.kept(recorded.path, "lab run it anew, then lab artifact")
     commit, note = _commit(recorded)
     with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, SCRIPT, _REPRODUCE.encode(), executable=True)
+        _add(archive, SCRIPT, REPRODUCE.encode(), executable=True)
         _add(archive, "README.md", _readme(recorded, commit, note).encode())
         for name, file in _of_run(recorded):
             content = file.read_bytes()
@@ -173,6 +174,9 @@ def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
 
 repeats the run in `run/` and prints what is the same and what is different. The result is in
 `again/`. Exit code 0: nothing differs; 1: something differs; other codes: it did not run.
+
+If the run brings policies or programs, or names files outside, the script lists them and ends with
+2. `sh reproduce.sh --trust-run` goes on: it executes them with your rights.
 
 Expected: {expected}.
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from softroce_lab.telemetry.rundir import give_to_user
 def writing(path: Path, option: str = "-o FILE") -> Iterator[Path]:
     """Where to write what is `path` in the end; after an exception nothing of it is left.
 
+    Nobody can guess its name: a link of that name would choose which file is written.
+
     UserError if `path`, which `option` names, cannot be written; RunError if that fails meanwhile.
     """
     writable.check(path, option)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield fresh
         give_to_user(fresh)

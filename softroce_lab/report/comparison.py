@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.figure_table import FIGURES, claimed
 from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.report import sign_tests, sweeps
@@ -25,13 +25,6 @@ from softroce_lab.statistics import ALPHA, Interval, median_interval
 
 Verdict: TypeAlias = Literal["better", "worse", "no difference shown"]
 
-FIGURES = {
-    "makespan_ns": -1, "fct_p50_ns": -1, "fct_p99_ns": -1, "fct_p999_ns": -1, "step_p99_ns": -1,
-    "slowdown_p99": -1, "repair_p99_ns": -1, "goodput_bps": 1, "algbw_bps": 1, "busbw_bps": 1,
-    "retransmitted": -1, "control_packets": -1,
-}  # fmt: skip
-"""What is compared, and whether more of it is better (1) or worse (-1)."""
-
 Key: TypeAlias = tuple[str, str]  # cell and transport
 
 
@@ -39,7 +32,7 @@ Key: TypeAlias = tuple[str, str]  # cell and transport
 class RunFigures:
     """Of a run that passed."""
 
-    values: Mapping[str, float]  # by the names of `FIGURES`
+    values: Mapping[str, float]  # by the keys of `FIGURES`
     faithful: bool = True
 
 
@@ -73,9 +66,7 @@ class Line:
 
     def shown(self, value: float) -> str:
         """A value of the figure, for people."""
-        if self.figure.endswith("_ns"):
-            return units.format_duration(value)
-        return units.format_rate(value) if self.figure.endswith("_bps") else f"{value:,.4g}"
+        return FIGURES[self.figure].unit.exact(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,7 +112,7 @@ def values(recorded: Recorded) -> Values:
     found: dict[Key, dict[int, RunFigures | None]] = {}
     for row in rows:
         key = sweeps.cell_of(row, axes), row["transport"]
-        figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
+        figures = {name: row[name] for name in claimed() if row.get(name) is not None}
         of_key = found.setdefault(key, {})
         passed = row["verdict"] == "passed"
         of_key[row["seed"]] = RunFigures(figures, is_faithful(row)) if passed else None
@@ -232,7 +223,7 @@ def _lines(
     unfaithful = [
         seed for seed, (before, after) in pairs.items() if not (before.faithful and after.faithful)
     ]
-    for figure in FIGURES:
+    for figure in claimed():
         found = {
             seed: (before.values[figure], after.values[figure])
             for seed, (before, after) in pairs.items()
@@ -265,4 +256,4 @@ def _verdict(line: Line, p: float) -> Verdict:
     above = sum((each > 0) - (each < 0) for each in line.differences.values())
     if p > ALPHA or above == 0:
         return "no difference shown"
-    return "better" if (above > 0) == (FIGURES[line.figure] > 0) else "worse"
+    return "better" if (above > 0) == (FIGURES[line.figure].better == "more") else "worse"

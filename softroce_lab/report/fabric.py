@@ -23,8 +23,11 @@ def kept(folder: Path, hint: str | None = None) -> Path:
 
 @functools.lru_cache(maxsize=4)
 def experiment(folder: Path) -> Experiment:
-    """The experiment that a run directory holds. UserError if it is missing or does not fit."""
-    return spec.load(kept(folder))
+    """The experiment of a run directory without its transports: nothing of it is executed.
+
+    UserError if it is missing or does not fit.
+    """
+    return spec.recorded(kept(folder))
 
 
 def plan(recorded: Recorded, seed: int | None = None) -> Plan:

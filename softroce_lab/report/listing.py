@@ -12,7 +12,7 @@ from typing import Any
 from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import over_oracle, workload_table
-from softroce_lab.experiment.workload_table import Line
+from softroce_lab.experiment.workload_table import Line, Spread, least_and_most
 from softroce_lab.report.recorded import MANIFEST, Recorded, name_of, read_manifest
 from softroce_lab.statistics import footnotes
 
@@ -154,11 +154,13 @@ def _code(about: dict[str, Any]) -> str:
     return f"{version}, commit {about['commit']}" if about.get("commit") else version
 
 
-def table(recorded: Recorded) -> tuple[list[str], list[Line], list[str]]:
+def table(
+    recorded: Recorded, spread: Spread = least_and_most
+) -> tuple[list[str], list[Line], list[str]]:
     """The table of `lab run`: transports, lines, footnotes. UserError without runs."""
     rows = recorded.runs
     try:
-        names, lines = workload_table.lines(over_oracle.added(rows))
+        names, lines = workload_table.lines(over_oracle.added(rows), spread)
     except KeyError as error:
         what = f"its figures are of another schema: no {error}"
         raise UserError(what, file=str(recorded.path / MANIFEST)) from None

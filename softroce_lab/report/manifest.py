@@ -17,34 +17,14 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from typing_extensions import TypedDict
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.figure_table import FIGURES, SIZE_CLASSES
 from softroce_lab.experiment.held_back import WORDS
-from softroce_lab.experiment.workload_run import (
-    CONTEXTS_MISSED,
-    FCT,
-    OF_MESSAGES,
-    REPAIR,
-    SIZE_CLASSES,
-    SLOWDOWN,
-    STEPS,
-)
-from softroce_lab.sweep.schema import CLASSES, FIGURES, fits
+from softroce_lab.sweep.schema import CLASSES, fits
 
 _CONFIG = ConfigDict(extra="allow", strict=True)
 _Int = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
-_NUMBERS = {name: kind for name, kind in FIGURES.items() if kind in ("int64", "float64")}
-_COUNTS = {*OF_MESSAGES, "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",
-           CONTEXTS_MISSED, "end_ns"} - {"makespan_ns", "goodput_bps"}  # fmt: skip
-"""Figures that are never null, but where messages are not seen."""
-_SAMPLES = (
-    dict.fromkeys(FCT, "measured")
-    | dict.fromkeys(REPAIR, "repairs")
-    | dict.fromkeys(STEPS, "steps")
-    | dict.fromkeys(SLOWDOWN, "slowdown")
-)
-"""Of percentiles: the figure without which there are none."""
-_SIGNED = ("emulator_drops", "step_waiting")  # differences
 _LONGEST_SHOWN = 40
 _EXPECTED = {"int64": "a whole number, 0 or more,", "float64": "a number with a point"}
 
@@ -257,23 +237,23 @@ def check(manifest: Mapping[str, Any], path: Path) -> None:
 
 def _check_figures(key: str, figures: Mapping[str, Any], path: Path) -> None:
     unseen = bool(figures.get("programs")) and figures.get("messages") is None
-    for name in _NUMBERS.keys() & figures.keys():
-        value, expected = figures[name], _EXPECTED[_NUMBERS[name]]
-        sample = _SAMPLES.get(name, "")
-        if (unseen and name in OF_MESSAGES) or figures.get(sample, 0) is None:
+    for name, figure in FIGURES.items():
+        if name not in figures or not figure.unit.is_number:
+            continue
+        value, kind = figures[name], figure.unit.column
+        number = figure.samples.key if figure.samples else ""
+        if (unseen and not figure.of_programs) or figures.get(number, 0) is None:
             right, expected = value is None, "null"
+        elif value is None:
+            right, expected = figure.may_lack, _EXPECTED[kind]
         else:
-            right = name not in _COUNTS if value is None else _is(name, value)
+            right = fits(kind, value) and (value >= 0 or figure.signed)
+            expected = _EXPECTED[kind]
         if not right:
             raise _wrong(f"{key}.{name}", expected, value, path)
     classes = figures.get("slowdown")
     if classes is not None and not fits(CLASSES, classes):
         raise _wrong(f"{key}.slowdown", "p50 and p99 of each class with flows", classes, path)
-
-
-def _is(name: str, value: Any) -> bool:
-    """Whether a figure may have this value."""
-    return fits(_NUMBERS[name], value) and (value >= 0 or name in _SIGNED)
 
 
 def _wrong(key: str, message: str, value: object, path: Path) -> UserError:

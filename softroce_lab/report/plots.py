@@ -18,7 +18,14 @@ import numpy as np
 
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, UserError
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import (
+    FIGURES,
+    MESSAGES,
+    SIZE_CLASSES,
+    Figure,
+    flows,
+    percentiles,
+)
 from softroce_lab.report import aside, figures_of, sweeps
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
@@ -220,20 +227,25 @@ def _recovery(axes: Any, asked: Asked) -> None:
 def _fct(axes: Any, asked: Asked) -> None:
     """Percentiles with intervals over the seeds; of a sweep p99 by cell."""
     if asked.recorded.is_sweep:
-        return _swept(axes, asked.recorded, "fct_p99_ns", "p99 completion (us)", 1000)
+        return _swept(axes, asked.recorded, FIGURES["fct_p99_ns"])
+    figures = percentiles(MESSAGES)
     names = list(dict.fromkeys(run["transport"] for run in asked.recorded.runs))
     counts: list[int] = []
     for at, name in enumerate(names):
         values = [
-            [r[key] / 1000 for r in asked.recorded.runs if r["transport"] == name and r[key]]
-            for key in FCT
+            [
+                r[each.key] / 1000
+                for r in asked.recorded.runs
+                if r["transport"] == name and r[each.key]
+            ]
+            for each in figures
         ]
         counts += map(len, filter(None, values))
         shift = (at - (len(names) - 1) / 2) * 0.12
         x = [place + shift for place, each in enumerate(values) if each]
         _errors(axes, x, [each for each in values if each], at, name, lines=False)
     axes.set(ylabel="message completion (us)", yscale="log", xlabel=_spread(counts))
-    axes.set_xticks(range(len(FCT)), ["p50", "p99", "p99.9"])
+    axes.set_xticks(range(len(figures)), [each.name.split()[0] for each in figures])
     _legend(axes)
     return None
 
@@ -261,15 +273,15 @@ def _errors(
     axes.errorbar(x, y, yerr=[low, high], marker=marker, ms=4, capsize=2, label=name, **style)
 
 
-def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float) -> None:
+def _swept(axes: Any, recorded: Recorded, figure: Figure) -> None:
     rows, varied = sweeps.rows(recorded), sweeps.axes(recorded)
     cells = sweeps.cells(rows, varied)
     counts: list[int] = []
     for at, name in enumerate(dict.fromkeys(name for of in cells.values() for name in of)):
         known = [
-            (place, [value / scale for value in of[name][figure]])
+            (place, [value / figure.unit.divisor for value in of[name][figure.key]])
             for place, of in enumerate(cells.values())
-            if of.get(name, {}).get(figure)
+            if of.get(name, {}).get(figure.key)
         ]
         if known:
             x, values = zip(*known, strict=True)
@@ -280,6 +292,7 @@ def _swept(axes: Any, recorded: Recorded, figure: str, label: str, scale: float)
         raise UserError("there is nothing to draw: no run that passed has it", hint=hint)
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(axes, labels)
+    label = f"{figure.name} ({figure.unit.name})"
     axes.set(ylabel=label, xlabel=f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
     _legend(axes)
 
@@ -307,12 +320,12 @@ def _slowdown(axes: Any, asked: Asked) -> None:
         raise UserError("there is no slowdown", hint="open-loop workloads have it")
     counts: list[int] = []
     for at, name in enumerate(dict.fromkeys(run["transport"] for run in runs)):
+        own = [run for run in runs if run["transport"] == name]
         known = [
             (place, values)
             for place, size in enumerate(SIZE_CLASSES)
-            if (values := [one["p99"] for run in runs if run["transport"] == name
-                           for one in run["slowdown"] if one["size_class"] == size and one["n"]])
-        ]  # fmt: skip
+            if (values := [one["p99"] for one in flows(own, size)])
+        ]
         if known:
             x, values = zip(*known, strict=True)
             _errors(axes, x, values, at, name, lines=True)

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.workload_run import SIZE_CLASSES
+from softroce_lab.experiment import figure_table
+from softroce_lab.experiment.figure_table import FIGURES, SIZE_CLASSES
 from softroce_lab.report.recorded import Recorded
-from softroce_lab.sweep.schema import FIGURES
 
 TABLE = "runs.parquet"
 
 Cells: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 """By the values of the axes and by transport: of each figure its values, one a seed."""
-
-_NUMBERS = [name for name, kind in FIGURES.items() if kind in ("int64", "float64")]
 
 
 def rows(recorded: Recorded) -> list[dict[str, Any]]:
@@ -75,8 +73,8 @@ def cells(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Cells:
         figures = of.setdefault(cell_of(row, names), {}).setdefault(row["transport"], {})
         if row["verdict"] != "passed":
             continue
-        for name in _NUMBERS:
-            if row.get(name) is not None:
+        for name, figure in FIGURES.items():
+            if figure.unit.is_number and row.get(name) is not None:
                 figures.setdefault(name, []).append(row[name])
     return of
 
@@ -91,8 +89,8 @@ def slowdowns(
     order = list(dict.fromkeys(cell_of(row, names) for row in found))
     of: dict[str, dict[tuple[str, str], list[float]]] = {size: {} for size in SIZE_CLASSES}
     for row in found:
-        for one in row.get("slowdown") or () if row["verdict"] == "passed" else ():
-            if one["n"]:
+        for size in SIZE_CLASSES if row["verdict"] == "passed" else ():
+            for one in figure_table.flows([row], size):
                 key = cell_of(row, names), row["transport"]
-                of[one["size_class"]].setdefault(key, []).append(one["p99"])
+                of[size].setdefault(key, []).append(one["p99"])
     return order, {size: values for size, values in of.items() if values}

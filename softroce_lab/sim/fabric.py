@@ -22,15 +22,18 @@ from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.sim import routes, samples
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
+from softroce_lab.structs import Struct
 from softroce_lab.telemetry.drops import DROP, Drops
 from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
 from softroce_lab.telemetry.repairs import REPAIR, Repairs
 from softroce_lab.topology import routing
 
 _laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
+
+_LINK_TOTALS = Struct("sim::LinkTotals")
+_SWITCH_TOTALS = Struct("sim::SwitchTotals")
 
 REROUTE_NS = 1_500_000  # after a link went down or came up, as on the real clock
 
@@ -68,7 +71,7 @@ class HostModel:
     code_chunk_packets: int | None = None
     codes: Sequence[tuple[int, int]] | None = None
     options: Mapping[str, Any] | None = None
-    timing: Timing = DEFAULT_TIMING
+    timing: Mapping[str, int] | None = None  # fields of `SessionTiming`
 
     def config(self, address: int) -> Any:
         """The engine's configuration for the port that has this address."""
@@ -79,7 +82,8 @@ class HostModel:
             value = getattr(self, field.name)
             if field.name not in ("payload", "rnic", "timing") and value is not None:
                 setattr(config, field.name, value)
-        self.timing.apply(config)
+        for name, value in (self.timing or {}).items():
+            setattr(config.timing, name, value)
         return config
 
 
@@ -269,13 +273,26 @@ class SimFabric:
 
     def links(self) -> Iterator[dict[str, Any]]:
         """What each directed link did, in the order of their numbers."""
-        all_totals = self.native.link_totals()
+        all_totals = _LINK_TOTALS.unpack_all(self.native.link_totals())
         for (number, name), totals in zip(self.link_names.items(), all_totals, strict=True):
-            yield {"directed_link": number, "name": name, **totals}
+            yield {
+                "directed_link": number,
+                "name": name,
+                **totals._asdict(),
+                "delivered": totals.taken - totals.on_its_way,
+                "delivered_bytes": totals.taken_bytes - totals.bytes_on_its_way,
+            }
 
     def switches(self) -> dict[str, dict[str, int]]:
         """What each switch did."""
-        return dict(zip(self._switch_of, self.native.switch_totals(), strict=True))
+        all_totals = _SWITCH_TOTALS.unpack_all(self.native.switch_totals())
+        return {
+            name: {
+                **totals._asdict(),
+                "forwarded": totals.received - totals.no_route - totals.ttl_exceeded,
+            }
+            for name, totals in zip(self._switch_of, all_totals, strict=True)
+        }
 
     def port_totals(self) -> Iterator[tuple[Port, dict[str, int]]]:
         """What each host port sent and received."""

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.figure_table import Row
 from softroce_lab.faults.words import Filled, Probability
-from softroce_lab.sweep.schema import FIGURES, Row
+from softroce_lab.sweep.schema import columns
 
 _NUMBERS = ("int64", "float64")
 
@@ -49,7 +50,7 @@ class Falls:
         numbers = [_number(label) for label in axes[raw.along]]
         if any(low >= high for low, high in itertools.pairwise(numbers)):
             raise UserError(f"the values of {raw.along!r} are no ascending numbers above 0")
-        if FIGURES.get(raw.figure) not in _NUMBERS:
+        if columns().get(raw.figure) not in _NUMBERS:
             raise UserError(f"no column of numbers is called {raw.figure!r}", hint="docs/sweeps.md")
         return cls(raw.along, raw.figure, float(raw.share))
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from softroce_lab.experiment.gates.expect import Term
-from softroce_lab.experiment.over_oracle import EXCESS
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.digest import with_digest
@@ -60,4 +59,4 @@ def check(source: Source, combinations: Mapping[Labels, Experiment]) -> None:
 
 
 def _is_excess(term: str) -> bool:
-    return Term.of(term).figure == EXCESS
+    return Term.of(term).figure.sweep_only

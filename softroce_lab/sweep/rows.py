@@ -16,18 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.figure_table import CLASS, CLASSES, Row
 from softroce_lab.inputs.yaml_source import Decimal
-from softroce_lab.sweep.schema import (
-    CLASS,
-    CLASSES,
-    FIGURES,
-    NUMBER,
-    Row,
-    cell,
-    fits_int64,
-    in_unit,
-    is_row,
-)
+from softroce_lab.sweep.schema import NUMBER, cell, columns, fits_int64, in_unit, is_row
 from softroce_lab.sweep.values import Quantity, quantity
 from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
 
@@ -154,20 +145,20 @@ def write_table(directory: RunDirectory, axes: Sequence[str], rows: Sequence[Row
     """`runs.parquet`, of rows that have a column of each axis besides."""
     import pyarrow as pa  # late: it takes a third of a second
 
-    columns: dict[str, Any] = {NUMBER: pa.array([row[NUMBER] for row in rows], pa.int64())}
+    made: dict[str, Any] = {NUMBER: pa.array([row[NUMBER] for row in rows], pa.int64())}
     for axis in axes:
-        columns |= _axis(axis, [row[axis] for row in rows], pa)
+        made |= _axis(axis, [row[axis] for row in rows], pa)
     classes = pa.struct([(name, getattr(pa, kind)()) for name, kind in CLASS.items()])
     types = {
         "list<string>": pa.list_(pa.string()),
         CLASSES: pa.list_(classes),
         "bool": pa.bool_(),
     }
-    for name, kind in FIGURES.items():
-        if name not in columns:
+    for name, kind in columns().items():
+        if name not in made:
             values = [cell(row, name) for row in rows]
-            columns[name] = pa.array(values, types.get(kind) or getattr(pa, kind)())
-    directory.table(TABLE, columns)
+            made[name] = pa.array(values, types.get(kind) or getattr(pa, kind)())
+    directory.table(TABLE, made)
 
 
 def _quantities(texts: Sequence[str]) -> list[Quantity | None]:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeGuard
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
-from softroce_lab.experiment.over_oracle import EXCESS, RATIOS, UNDEFINED
-
-Row: TypeAlias = Mapping[str, Any]
+from softroce_lab.experiment.figure_table import CLASS, CLASSES, FIGURES, Row
+from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
 
 ERROR = "error"
 """The verdict of a run that there is no result of; the reasons say why."""
@@ -17,12 +16,7 @@ ERROR = "error"
 NUMBER = "run"
 """The first column: a run's number in the sweep."""
 
-CLASSES = "list<class>"
-"""A type: slowdowns by size class, each a row of `CLASS`."""
-CLASS = {"size_class": "string", "n": "int64", "p50": "float64", "p99": "float64"}
-
-# The columns behind those of the axes, and their types as Arrow calls them.
-FIGURES = {
+_RUN = {
     "transport": "string",
     "protocol": "string",
     "congestion_control": "string",
@@ -31,39 +25,23 @@ FIGURES = {
     "verdict": "string",
     "reasons": "list<string>",
     "notes": "list<string>",
-    "verified": "bool",
-    **dict.fromkeys(
-        ("messages", "delivered", "measured", "bytes", "makespan_ns", "goodput_bps",
-         "operation_p50_ns",
-         "operation_p99_ns", "algbw_bps", "busbw_bps", "steps", "step_p50_ns", "step_p99_ns",
-         "fct_p50_ns", "fct_p99_ns", "fct_p999_ns",
-         "packets_sent", "retransmitted", "spurious_retransmissions", "control_packets",
-         "control_bytes",
-         "repairs", "unrepaired", "repair_p50_ns", "repair_p99_ns", "base_rtt_ns",
-         "contexts_missed", "injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops",
-         "end_ns"),
-        "int64",
-    ),
-    **dict.fromkeys(
-        ("step_waiting", "offered_load", "measured_load", "slowdown_p50", "slowdown_p99"),
-        "float64",
-    ),
-    **dict.fromkeys((*RATIOS, EXCESS), "float64"),
-    "slowdown": CLASSES,
-    "held_back": "list<string>",
-    "fidelity": "string",
+}
+_COST = {
     "wall_s": "float64",
     "cpu_s": "float64",
     "version": "string",
     "commit": "string",
     "run_dir": "string",
     "key": "string",
-}  # fmt: skip
-
+}
 _VERDICTS = ("passed", "failed", ERROR)
 _NEVER_NULL = ("transport", "seed", "verdict", "reasons", "key")  # even without a result
-_ALWAYS = FIGURES.keys() - {"run_dir", *RATIOS, EXCESS}  # with a result
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no column holds
+
+
+def columns() -> dict[str, str]:
+    """The columns behind those of the axes, and their types as Arrow calls them."""
+    return {**_RUN, **{key: figure.unit.column for key, figure in FIGURES.items()}, **_COST}
 
 
 def in_unit(axis: str, kind: str) -> str:
@@ -85,12 +63,14 @@ def is_row(data: object) -> TypeGuard[Row]:
     """Whether these are all the figures of a run, and each is of its column's type."""
     if not isinstance(data, dict) or any(data.get(name) is None for name in _NEVER_NULL):
         return False
-    for name, kind in FIGURES.items():
+    kinds = columns()
+    for name, kind in kinds.items():
         value = cell(data, name)
         if value is not None and not fits(kind, value):
             return False
     verdict = data["verdict"]
-    whole = verdict == ERROR or data.keys() >= _ALWAYS
+    later = {key for key, figure in FIGURES.items() if figure.over_oracle}
+    whole = verdict == ERROR or data.keys() >= kinds.keys() - {"run_dir", *later}
     return whole and verdict in _VERDICTS and (verdict == "passed" or bool(data["reasons"]))
 
 

@@ -20,11 +20,11 @@ from pydantic import AfterValidator, Field
 
 from softroce_lab import paths
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import spec, trust
 from softroce_lab.experiment.gates import expect, fit
 from softroce_lab.experiment.gates.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
-from softroce_lab.experiment.spec_model import Expected, Seeds
+from softroce_lab.experiment.spec_model import Expected, ExperimentFile, Seeds
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
@@ -33,11 +33,11 @@ from softroce_lab.faults.words import Filled
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
-from softroce_lab.inputs.yaml_source import Data, Place, Source
+from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
 from softroce_lab.recovery import registry
 from softroce_lab.sweep import loss_free
 from softroce_lab.sweep.falls import Falls, FallsSpec
-from softroce_lab.sweep.schema import FIGURES, NUMBER, in_unit
+from softroce_lab.sweep.schema import NUMBER, columns, in_unit
 from softroce_lab.sweep.values import KINDS, RangeSpec
 from softroce_lab.topology.model import MAX_LAB_NAME, check_lab_name
 
@@ -45,6 +45,7 @@ MAX_RUNS = 1_000_000
 
 _OWN = {"seeds": "seeds: 10, beside over", "transports": "transports: [csa_ud, rc], beside over"}
 _RANGE_KEYS = {"from", "to", "step", "times"}
+_BY_HAND = "the file was edited: lab sweep FILE runs it"
 
 
 class SweepFile(Filled):
@@ -196,17 +197,21 @@ def alone(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, transports=(largest,), seeds=experiment.seeds[:1])
 
 
-def load(where: str | os.PathLike[str]) -> Sweep:
+def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     """Read a sweep by path, or a ready one by name.
 
     UserError with file, line and column for what is wrong, in any combination.
     """
     path = _path(where)
-    source = yaml_source.read(path)
+    source = yaml_source.read(path, origin)
     if "experiment" not in source.data and {"workload", "topology"} & source.data.keys():
         hint = "lab run runs it; a sweep names it: docs/sweeps.md"
         raise source.error((), "this is no sweep, but an experiment or a topology", hint=hint)
     raw = validate(SweepFile, source)
+    if origin is not Origin.USER:
+        _check_written_out(raw, source)
+    if origin is Origin.RUN:
+        trust.refuse(_needs_trust(raw, source), source)
     base = _base(raw, source)
     axes = tuple(_axis(name, values, source) for name, values in raw.over.items())
     _check_columns(axes, source)
@@ -257,6 +262,25 @@ def about(path: Path) -> str:
     """The comment that a file begins with."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
     return " ".join(line.lstrip("# ") for line in lines)
+
+
+def _check_written_out(raw: SweepFile, source: Source) -> None:
+    """UserError for keys that `lab sweep` does not write into a directory (sweep/frozen.py)."""
+    for key in ("set", "transports"):
+        if key in raw.model_fields_set:
+            raise source.error((key,), f"'{key}' in the directory of a sweep", hint=_BY_HAND)
+    if isinstance(raw.experiment, str):
+        what = "the experiment of a sweep's directory is not written out"
+        raise source.error(("experiment",), what, hint=_BY_HAND)
+
+
+def _needs_trust(raw: SweepFile, source: Source) -> Iterator[str]:
+    """What its experiments need trust for, a line each. UserError."""
+    base = _written(raw, source)
+    axes = (_axis(name, values, source).points for name, values in raw.over.items())
+    for points in ((), *itertools.product(*axes)):
+        changed = spec.with_overrides(base, _overrides(points))
+        yield from trust.described(validate(ExperimentFile, changed), changed)
 
 
 # --- What is swept ---------------------------------------------------------------------------
@@ -326,7 +350,7 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
             raise source.error(place, error.what, hint=error.hint) from None
     elif isinstance(values, dict):
         points = [_named(label, keys, (*place, label), source) for label, keys in values.items()]
-        if name in {NUMBER, *FIGURES}:
+        if name in {NUMBER, *columns()}:
             raise source.error(place, f"the table has a column {name!r}", at_key=True)
         _check_printable(name, place, source)
     else:
@@ -414,7 +438,7 @@ def _check_size(
 
 def _combinations(axes: Sequence[Axis], base: Source, source: Source) -> Iterator[Combination]:
     for points in itertools.product(*(axis.points for axis in axes)):
-        overrides = [change for point in points for change in point.overrides]
+        overrides = _overrides(points)
         try:
             experiment = spec.of(spec.with_overrides(base, overrides))
         except UserError as error:
@@ -422,6 +446,10 @@ def _combinations(axes: Sequence[Axis], base: Source, source: Source) -> Iterato
             raise _placed(error, base, source, place) from None
         digest = _digest(_decisive(experiment))
         yield Combination(points, experiment, Recipe(digest, base, overrides))
+
+
+def _overrides(points: Points) -> list[tuple[str, Data]]:
+    return [change for point in points for change in point.overrides]
 
 
 def _culprit(points: Points, axes: Sequence[Axis], base: Source) -> Point:

@@ -8,16 +8,25 @@ of their digits, so that two tables differ wherever two results do.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from softroce_lab.experiment.figure_table import (
+    CLASS_P99,
+    FIGURES,
+    SIZE_CLASSES,
+    Figure,
+    Row,
+    few_samples,
+    flows,
+)
 from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
-from softroce_lab.experiment.workload_run import FCT, REPAIR, SIZE_CLASSES, SLOWDOWN, flows_of
-from softroce_lab.statistics import FOOTNOTE, marked, samples_needed
+from softroce_lab.experiment.workload_table import verdict
+from softroce_lab.statistics import FOOTNOTE, MARK
 from softroce_lab.sweep.spec import Sweep, label
-from softroce_lab.sweep.work import Row
 
 _NOTHING = "-"
 _UNDEFINED = "The excess is undefined where loss costs the oracle less than half a base RTT at p99"
@@ -58,7 +67,7 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
         return (*(label(row[name]) for name in inner), row["transport"])
 
     groups = [(where, list(found)) for where, found in itertools.groupby(rows, place)]
-    columns = [*_COLUMNS[:3], *_slowdowns(rows), *_COLUMNS[3:], *_repairs(rows)]
+    columns = [_Column("verdict", verdict), *_columns(rows)]
     heads = [*inner, "transport", *(column.title for column in columns)]
     cells = [[*where, *(column.cell(found) for column in columns)] for where, found in groups]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -73,77 +82,45 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
     ]  # fmt: skip
 
 
-def _verdict(rows: Sequence[Row]) -> str:
-    passed = sum(row["verdict"] == "passed" for row in rows)
-    if passed == len(rows):
-        return "passed"
-    return "FAILED" if len(rows) == 1 else f"FAILED {len(rows) - passed} of {len(rows)}"
+def _columns(rows: Sequence[Row]) -> Iterator[_Column]:
+    """Of the figures that a sweep shows; of those that only some runs have, where one has it."""
+    shown = [each for each in FIGURES.values() if each.sweep]
+    for figure in sorted(shown, key=lambda each: each.place):
+        if figure.always or figure.known(rows):
+            unit = f" [{figure.unit.name}]" if figure.unit.divisor > 1 else ""
+            yield _Column(figure.sweep + unit, functools.partial(_cell, figure))
+        if figure.key == "slowdown_p99":
+            sizes = [size for size in SIZE_CLASSES if flows(rows, size)]
+            yield from (_Column(f"p99 {size}", functools.partial(_of_size, size)) for size in sizes)
 
 
-def _median(key: str, per_unit: int, digits: int) -> Callable[[Sequence[Row]], str]:
-    def cell(rows: Sequence[Row]) -> str:
-        values: list[Any] = [v for row in rows if (v := row.get(key)) is not None]
-        if not values:
-            return _NOTHING
-        return f"{statistics.median(values) / per_unit:,.{digits}f}"
-
-    return cell
-
-
-def _marked(text: str, per_mille: int, samples: Sequence[int]) -> str:
-    """A percentile, by the run that has the fewest samples."""
-    return text if text == _NOTHING else marked(text, per_mille, min(samples, default=0))
+def _cell(figure: Figure, rows: Sequence[Row]) -> str:
+    values = figure.values(rows)
+    if not values:
+        return _NOTHING
+    if UNDEFINED in values:  # for any seed
+        return UNDEFINED
+    if figure.unit.adds_up:
+        return f"{sum(values):,}"
+    mark = "" if figure.fewest(rows) is None else MARK
+    return f"{statistics.median(values) / figure.unit.divisor:,.3f}{mark}"
 
 
-def _p99(rows: Sequence[Row]) -> str:
-    return _marked(_median("fct_p99_ns", 1000, 3)(rows), FCT["fct_p99_ns"], _samples(rows))
-
-
-def _slowdown_p99(rows: Sequence[Row]) -> str:
-    flows = [flows_of(row) for row in rows if row.get("slowdown")]
-    return _marked(_median("slowdown_p99", 1, 3)(rows), SLOWDOWN["slowdown_p99"], flows)
-
-
-def _slowdowns(rows: Sequence[Row]) -> list[_Column]:
-    """Of open-loop traffic: p99 of all flows, and of each class of sizes that has some."""
-    if not any(row.get("slowdown") for row in rows):
-        return []
-    classes = {one["size_class"] for row in rows for one in row.get("slowdown") or () if one["n"]}
-    return [
-        _Column("p50 slowdown", _median("slowdown_p50", 1, 3)),
-        _Column("p99 slowdown", _slowdown_p99),
-        *(_Column(f"p99 {each}", _class_p99(each)) for each in SIZE_CLASSES if each in classes),
-    ]
-
-
-def _class_p99(size_class: str) -> Callable[[Sequence[Row]], str]:
-    def cell(rows: Sequence[Row]) -> str:
-        found = [
-            one
-            for row in rows
-            for one in row.get("slowdown") or ()
-            if one["size_class"] == size_class and one["n"]
-        ]
-        text = _median("p99", 1, 3)(found)
-        return _marked(text, SLOWDOWN["slowdown_p99"], [one["n"] for one in found])
-
-    return cell
-
-
-def _samples(rows: Sequence[Row]) -> list[int]:
-    """Of percentiles, a run each: the messages measured."""
-    return [row["measured"] for row in rows if row.get("fct_p99_ns") is not None]
+def _of_size(size_class: str, rows: Sequence[Row]) -> str:
+    """The p99 slowdown of a class of sizes."""
+    return _cell(CLASS_P99, flows(rows, size_class))
 
 
 def samples(rows: Sequence[Row]) -> list[str]:
     """How many samples percentiles have, and what marks those of too few."""
-    counts = _samples(rows)
+    counts = [row["measured"] for row in rows if row.get("fct_p99_ns") is not None]
     if not counts:
         return []
     least, most = min(counts), max(counts)
     n = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    few = least < samples_needed(FCT["fct_p99_ns"]) or any(
-        _few_repairs(row) or _few_of_a_class(row) for row in rows
+    shown = {key for key, figure in FIGURES.items() if figure.sweep}
+    few = any(shown & {*few_samples(row)} for row in rows) or any(
+        CLASS_P99.fewest(flows(rows, size)) is not None for size in SIZE_CLASSES
     )
     undefined = any(row.get(EXCESS) == UNDEFINED for row in rows)
     return [
@@ -151,65 +128,3 @@ def samples(rows: Sequence[Row]) -> list[str]:
         *([f"{FOOTNOTE}."] if few else []),
         *([f"{_UNDEFINED}."] if undefined else []),
     ]
-
-
-def _few_repairs(row: Row) -> bool:
-    return 0 < (row.get("repairs") or 0) < samples_needed(REPAIR["repair_p99_ns"])
-
-
-def _few_of_a_class(row: Row) -> bool:
-    needed = samples_needed(SLOWDOWN["slowdown_p99"])
-    return any(0 < one["n"] < needed for one in row.get("slowdown") or ())
-
-
-def _repairs(rows: Sequence[Row]) -> list[_Column]:
-    """Of lossy runs; beside the oracle's, if it has any."""
-    found = [
-        _Column("p50 repair [us]", _repair("repair_p50_ns")),
-        _Column("p99 repair [us]", _repair("repair_p99_ns")),
-    ] if any(row.get("repairs") for row in rows) else []  # fmt: skip
-    beside = [
-        ("p50 repair / oracle", "repair_p50_over_oracle"),
-        ("p99 repair / oracle", "repair_p99_over_oracle"),
-        ("time / oracle", "time_over_oracle"),
-    ]
-    found += [
-        _Column(title, _median(key, 1, 3))
-        for title, key in beside
-        if any(row.get(key) is not None for row in rows)
-    ]
-    if any(row.get(EXCESS) is not None for row in rows):
-        found.append(_Column("excess of p99", _excess))
-    return found
-
-
-def _repair(key: str) -> Callable[[Sequence[Row]], str]:
-    def cell(rows: Sequence[Row]) -> str:
-        repairs = [row["repairs"] for row in rows if row.get(key) is not None]
-        return _marked(_median(key, 1000, 3)(rows), REPAIR[key], repairs)
-
-    return cell
-
-
-def _excess(rows: Sequence[Row]) -> str:
-    """No number where it is undefined for any seed: loss costs the oracle too little."""
-    found = [value for row in rows if (value := row.get(EXCESS)) is not None]
-    return UNDEFINED if UNDEFINED in found else _median(EXCESS, 1, 3)(rows)
-
-
-def _sum(key: str) -> Callable[[Sequence[Row]], str]:
-    def cell(rows: Sequence[Row]) -> str:
-        values = [value for row in rows if (value := row.get(key)) is not None]
-        return f"{sum(values):,}" if values else _NOTHING
-
-    return cell
-
-
-_COLUMNS = (
-    _Column("verdict", _verdict),
-    _Column("p50 [us]", _median("fct_p50_ns", 1000, 3)),
-    _Column("p99 [us]", _p99),
-    _Column("goodput [Mbit/s]", _median("goodput_bps", 10**6, 3)),
-    _Column("retransmitted", _sum("retransmitted")),
-    _Column("spurious", _sum("spurious_retransmissions")),
-)

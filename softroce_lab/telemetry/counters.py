@@ -17,10 +17,15 @@ class Counter:
 
     name: str
     meaning: str
-    of: tuple[str, ...] = ()  # counters of our engine that are added up; none: it is always 0
+    made_of: tuple[str, ...] = ()  # else our engine has one of that name
     less: tuple[str, ...] = ()  # and those that are taken away
     per_qp: bool = True  # else of a port only
     divisor: int = 1
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """Counters of our engine that are added up."""
+        return self.made_of or (self.name,)
 
     def value(self, counts: Mapping[str, int]) -> int:
         """From the counters of the engine."""
@@ -34,60 +39,37 @@ class Counter:
 
 
 MLX5 = (
-    Counter("rx_write_requests", "RDMA WRITE messages begun", ("rx_write_requests",)),
-    Counter("rx_read_requests", "RDMA READ requests executed", ("rx_read_requests",)),
-    Counter("rx_atomic_requests", "atomics executed", ("rx_atomic_requests",)),
+    Counter("rx_write_requests", "RDMA WRITE messages begun"),
+    Counter("rx_read_requests", "RDMA READ requests executed"),
+    Counter("rx_atomic_requests", "atomics executed"),
     Counter(
         "out_of_buffer",
         "packets that found no receive posted",
         ("tx_rnr_nak", "rx_ud_no_recv"),
     ),
-    Counter("out_of_sequence", "requests with a PSN beyond the one expected", ("out_of_sequence",)),
-    Counter(
-        "duplicate_request", "requests with a PSN before the one expected", ("duplicate_request",)
-    ),
-    Counter("rnr_nak_retry_err", "RNR NAKs received", ("rnr_nak_retry_err",)),
-    Counter("packet_seq_err", "NAKs for PSN sequence errors received", ("packet_seq_err",)),
+    Counter("out_of_sequence", "requests with a PSN beyond the one expected"),
+    Counter("duplicate_request", "requests with a PSN before the one expected"),
+    Counter("rnr_nak_retry_err", "RNR NAKs received"),
+    Counter("packet_seq_err", "NAKs for PSN sequence errors received"),
     Counter(
         "implied_nak_seq_err",
         "acknowledgements that showed a READ's or an atomic's response to be lost",
-        ("implied_nak_seq_err",),
     ),
-    Counter(
-        "local_ack_timeout_err", "times that a QP's ACK timer ran out", ("local_ack_timeout_err",)
-    ),
-    Counter(
-        "resp_local_length_error", "receives that were too short", ("resp_local_length_error",)
-    ),
-    Counter("resp_cqe_error", "receives completed in error", ("resp_cqe_error",)),
-    Counter("req_cqe_error", "requests completed in error", ("req_cqe_error",)),
-    Counter(
-        "req_remote_invalid_request",
-        "requests ended by a NAK for an invalid request",
-        ("req_remote_invalid_request",),
-    ),
-    Counter(
-        "req_remote_access_errors",
-        "requests ended by a NAK for a remote access error",
-        ("req_remote_access_errors",),
-    ),
+    Counter("local_ack_timeout_err", "times that a QP's ACK timer ran out"),
+    Counter("resp_local_length_error", "receives that were too short"),
+    Counter("resp_cqe_error", "receives completed in error"),
+    Counter("req_cqe_error", "requests completed in error"),
+    Counter("req_remote_invalid_request", "requests ended by a NAK for an invalid request"),
+    Counter("req_remote_access_errors", "requests ended by a NAK for a remote access error"),
     Counter(
         "resp_remote_access_errors",
         "requests answered with a NAK for a remote access error",
         ("tx_nak_access",),
     ),
-    Counter("resp_cqe_flush_error", "receives flushed", ("resp_cqe_flush_error",)),
-    Counter("req_cqe_flush_error", "requests flushed", ("req_cqe_flush_error",)),
-    Counter(
-        "req_transport_retries_exceeded",
-        "requests ended by retries used up",
-        ("req_transport_retries_exceeded",),
-    ),
-    Counter(
-        "req_rnr_retries_exceeded",
-        "requests ended by RNR retries used up",
-        ("req_rnr_retries_exceeded",),
-    ),
+    Counter("resp_cqe_flush_error", "receives flushed"),
+    Counter("req_cqe_flush_error", "requests flushed"),
+    Counter("req_transport_retries_exceeded", "requests ended by retries used up"),
+    Counter("req_rnr_retries_exceeded", "requests ended by RNR retries used up"),
     Counter("rx_icrc_encapsulated", "packets with a wrong ICRC", ("rx_wrong_icrc",), per_qp=False),
     Counter("np_ecn_marked_roce_packets", "packets that arrived with CE", ("rx_ce",), per_qp=False),
     Counter("np_cnp_sent", "CNPs sent", ("tx_cnp",), per_qp=False),

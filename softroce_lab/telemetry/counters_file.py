@@ -14,22 +14,24 @@ import fcntl
 import ipaddress
 import os
 import struct
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import RunError
+from softroce_lab.structs import enumerators
 from softroce_lab.telemetry import counters
 
 DIRECTORY = "stats"
 """In a lab's directory."""
 
-_MAGIC = b"LABSTAT1"
-_HEADER = struct.Struct("=8s9Q")
-_QP = struct.Struct("=6Q")
-_SEQUENCE = struct.Struct("=Q")
-_SEQUENCE_AT = 8
+_MAGIC = int.from_bytes(b"LABSTAT1", sys.byteorder)
+_HEADER = tuple(enumerators("statistics::Header"))[:-1]  # the last one is how many there are
+_QP = tuple(enumerators("statistics::Qp"))[:-1]
 _WORD_BYTES = 8
+_SEQUENCE_AT = _HEADER.index("sequence") * _WORD_BYTES
 _READ_S = 1.0  # a writer takes microseconds, unless something stopped it in the middle
 _NAP_S = 0.0005
 _TYPES = {1: "GSI", 2: "RC", 3: "UC", 4: "UD"}  # enum ibv_qp_type
@@ -91,42 +93,42 @@ def parse(data: bytes) -> Snapshot:
 
 
 def _parse(data: bytes) -> Snapshot:
-    fields = _HEADER.unpack_from(data)
-    magic, _, pid, taken_ns, qps_alive, qps_here, *of_names = fields
-    port_names, qp_names, names_at, names_bytes = of_names
-    if magic != _MAGIC:
+    header = _words(data, 0, _HEADER)
+    if header["magic_at"] != _MAGIC:
         raise ValueError("no counters of this version of the lab")
-    lines = data[names_at : names_at + names_bytes].decode("ascii").split("\n")
-    names, of_qp = lines[0].split(), lines[1].split()
-    if (len(names), len(of_qp)) != (port_names, qp_names):
+    text = data[header["names_at"] : header["names_at"] + header["names_bytes"]].decode("ascii")
+    names, of_qp, *_ = (line.split() for line in [*text.split("\n"), "", ""])
+    if (len(names), len(of_qp)) != (header["port_names"], header["qp_names"]):
         raise ValueError("counters without names")
     if not (set(names) >= counters.NEEDED and set(of_qp) >= counters.NEEDED_OF_QP):
         raise ValueError("no counters of this version of the lab")
-    at = _HEADER.size
-    counts = _counts(data, at, names)
-    at += port_names * _WORD_BYTES
-    qps = []
-    for _ in range(qps_here):
-        qps.append(_qp(data, at, of_qp))
-        at += _QP.size + qp_names * _WORD_BYTES
-    return Snapshot(taken_ns, pid, qps_alive, counts, tuple(sorted(qps, key=lambda q: q.number)))
+    begin = len(_HEADER) + len(names)
+    ends = begin + header["qps_here"] * (len(_QP) + len(of_qp))
+    found = [_qp(data, at, of_qp) for at in range(begin, ends, len(_QP) + len(of_qp))]
+    return Snapshot(
+        header["taken_ns"], header["pid"], header["qps_alive"],
+        counts=_words(data, len(_HEADER), names),
+        qps=tuple(sorted(found, key=lambda qp: qp.number)),
+    )  # fmt: skip
 
 
-def _counts(data: bytes, at: int, names: list[str]) -> dict[str, int]:
-    return dict(zip(names, struct.unpack_from(f"={len(names)}Q", data, at), strict=True))
+def _words(data: bytes, at: int, names: Sequence[str]) -> dict[str, int]:
+    """From word `at` on, by name."""
+    values = struct.unpack_from(f"={len(names)}Q", data, at * _WORD_BYTES)
+    return dict(zip(names, values, strict=True))
 
 
 def _qp(data: bytes, at: int, names: list[str]) -> Qp:
-    number, kind, state, remote, high, low = _QP.unpack_from(data, at)
-    name = _TYPES[kind]
-    connected = name in _CONNECTED and state >= _STATES.index("RTR")
+    qp = _words(data, at, _QP)
+    name = _TYPES[qp["type"]]
+    connected = name in _CONNECTED and qp["state"] >= _STATES.index("RTR")
     return Qp(
-        number,
+        qp["number"],
         name,
-        _STATES[state],
-        remote if connected else None,
-        _address(high, low) if connected else None,
-        _counts(data, at + _QP.size, names),
+        _STATES[qp["state"]],
+        qp["remote"] if connected else None,
+        _address(qp["remote_high"], qp["remote_low"]) if connected else None,
+        _words(data, at + len(_QP), names),
     )
 
 
@@ -169,7 +171,7 @@ def _consistent(fd: int, path: Path, *, alive: bool) -> Snapshot:
     while True:
         data = os.pread(fd, os.fstat(fd).st_size, 0)
         before = _sequence(data)
-        after = _sequence(os.pread(fd, _SEQUENCE_AT + _SEQUENCE.size, 0))
+        after = _sequence(os.pread(fd, _SEQUENCE_AT + _WORD_BYTES, 0))
         if before == after and (before % 2 == 0 or not alive):
             break
         if time.monotonic() > deadline:
@@ -184,9 +186,7 @@ def _consistent(fd: int, path: Path, *, alive: bool) -> Snapshot:
 
 
 def _sequence(data: bytes) -> int:
-    if len(data) < _SEQUENCE_AT + _SEQUENCE.size:
-        return 0
-    return int(_SEQUENCE.unpack_from(data, _SEQUENCE_AT)[0])
+    return int.from_bytes(data[_SEQUENCE_AT : _SEQUENCE_AT + _WORD_BYTES], sys.byteorder)
 
 
 def read_all(directory: Path) -> list[Published]:

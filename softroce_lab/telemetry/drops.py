@@ -8,7 +8,6 @@ CLOCK_MONOTONIC, in nanoseconds.
 from __future__ import annotations
 
 import ipaddress
-import struct
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,37 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import RunError
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
-EFFECTS = {1: "drop", 2: "corrupt", 4: "duplicate", 8: "reorder"}  # enum lab_effect
-EFFECT_DROP, EFFECT_CORRUPT, EFFECT_REORDER, EFFECT_DOWN = 1, 2, 8, 16
+_NUMBERS = enumerators("lab_effect")
+EFFECTS = {_NUMBERS[name]: name for name in ("drop", "corrupt", "duplicate", "reorder")}
+EFFECT_DROP, EFFECT_CORRUPT = _NUMBERS["drop"], _NUMBERS["corrupt"]
+EFFECT_REORDER, EFFECT_DOWN = _NUMBERS["reorder"], _NUMBERS["down"]
 
-KIND_NONE = 0xFF  # LAB_KIND_NONE: a frame without the lab's header
+KIND_NONE: int = CONSTANTS["LAB_KIND_NONE"]  # a frame without the lab's header
 
-DROP = np.dtype(
-    [
-        ("time_ns", "u8"),
-        ("directed_link", "u4"),
-        ("rule_id", "u4"),
-        ("src", "u4"),  # IPv4 address as a number
-        ("dst", "u4"),
-        ("message", "u4"),  # this to kind: zero without the lab's header
-        ("index", "u4"),
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("attempt", "u2"),
-        ("kind", "u1"),
-        ("zero", "u1"),
-        ("sport", "u2"),
-        ("effect", "u2"),  # one of EFFECTS; of a drop on a link that is down: and EFFECT_DOWN
-        ("psn", "u4"),
-        ("qpn", "u4"),
-        ("length", "u4"),  # bytes of the frame
-    ]
-)
-
+DROP = np.dtype(Struct("lab_drop").dtype)
 Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
 
-_HEADER = struct.Struct("=8sII")
+_HEADER = Struct("lab_file_header")
 
 
 def addresses(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:
@@ -56,19 +37,18 @@ def addresses(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:
     return np.array(texts, dtype=object)[where]
 
 
-def _check_header(head: bytes, magic: bytes, record_bytes: int, path: Path) -> None:
-    expected = _HEADER.pack(magic, _HEADER.size, record_bytes)
-    if head != expected:
-        raise RunError(f"{path} is not a file of this softroce-monitor's {magic.decode()} records")
-
-
 def read_drops(path: Path, *, since_ns: int = 0, until_ns: int | None = None) -> Drops:
     """The drop records of since_ns <= time < until_ns, in the order of the ring buffer.
 
     RunError if the file is another one.
     """
     data = path.read_bytes()
-    _check_header(data[: _HEADER.size], b"LABDROP3", DROP.itemsize, path)
+    magic = CONSTANTS["LAB_DROPS_MAGIC"]
+    header = _HEADER.pack(
+        magic=magic.encode(), header_bytes=_HEADER.size, record_bytes=DROP.itemsize
+    )
+    if not data.startswith(header):
+        raise RunError(f"{path} is not a file of this softroce-monitor's {magic} records")
     count = (len(data) - _HEADER.size) // DROP.itemsize
     records = np.frombuffer(data, DROP, count, _HEADER.size)
     wanted = records["time_ns"] >= since_ns

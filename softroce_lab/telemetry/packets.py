@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Frames of a capture as rows of a table: what the checkers look at.
 
-One row a frame, in the order of the file, made by the native reader (native/capture/row.hpp, whose
-struct has this layout). Headers that a frame has not are zero; `has` shows which ones it has.
+One row a frame, in the order of the file, made by the native reader: struct PacketRow of
+native/capture/row.hpp.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from softroce_lab.structs import Struct
 
 
 class Kind(enum.IntEnum):
@@ -44,60 +46,5 @@ class Has(enum.IntFlag):
     STAMPED = 32768  # the file has a time for it
 
 
-PACKET = np.dtype(
-    [
-        ("time_ns", "u8"),  # since 1970, or whatever the file counts from
-        ("offset", "u8"),  # of the frame's first byte in the file
-        ("number", "u4"),  # of the frame in the file, from 1, as Wireshark counts
-        ("interface", "u4"),  # index of Capture.interfaces
-        ("captured", "u4"),  # bytes in the file
-        ("length", "u4"),  # bytes on the wire
-        ("comment", "i4"),  # index of Capture.comments, -1: none
-        ("has", "u4"),  # bits of Has
-        ("kind", "u1"),
-        ("refusal", "u1"),  # of MALFORMED: index of Capture.refusals
-        ("traffic_class", "u1"),  # DSCP and ECN
-        ("hop_limit", "u1"),
-        ("source_port", "u2"),
-        ("pkey", "u2"),
-        ("source", "u1", 16),  # GIDs: IPv6, or IPv4-mapped
-        ("destination", "u1", 16),
-        ("opcode", "u1"),  # BTH
-        ("bth_flags", "u1"),  # 1: solicited, 2: MigReq, 4: AckReq, 8: FECN, 16: BECN
-        ("pad", "u1"),
-        ("syndrome", "u1"),  # AETH
-        ("destination_qp", "u4"),
-        ("psn", "u4"),
-        ("qkey", "u4"),  # DETH
-        ("source_qp", "u4"),
-        ("rkey", "u4"),  # RETH, AtomicETH, IETH
-        ("remote_address", "u8"),  # RETH, AtomicETH
-        ("swap_or_add", "u8"),
-        ("compare", "u8"),
-        ("original", "u8"),  # AtomicAckETH
-        ("payload_hash", "u8"),  # of the payload less padding and struct lab_hdr, if WHOLE
-        ("dma_length", "u4"),
-        ("msn", "u4"),
-        ("immediate", "u4"),
-        ("payload_bytes", "u4"),  # on the wire, less padding; struct lab_hdr is not in it
-        ("payload_at", "u4"),  # where it begins in the frame
-        ("lab_kind", "u1"),  # struct lab_hdr, see xdp/lab_wire.h
-        ("lab_path", "u1"),
-        ("lab_attempt", "u2"),
-        ("lab_operation", "u2"),
-        ("lab_step", "u2"),
-        ("lab_message", "u4"),
-        ("lab_message_id", "u4"),
-        ("lab_index", "u4"),
-        ("lab_count", "u4"),
-        ("lab_length", "u4"),
-        ("lab_stamp_ns", "u4"),
-        ("lab_number", "u4"),  # on the path
-        ("lab_epoch", "u4"),
-        ("lab_srtt_ns", "u4"),
-        ("lab_rttvar_ns", "u4"),
-        ("icrc", "u4"),  # as the frame has it, read as the codec does; 0 unless WHOLE
-    ],
-)
-
+PACKET = np.dtype(Struct("capture::PacketRow").dtype)
 Packets: TypeAlias = npt.NDArray[np.void]  # of dtype PACKET

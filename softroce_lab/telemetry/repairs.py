@@ -12,24 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-CAUSES = ("rule", "link down", "full queue", "trimmed", "corrupted", "no route")  # enum DropCause
+from softroce_lab.structs import Struct, enumerators
 
-REPAIR = np.dtype(
-    [
-        ("dropped_ns", "i8"),  # since the run began
-        ("arrived_ns", "i8"),  # -1: never
-        ("source", "u4"),  # IPv4 address as a number
-        ("destination", "u4"),
-        ("message", "u4"),  # this and index, operation, step: of striped messages
-        ("index", "u4"),
-        ("qpn", "u4"),  # this and psn: of queue pairs of RC
-        ("psn", "u4"),
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("cause", "u1"),  # an index of CAUSES
-        ("unused", "V3"),
-    ]
-)
+CAUSES = tuple(name.replace("_", " ") for name in enumerators("sim::DropCause"))
+REPAIR = np.dtype(Struct("sim::Repair").dtype)
 Repairs: TypeAlias = npt.NDArray[np.void]  # of dtype REPAIR, in the order of the drops
 
 

@@ -24,9 +24,10 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule, LinkImpairments, check_name, name_schema
 from softroce_lab.inputs.validation import KeyedError, Model, editor_schema
 from softroce_lab.plan.plan import KernelVersion, LoadBalancing, NodeKind
+from softroce_lab.structs import CONSTANTS
 from softroce_lab.topology.shapes import Generator
 
-MAX_EQUAL_COST_PORTS = 64  # what a route's map entry in the XDP switch holds
+MAX_EQUAL_COST_PORTS: int = CONSTANTS["LAB_GROUP_PORTS"]  # what a route's map entry holds
 MAX_LAB_NAME = 32
 MAX_NODE_NAME = 31  # with the lab's name and a hyphen it names a namespace: at most 64
 MTU_DEFAULT_BYTES = 2200  # IB path MTU 2048 with all its headers

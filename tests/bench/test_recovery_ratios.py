@@ -8,7 +8,7 @@ import pytest
 
 from softroce_lab.bench.recovery import ratios
 from softroce_lab.bench.recovery.ratios import Resampled
-from softroce_lab.experiment.workload_run import quantile
+from softroce_lab.experiment.figure_table import quantile
 from softroce_lab.statistics import holm
 
 

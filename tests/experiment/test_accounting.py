@@ -13,10 +13,10 @@ from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures, Stag
 from tests.topology.conftest import TRUNK
 
 PLAN = topology.load("two-hosts")
-NOTHING = PortCounters(**{field.name: 0 for field in dataclasses.fields(PortCounters)})
-NO_WIRE = WireCounts(StageFigures(*(0,) * len(dataclasses.fields(StageFigures))), {}, {})
+NOTHING = PortCounters(*[0] * len(PortCounters._fields))
+NO_WIRE = WireCounts(StageFigures(*[0] * len(StageFigures._fields)), {}, {})
 NO_FRAMES = LinkFigures(
-    *(0,) * (len(dataclasses.fields(LinkFigures)) - 2), late=Histogram(()), residence=Histogram(())
+    *[0] * (len(LinkFigures._fields) - 2), late=Histogram(()), residence=Histogram(())
 )
 NONE_MISSED = [0] * 2 * len(PLAN.links)
 PORTS = {str(port): port.ifindex for node in PLAN.nodes for port in node.ports}
@@ -37,8 +37,7 @@ def accounts(counted, hosts, before=None, missed=NONE_MISSED, wire=NO_WIRE):
 
     def counters(by_name):
         return {
-            ifindex: dataclasses.replace(NOTHING, **by_name.get(name, {}))
-            for name, ifindex in PORTS.items()
+            ifindex: NOTHING._replace(**by_name.get(name, {})) for name, ifindex in PORTS.items()
         }
 
     now = Counts(counters(counted), wire, missed)
@@ -95,7 +94,7 @@ def test_what_vanished_between_two_programs_the_emulator_lost(name, changed, los
 def test_what_the_wire_stage_could_not_hand_on_the_emulator_lost(cause, name):
     """Of RoCE: a fourth frame was none."""
     (number,) = (link.directed_link for link in accounts({}, {}).links() if link.name == name)
-    lost = dataclasses.replace(NO_FRAMES, **{cause: 4, f"{cause}_roce": 3})
+    lost = NO_FRAMES._replace(**{cause: 4, f"{cause}_roce": 3})
     wire = dataclasses.replace(NO_WIRE, links={number: lost})
     found = accounts(COUNTED, HOSTS, wire=wire).links()
     assert {link.name: link.emulator_drops for link in found if link.emulator_drops} == {name: 3}

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from softroce_lab import paths
 from softroce_lab.cli.app import app
+from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.sweep import spec as sweep_spec
-from softroce_lab.sweep.schema import FIGURES
+from softroce_lab.sweep.schema import columns
 
 
 def examples(name, language):
@@ -23,6 +24,8 @@ EXPERIMENTS = examples("experiments.md", "yaml")
 (SWEEP,) = examples("sweeps.md", "yaml")
 (PROGRAM,) = examples("sweeps.md", "python")
 (RATIOS,) = examples("ablation.md", "python")
+
+TABLE = "| line of the table | key and column | gate | type | what |\n"
 
 
 @pytest.fixture
@@ -65,10 +68,19 @@ def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
     assert found["csa_ud", "none"] > found["csa_ud", "cores"]
 
 
-@pytest.mark.parametrize("column", FIGURES)
+@pytest.mark.parametrize("column", columns().keys() - FIGURES.keys())
 def test_each_column_of_a_sweep_has_its_line(column):
     text = (paths.PROJECT_ROOT / "docs/sweeps.md").read_text()
     assert f"`{column}`" in text.partition("The columns of `runs.parquet`:")[2]
+
+
+def test_the_document_has_the_table_of_figures():
+    """All but its last column, which says what each figure is."""
+    text = (paths.PROJECT_ROOT / "docs/experiments.md").read_text()
+    _, *lines = text.partition(TABLE)[2].partition("\n\n")[0].splitlines()
+    assert [[cell.strip(" `") for cell in line.split("|")[1:5]] for line in lines] == [
+        [each.title, each.key, each.gate, each.unit.column] for each in FIGURES.values()
+    ]
 
 
 def test_the_program_prints_geometric_means_of_paired_ratios(tmp_path, monkeypatch, capsys):

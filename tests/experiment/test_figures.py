@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 
-from softroce_lab.experiment import figures, spec, virtual, workload_table
-from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun, few_samples
+from softroce_lab.experiment import figures, virtual, workload_table
+from softroce_lab.experiment.figure_table import few_samples
+from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic
@@ -192,11 +193,3 @@ def test_a_job_that_failed_leaves_the_others_their_verdict():
     verdicts = {name: each["verdict"] for name, each in summary["jobs"].items()}
     assert summary["verdict"] == "failed"
     assert verdicts == {"alone": "passed", "steps": "failed"}
-
-
-def test_a_sweep_has_the_columns():
-    from softroce_lab.experiment.workload_run import OF_WORKLOADS
-    from softroce_lab.sweep.schema import FIGURES
-
-    assert set(OF_WORKLOADS) <= FIGURES.keys()
-    assert spec.shipped()

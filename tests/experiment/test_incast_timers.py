@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.experiment import spec, virtual
-from softroce_lab.experiment.workload_run import RETRANSMITTED, SPURIOUS, data_packets
+from softroce_lab.experiment.figure_table import RETRANSMITTED, SPURIOUS, data_packets
 from softroce_lab.inputs import yaml_source
 
 INCAST = """\

@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.experiment import spec, virtual
-from softroce_lab.experiment.workload_run import RETRANSMITTED
+from softroce_lab.experiment.figure_table import RETRANSMITTED
 from softroce_lab.inputs import yaml_source
 
 TWO_SPINES = """\

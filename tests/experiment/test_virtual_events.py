@@ -6,8 +6,8 @@ import collections
 import pytest
 
 from softroce_lab.experiment import run, spec, virtual, workload_record
+from softroce_lab.experiment.figure_table import RETRANSMITTED
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.workload_run import RETRANSMITTED
 from softroce_lab.inputs import yaml_source
 
 LOSSY = """\

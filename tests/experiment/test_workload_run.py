@@ -10,6 +10,7 @@ import pytest
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import workload_record, workload_table
+from softroce_lab.experiment.figure_table import few_samples, quantile
 from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.experiment.workload_run import (
     NEVER_NS,
@@ -17,8 +18,6 @@ from softroce_lab.experiment.workload_run import (
     Flows,
     MessageLog,
     WorkloadRun,
-    few_samples,
-    quantile,
 )
 from softroce_lab.statistics import median_interval
 from softroce_lab.telemetry.repairs import REPAIR

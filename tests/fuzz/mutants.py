@@ -2,9 +2,9 @@
 """Runs seeds of `lab fuzz` with a mistake made on purpose: `python -m tests.fuzz.mutants`.
 
 A line of standard input is a JSON list [mutant, transports, seeds, question]; the answer is a line,
-too: for "violation" the first one as [seed, transport, what], or null; for "met" what the seeds met,
-by the words of `lab fuzz`. Native mistakes need `_native_mutants`, whose
-path is the one argument: it takes the place of `_native` in this process.
+too. To "violation" it is the first one as [seed, transport, what], or null. To "met" it is what the
+seeds met, in the words of `lab fuzz`. Native mistakes need `_native_mutants`, whose path is the one
+argument: it takes the place of `_native` in this process.
 """
 
 from __future__ import annotations

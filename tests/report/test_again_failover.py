@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.perftest import failover_record, failover_virtual
 from softroce_lab.perftest.failover import Options
 from softroce_lab.report import again_failover, artifact
@@ -72,3 +73,13 @@ def test_it_is_packed_unless_its_topology_is_a_file_of_the_user(tmp_path):
     mine.write_bytes((paths.TOPOLOGIES / "dual-rail.yaml").read_bytes())
     with pytest.raises(UserError, match="is not kept"):
         artifact.write(made(tmp_path / "own", topology=str(mine)), tmp_path / "own.zip")
+
+
+def test_a_topology_of_the_user_is_read_again_only_with_trust(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_bytes((paths.TOPOLOGIES / "dual-rail.yaml").read_bytes())
+    first = made(tmp_path / "own", topology=str(mine))
+    with pytest.raises(UserError, match=f"reads the topology '{mine}'"):
+        again_failover.again(first, lambda _: None, under=tmp_path)
+    again = again_failover.again(first, lambda _: None, under=tmp_path, origin=Origin.TRUSTED_RUN)
+    assert again.same

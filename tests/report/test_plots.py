@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import FIGURES, MESSAGES, SIZE_CLASSES, percentiles
 from softroce_lab.report import figures_of, plots, sweeps
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.sweep import campaign
@@ -128,7 +128,10 @@ def test_percentiles_are_medians_of_the_seeds_in_microseconds(ring_run):
     plt.close(figure)
     for name in ("csa_ud", "irn", "rc"):
         runs = [run for run in recorded.runs if run["transport"] == name]
-        middles = [np.median([run[key] / 1000 for run in runs]) for key in FCT]
+        middles = [
+            np.median([run[key] / 1000 for run in runs])
+            for key in [each.key for each in percentiles(MESSAGES)]
+        ]
         assert shown[name] == pytest.approx(middles)
 
 
@@ -190,7 +193,7 @@ def drawn(cells, transports, monkeypatch, seeds=2, axes=("topology.generator.del
     mpl, plt = plots._matplotlib()
     with warnings.catch_warnings(action="error"), mpl.rc_context(plots._STYLE):
         figure, made = plt.subplots(figsize=plots._INCHES, layout="constrained")
-        plots._swept(made, None, "fct_p99_ns", "p99 completion (us)", 1000)
+        plots._swept(made, None, FIGURES["fct_p99_ns"])
         figure.canvas.draw()
         plt.close(figure)
     return figure, made

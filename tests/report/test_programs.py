@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import workload_table
+from softroce_lab.experiment.figure_table import FIGURES, few_samples
 from softroce_lab.experiment.hosts import program_words
-from softroce_lab.experiment.workload_run import OF_MESSAGES, few_samples
 from softroce_lab.report import comparison, perfetto
 from softroce_lab.report.page import assemble
 from softroce_lab.report.recorded import Recorded
@@ -34,7 +34,7 @@ def lab(*arguments):
 
 def test_figures_of_messages_are_empty_and_those_of_links_are_there():
     row = found().summary()
-    assert {row[key] for key in OF_MESSAGES} == {None}
+    assert {row.get(key) for key, each in FIGURES.items() if not each.of_programs} == {None}
     assert (row["injected_drops"], few_samples(row)) == (7, [])
     lines = workload_table.lines([row])[1]
     assert [tuple(line) for line in lines] == [("verdict", ["passed"]), ("injected drops", ["7"])]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.workload_run import quantile
+from softroce_lab.experiment.figure_table import quantile
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.report.steps import Steps
 from tests.report.made import run

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from types import MappingProxyType
 
 from softroce_lab import topology
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
@@ -53,6 +54,7 @@ class Rig:
         timing=None,
         rc=None,
         rnic=IDEAL,
+        options=MappingProxyType({}),
     ):
         engine = EngineTiming.for_rtt(base_rtt_ns)
         host = HostModel(
@@ -65,8 +67,8 @@ class Rig:
             rto_high_ns=engine.rto_high_ns,
             framing=registry.find(transport).framing,
             rnic=rnic,
-            **registry.find(transport).engine(),
-            timing=timing or Timing.for_rtt(base_rtt_ns),
+            **registry.find(transport).engine(options),
+            timing=(timing or Timing.for_rtt(base_rtt_ns)).session(),
         )
         self.fabric = SimFabric(plan, host)
         self.messengers = {

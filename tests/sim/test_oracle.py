@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.figure_table import SPURIOUS
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import SPURIOUS
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.repairs import CAUSES, times_ns

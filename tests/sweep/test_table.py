@@ -37,12 +37,14 @@ def of_messages(count):
 
 
 def of_repairs(count):
-    return {"repairs": count, "repair_p50_ns": 10_000, "repair_p99_ns": 10_000}
+    time_ns = 10_000 if count else None
+    return {"repairs": count, "repair_p50_ns": time_ns, "repair_p99_ns": time_ns}
 
 
 def of_flows(count):
-    classes = [{"size_class": "<=1MB", "n": count, "p50": 10, "p99": 10}]
-    return {"slowdown": classes, "slowdown_p50": 10, "slowdown_p99": 10}
+    ratio = 10 if count else None
+    classes = [{"size_class": "<=1MB", "n": count, "p50": ratio, "p99": ratio}]
+    return {"slowdown": classes, "slowdown_p50": ratio, "slowdown_p99": ratio}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_one_run_with_too_few_samples_marks_the_p99_of_all(title, values):
 @pytest.mark.parametrize(("repairs", "few"), [(None, 0), (0, 0), (1, 1), (99, 1), (100, 0)])
 def test_the_mark_is_explained_where_repairs_alone_are_few(repairs, few):
     """Of one run of two, and of messages there are enough."""
-    notes = table.samples([row(**of_repairs(5000)), row(repairs=repairs)])
+    notes = table.samples([row(**of_repairs(5000)), row(**of_repairs(repairs))])
     assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]
 
 

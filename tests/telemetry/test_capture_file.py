@@ -78,12 +78,6 @@ def gid(address):
 # ---------------------------------------------------------------- rows
 
 
-def test_the_native_row_has_the_layout_of_the_table():
-    fields = [(name, *reversed(PACKET.fields[name])) for name in PACKET.names]
-    assert _native.capture_row_layout() == [(name, at, t.itemsize) for name, at, t in fields]
-    assert PACKET.itemsize == sum(t.itemsize for _, _, t in fields)
-
-
 HEADER_FIELDS = {  # of a row -> Wireshark's
     "traffic_class": ("ip.dsfield", "ipv6.tclass"),
     "hop_limit": ("ip.ttl", "ipv6.hlim"),

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.fabric.bpf import layout as xdp_layout
 from softroce_lab.faults.text import text as fault_text
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import Data, Source, parse
 from softroce_lab.plan.plan import Guest, Plan, Port
-from softroce_lab.topology.model import MAX_EQUAL_COST_PORTS, TopologyFile
+from softroce_lab.topology.model import TopologyFile
 from softroce_lab.topology.resolve import resolve
 
 
@@ -246,7 +245,6 @@ def test_a_switch_chooses_among_64_equal_cost_ports() -> None:
         "x.yaml:2:1: 65 equal-cost ports lead from 's2' to 'h1'\n"
         "  hint: a switch chooses among 64 at most"
     )
-    assert MAX_EQUAL_COST_PORTS == xdp_layout.GROUP_PORTS
 
 
 def far_ends(plan: Plan) -> dict[Port, Port]:

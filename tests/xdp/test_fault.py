@@ -27,6 +27,8 @@ from softroce_lab.plan.effects import (
     Reorder,
     Window,
 )
+from softroce_lab.structs import CONSTANTS
+from tests.xdp.packets import packet as native_packet
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -45,8 +47,8 @@ class Packet:
     index: int = 0
     attempt: int = 0
 
-    def native(self) -> _native.FaultPacket:
-        return _native.FaultPacket(**asdict(self))
+    def native(self) -> bytes:
+        return native_packet(**asdict(self))
 
 
 def mix64(word: int) -> int:
@@ -183,7 +185,7 @@ def test_the_first_rule_that_hits_decides():
 def test_a_nameless_frame_is_decided_by_its_count(key):
     half = 2**63
     counted = link(rule(9, half, key))
-    nameless = Packet(kind=_native.KIND_NONE).native()
+    nameless = Packet(kind=CONSTANTS["LAB_KIND_NONE"]).native()
     for n in range(200):
         expected = draw(9, mix64((n + GOLDEN) & MASK)) < half
         assert bool(counted.decide(nameless).effects) is expected

@@ -41,6 +41,7 @@ from softroce_lab.plan.effects import (
     stream_key,
 )
 from tests.xdp.chains import Counts, Model, bounds
+from tests.xdp.packets import packet as native_packet
 
 SEEDS = 20
 CONFIDENCE = 0.999  # of all cells together
@@ -115,7 +116,7 @@ FIGURES = ("rate", "mean run", "share of runs of one")
 SUMS = len(MODELS) * len(RATES) * (SEEDS + 1) * len(FIGURES)
 ALPHA = (1 - CONFIDENCE) / SUMS / 2  # of one end of one interval
 
-FIRST = _native.FaultPacket(src=0x0A000001, dst=0x0A000002, kind=0)
+FIRST = native_packet(src=0x0A000001, dst=0x0A000002, kind=0)
 
 
 @functools.cache

@@ -20,17 +20,19 @@ namespace softroce {
 // clang-format on
 
 #define SOFTROCE_DECISION_NAME(name) name,
-enum class DecisionKind : std::uint8_t { SOFTROCE_EACH_DECISION(SOFTROCE_DECISION_NAME) };
+enum class DecisionKind : std::uint32_t { SOFTROCE_EACH_DECISION(SOFTROCE_DECISION_NAME) };
 #undef SOFTROCE_DECISION_NAME
 #define SOFTROCE_DECISION_TEXT(name) #name,
 inline constexpr const char* kDecisionNames[] = {SOFTROCE_EACH_DECISION(SOFTROCE_DECISION_TEXT)};
 #undef SOFTROCE_DECISION_TEXT
 
+// As Python reads it (experiment/hosts/journal.py).
 struct Decision {
-  std::int64_t at_ns = 0;
-  MessageKey key{};  // zeros: several messages, or none
-  std::uint32_t packets = 0;
-  DecisionKind kind{};
+  std::int64_t time_ns;
+  std::uint32_t kind;             // a DecisionKind
+  std::uint16_t operation, step;  // zeros, as of `message`: several messages, or none
+  std::uint32_t message;
+  std::uint32_t packets;
 };
 
 // Why a transport retransmits, in `Recovery::cause`: from kCauseOfEvent on the kind of the event

@@ -38,7 +38,7 @@ enum class QpEventKind : std::uint8_t {
 
 // `policy`: a recovery policy decided, which has reasons of its own; `informed`: the simulated
 // fabric informed an omniscient transport.
-enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr, policy, informed };
+enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr_nak, policy, informed };
 
 struct QpEvent {
   QpEventKind kind{};

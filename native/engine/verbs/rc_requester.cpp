@@ -371,7 +371,7 @@ void RcQp::handle_rnr(const Packet& packet, Time now) {
     if (rnr_left_ == 0) return fail_request(packet.psn, WcStatus::rnr_retry_exc_err, now);
     --rnr_left_;
   }
-  go_back(packet.psn, RetransmitReason::rnr, now);
+  go_back(packet.psn, RetransmitReason::rnr_nak, now);
   rnr_until_ = now + rnr_time(packet.syndrome & 31);
   set_timer(now);
 }

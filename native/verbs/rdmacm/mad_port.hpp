@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "wire.hpp"
+#include "../../endpoint/cm_wire.hpp"
 
 namespace softroce::cm {
 

@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../../endpoint/cm_wire.hpp"
 #include "mad_port.hpp"
 #include "objects.hpp"
-#include "wire.hpp"
 
 namespace softroce::cm {
 

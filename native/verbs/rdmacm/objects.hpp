@@ -12,8 +12,8 @@
 #include <memory>
 #include <mutex>
 
+#include "../../endpoint/cm_wire.hpp"
 #include "../guarded.hpp"
-#include "wire.hpp"
 
 namespace softroce::cm {
 

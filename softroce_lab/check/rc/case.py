@@ -36,7 +36,7 @@ class Case:
 
     evidence: Evidence
     connection: Connection
-    tally: Mapping[str, Tally]
+    tally: Mapping[str, Tally]  # of all rules; their checks are called with the case alone
 
     @functools.cached_property
     def near_responder(self) -> Seen:

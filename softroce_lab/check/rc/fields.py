@@ -8,17 +8,19 @@ import numpy as np
 from softroce_lab.check.evidence import Evidence, Indices
 from softroce_lab.check.opcodes import ACK, KINDS, NAK, NAK_CODES
 from softroce_lab.check.rc.case import Case, named
-from softroce_lab.check.verdict import Rule, Tally
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 
-SYNDROME = Rule(
+RULES = Rules()
+ONE_PKEY = ("all packets of one direction carry the same P_Key", "IBA 9.2, 10.9")
+
+
+@RULES.rule(
     "rc.syndrome",
     "an AETH carries a defined syndrome and NAK code, that of a result an ACK",
     "IBA 9.7.5.2.1",
+    is_proven=True,
 )
-PKEY = Rule("rc.pkey", "all packets of one direction carry the same P_Key", "IBA 9.2, 10.9")
-
-
 def check_syndromes(case: Case) -> None:
     """Every AETH: the kind in the upper three bits, the code of a NAK in the lower five."""
     answers, tally = case.near_responder.answers, case.tally["syndrome"]
@@ -33,6 +35,7 @@ def check_syndromes(case: Case) -> None:
         tally.failed([answers.number[at]], f"syndrome {syndrome:#04x} in {what} of {named(psn)}")
 
 
+@RULES.rule("rc.pkey", *ONE_PKEY, is_proven=True)
 def check_pkeys(case: Case) -> None:
     """Both directions, each by itself."""
     check_one_pkey(case.evidence, case.near_requester.requests.rows, case.tally["pkey"])

@@ -9,30 +9,21 @@ from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.opcodes import Family
 from softroce_lab.check.rc.case import Case, named
 from softroce_lab.check.rc.packets import Requests
-from softroce_lab.check.verdict import Rule, Tally
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry.packets import Has, Packets
 
-OPCODES = Rule(
-    "rc.opcode-sequence",
-    "First, Middle and Last of one operation follow each other; only a Last or an Only ends",
-    "IBA 9.7.4.1, opcode sequence",
-)
-LENGTHS = Rule(
-    "rc.length",
-    "First and Middle packets are as long as the path MTU, Last and Only not longer, and a WRITE's "
-    "add up to its RETH's DMA length",
-    "IBA 9.7.4.1.6",
-)
-AGAIN = Rule(
-    "rc.retransmit-same",
-    "a PSN that is sent again carries the same operation, addresses and payload",
-    "IBA 9.7.3.2, C9-71",
-)
+RULES = Rules()
 _SAME = ("opcode", "payload_bytes", "remote_address", "rkey", "dma_length", "swap_or_add",
          "compare", "immediate")  # fmt: skip
 
 
+@RULES.rule(
+    "rc.opcode-sequence",
+    "First, Middle and Last of one operation follow each other; only a Last or an Only ends",
+    "IBA 9.7.4.1, opcode sequence",
+    is_proven=True,
+)
 def check_opcodes(case: Case) -> None:
     """Each two packets of successive PSNs."""
     check_sequence(case.near_requester.requests, case.tally["opcode-sequence"])
@@ -62,6 +53,13 @@ def _out_of_sequence(requests: Requests) -> tuple[list[tuple[int, int]], int]:
     return pairs, int(np.count_nonzero(follows))
 
 
+@RULES.rule(
+    "rc.length",
+    "First and Middle packets are as long as the path MTU, Last and Only not longer, and a WRITE's "
+    "add up to its RETH's DMA length",
+    "IBA 9.7.4.1.6",
+    is_proven=True,
+)
 def check_lengths(case: Case) -> None:
     """Each packet by its place in the message, and each WRITE as a whole."""
     seen = case.near_requester
@@ -108,6 +106,12 @@ def check_message_lengths(requests: Requests, tally: Tally) -> None:
         )
 
 
+@RULES.rule(
+    "rc.retransmit-same",
+    "a PSN that is sent again carries the same operation, addresses and payload",
+    "IBA 9.7.3.2, C9-71",
+    is_proven=True,
+)
 def check_again(case: Case) -> None:
     """Each retransmitted packet, with the one before it of the same PSN.
 

@@ -10,16 +10,9 @@ import numpy as np
 from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.rc.case import OVERTAKEN, Case, named
 from softroce_lab.check.rc.packets import Seen
-from softroce_lab.check.verdict import Rule
+from softroce_lab.check.verdict import Rules
 
-MONOTONIC = Rule(
-    "rc.msn-monotonic", "the MSN of a responder never goes back", "IBA 9.7.7.1, C9-148"
-)
-RIGHT = Rule(
-    "rc.msn-right",
-    "the MSN counts the messages that were completed up to the acknowledged PSN",
-    "IBA 9.7.7.1, C9-148",
-)
+RULES = Rules()
 _MSNS = 1 << 24
 _CANDIDATES = 8  # of which one explains most MSNs of a part
 
@@ -91,9 +84,41 @@ def _first(psn: Indices) -> int:
     return int(psn[0]) if len(psn) else 0
 
 
-def check(case: Case) -> None:
+@RULES.rule(
+    "rc.msn-monotonic",
+    "the MSN of a responder never goes back",
+    "IBA 9.7.7.1, C9-148",
+    is_proven=True,
+    of_one_life=True,
+)
+def check_order(case: Case) -> None:
+    """Every MSN with the one before it."""
+    answers, tally = case.near_responder.answers, case.tally["msn-monotonic"]
+    reported = np.flatnonzero(answers.has_aeth)
+    if len(reported) < 2:
+        return
+    steps = (np.diff(answers.msn[reported]) + _MSNS // 2) % _MSNS - _MSNS // 2
+    back = np.flatnonzero(steps < 0)
+    tally.passed(len(steps) - len(back))
+    if len(back) and case.may_overtake_before:
+        tally.doubts(OVERTAKEN, len(back))
+        return
+    for at in back.tolist():
+        one, other = reported[at], reported[at + 1]
+        tally.failed(
+            (answers.number[one], answers.number[other]),
+            f"MSN {answers.msn[other]} after {answers.msn[one]}",
+        )
+
+
+@RULES.rule(
+    "rc.msn-right",
+    "the MSN counts the messages that were completed up to the acknowledged PSN",
+    "IBA 9.7.7.1, C9-148",
+    of_one_life=True,
+)
+def check_count(case: Case) -> None:
     """Every response with an MSN."""
-    _check_order(case)
     answers, tally = case.near_responder.answers, case.tally["msn-right"]
     if not len(case.near_responder.requests):
         return
@@ -133,22 +158,3 @@ def _check_results(case: Case, messages: Messages) -> None:
         at, due = int(results[which]), int(messages.ended(own)[which] + usual[which]) % _MSNS
         text = f"MSN {answers.msn[at]} in a result of {named(int(answers.psn[at]))}, {due} is due"
         tally.failed([answers.number[at]], text)
-
-
-def _check_order(case: Case) -> None:
-    answers, tally = case.near_responder.answers, case.tally["msn-monotonic"]
-    reported = np.flatnonzero(answers.has_aeth)
-    if len(reported) < 2:
-        return
-    steps = (np.diff(answers.msn[reported]) + _MSNS // 2) % _MSNS - _MSNS // 2
-    back = np.flatnonzero(steps < 0)
-    tally.passed(len(steps) - len(back))
-    if len(back) and case.may_overtake_before:
-        tally.doubts(OVERTAKEN, len(back))
-        return
-    for at in back.tolist():
-        one, other = reported[at], reported[at + 1]
-        tally.failed(
-            (answers.number[one], answers.number[other]),
-            f"MSN {answers.msn[other]} after {answers.msn[one]}",
-        )

@@ -10,30 +10,9 @@ from softroce_lab.check.opcodes import ACK, CREDITS, IMMEDIATE, RNR_NS, UNLIMITE
 from softroce_lab.check.rc.case import Case, named
 from softroce_lab.check.rc.msn import Messages
 from softroce_lab.check.rc.packets import Answers, Requests, Seen
-from softroce_lab.check.verdict import Rule
+from softroce_lab.check.verdict import Rules
 
-GO_BACK = Rule(
-    "rc.go-back-n",
-    "after a NAK or a timeout requests are sent again from the oldest that is not acknowledged, "
-    "all of them",
-    "IBA 9.7.5.2.2, 9.7.6.1.3, 9.9.2.4.1",
-)
-RETRIES = Rule(
-    "rc.retry-limit",
-    "without progress a request is sent again as often as the retry count, and no more",
-    "IBA 9.9.2.4.1",
-)
-RNR = Rule(
-    "rc.rnr-wait",
-    "what was refused by an RNR NAK is not sent again before its timer has elapsed",
-    "IBA 9.7.5.2.8, 9.9.2.4.2",
-)
-CREDIT = Rule(
-    "rc.credits",
-    "no message that needs a receive begins beyond the credits, unless it is the only one "
-    "outstanding",
-    "IBA 9.7.7.2",
-)
+RULES = Rules()
 _LOST_BEFORE = "the packets before may have been lost before the capture (--at)"
 _LOST_BEHIND = "an acknowledgement may have been lost behind the capture (--at)"
 # Most time from receipt of a response to the reaction, where the capture does not show it.
@@ -105,6 +84,12 @@ def _results(requests: Requests, answers: Answers) -> tuple[Indices, Indices]:
     return psns, np.concatenate((np.array(taken, np.int64), never))
 
 
+@RULES.rule(
+    "rc.go-back-n",
+    "after a NAK or a timeout requests are sent again from the oldest that is not acknowledged, "
+    "all of them",
+    "IBA 9.7.5.2.2, 9.7.6.1.3, 9.9.2.4.1",
+)
 def check_go_back(case: Case) -> None:
     """Wherever requests do not go on where they were."""
     seen, tally = case.near_requester, case.tally["go-back-n"]
@@ -169,6 +154,12 @@ def _knew(seen: Seen, at: int) -> bool:
     return len(reported) > 0 and now - int(answers.time_ns[reported[0]]) > _SLACK_NS
 
 
+@RULES.rule(
+    "rc.retry-limit",
+    "without progress a request is sent again as often as the retry count, and no more",
+    "IBA 9.9.2.4.1",
+    of_one_life=True,
+)
 def check_retries(case: Case) -> None:
     """How often requests start from the same PSN again."""
     seen, tally = case.near_requester, case.tally["retry-limit"]
@@ -196,6 +187,13 @@ def check_retries(case: Case) -> None:
         )
 
 
+@RULES.rule(
+    "rc.rnr-wait",
+    "what was refused by an RNR NAK is not sent again before its timer has elapsed",
+    "IBA 9.7.5.2.8, 9.9.2.4.2",
+    is_proven=True,
+    by_time=True,
+)
 def check_rnr(case: Case) -> None:
     """Each RNR NAK, and the next packet of its PSN."""
     seen, tally = case.near_requester, case.tally["rnr-wait"]
@@ -229,6 +227,12 @@ def _refused_again(seen: Seen, nak: int) -> int | None:
     return after if after < len(requests) and requests.psn[after] >= psn else None
 
 
+@RULES.rule(
+    "rc.credits",
+    "no message that needs a receive begins beyond the credits, unless it is the only one "
+    "outstanding",
+    "IBA 9.7.7.2",
+)
 def check_credits(case: Case) -> None:
     """Messages that begin while credits are counted."""
     seen, tally = case.near_requester, case.tally["credits"]

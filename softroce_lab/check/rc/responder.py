@@ -7,47 +7,28 @@ import numpy as np
 
 from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.opcodes import IMMEDIATE, NAK_CODES, Family
-from softroce_lab.check.rc.case import OVERTAKEN, Case, named, next_of_psn
-from softroce_lab.check.rc.packets import Answers, Moments
+from softroce_lab.check.rc.case import OVERTAKEN, Case, named, next_of_psn, ranged
+from softroce_lab.check.rc.packets import Answers, Moments, Requests
+from softroce_lab.check.rc.psns import BEGINS_BEHIND
 from softroce_lab.check.rc.walk import Place
-from softroce_lab.check.verdict import Rule
+from softroce_lab.check.verdict import Rules, Tally
 
-NAK_ONCE = Rule(
-    "rc.nak-once-per-gap",
-    "a missing PSN is told of by one NAK, until it comes",
-    "IBA 9.7.5.2.2",
-)
-REPEATED = "repeated"  # what two NAKs prove of NAK_ONCE, whatever others were missed
-NAK_NAMES = Rule(
-    "rc.nak-names-gap",
-    "a NAK sequence error follows a packet that came too early, and names the PSN that is missing",
-    "IBA 9.7.5.2.2",
-)
-NAK_FOR = Rule(
-    "rc.nak-for-gap",
-    "a request that comes too early is answered by a NAK sequence error",
-    "IBA 9.7.5.2.2",
-)
-ACK_ORDER = Rule(
-    "rc.ack-order",
-    "what was acknowledged stays so: later acknowledgements and NAKs name no lower PSN",
-    "IBA 9.7.5.1.2, 9.7.5.1.3",
-)
-DUPLICATES = Rule(
-    "rc.duplicate-acknowledged",
-    "a duplicate request is acknowledged again, or its result is sent again",
-    "IBA 9.7.5.1.3, C9-105",
-)
-FINAL = Rule(
-    "rc.error-is-final",
-    "after a NAK that ends the connection nothing more is acknowledged",
-    "IBA 9.9.3",
-)
+RULES = Rules()
 _LOST = "the request may have been lost behind the capture, or its answer before it (--at)"
 _SOON_NS = 100_000_000  # a response may take as long
 _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
 
 
+@RULES.rule(
+    "rc.nak-once-per-gap",
+    "a missing PSN is told of by one NAK, until it comes",
+    "IBA 9.7.5.2.2",
+)
+@RULES.rule(
+    "rc.nak-names-gap",
+    "a NAK sequence error follows a packet that came too early, and names the PSN that is missing",
+    "IBA 9.7.5.2.2",
+)
 def check_naks(case: Case) -> None:
     """NAKs of the sequence error."""
     answers, walk = case.near_responder.answers, case.walk
@@ -55,7 +36,7 @@ def check_naks(case: Case) -> None:
     once = case.tally["nak-once-per-gap"]
     once.passed(len(naks) - len(walk.again))
     for first, again in walk.again:
-        tally = case.tally[REPEATED] if _never_refused(case, int(answers.psn[again])) else once
+        tally = once.proven if _never_refused(case, int(answers.psn[again])) else once
         tally.failed(
             (answers.number[first], answers.number[again]),
             f"a second NAK for {named(int(answers.psn[again]))}, which did not come meanwhile",
@@ -82,6 +63,11 @@ def _never_refused(case: Case, psn: int) -> bool:
     return not (begins_send or IMMEDIATE[requests.opcode[at]])
 
 
+@RULES.rule(
+    "rc.nak-for-gap",
+    "a request that comes too early is answered by a NAK sequence error",
+    "IBA 9.7.5.2.2",
+)
 def check_gaps(case: Case) -> None:
     """From the first request behind a gap to the NAK that names it, or to what fills the gap."""
     answers, requests = case.near_responder.answers, case.near_responder.requests
@@ -159,6 +145,12 @@ def _check_reason(case: Case, nak: int, greatest: Indices, *, came: bool) -> Non
         tally.doubts("NAKs of what had come here: lost behind the capture, or on its way")
 
 
+@RULES.rule(
+    "rc.ack-order",
+    "what was acknowledged stays so: later acknowledgements and NAKs name no lower PSN",
+    "IBA 9.7.5.1.2, 9.7.5.1.3",
+    is_proven=True,
+)
 def check_order(case: Case) -> None:
     """Acknowledgements and NAKs, one after the other; results come in their own order.
 
@@ -199,6 +191,79 @@ def _stated(answers: Answers, at: int) -> str:
     return f"{kind} of {named(int(answers.psn[at]))}"
 
 
+@RULES.rule(
+    "rc.ack-of-sent",
+    "nothing is acknowledged before it was sent",
+    "IBA 9.7.6.1, ghost acknowledgements",
+)
+@RULES.rule(
+    "rc.in-order",
+    "only what arrives whole, and in the order of PSNs, is accepted and acknowledged",
+    "IBA 9.7.4.1, PSN; 7.8.1",
+)
+def check_answers(case: Case) -> None:
+    """Responses that acknowledge more than the responder can have received."""
+    seen, walk, unseen = case.near_responder, case.walk, case.tally["unseen"]
+    requests, answers = seen.requests, seen.answers
+    if not len(requests):
+        return
+    early = answers.place > requests.place[0]
+    surprises = {each.answer: each for each in walk.ahead}
+    sent, in_order = case.tally["ack-of-sent"], case.tally["in-order"]
+    fine = int(np.count_nonzero(early)) - len(surprises)
+    sent.passed(fine)
+    in_order.passed(fine)
+    tops = np.maximum.accumulate(requests.end)
+    for surprise in walk.ahead:
+        at, through = surprise.answer, int(answers.through[surprise.answer])
+        before = int(np.searchsorted(requests.place, answers.place[at])) - 1
+        if case.asked_before[at]:
+            unseen.doubts(BEGINS_BEHIND)
+        elif answers.is_result[at] and through > tops[before]:
+            text = f"the request of {named(through - 1)} is not in the capture before its result"
+            unseen.failed([answers.number[at]], text)
+        elif through > tops[before]:
+            _beyond(requests, answers.number[at], int(tops[before]), through, before, sent, unseen)
+        else:
+            _out_of_order(case, int(answers.number[at]), surprise.expected, before)
+
+
+def _beyond(
+    requests: Requests, number: int, top: int, through: int, before: int, sent: Tally, unseen: Tally
+) -> None:
+    later = np.flatnonzero((requests.psn >= top) & (requests.psn < through))
+    later = later[later > before]
+    if len(later):
+        first = int(later[0])
+        sent.failed(
+            (number, requests.number[first]),
+            f"{named(through - 1)} acknowledged before {named(int(requests.psn[first]))} was sent",
+        )
+    elif not np.any(requests.psn >= through):  # else it is a hole, and counted as that
+        unseen.failed([number], f"{ranged(top, through)} acknowledged, and not in the capture")
+
+
+def _out_of_order(case: Case, number: int, expected: int, before: int) -> None:
+    requests, tally = case.near_responder.requests, case.tally["in-order"]
+    came = np.flatnonzero(requests.psn[: before + 1] == expected)
+    if len(came) == 0:
+        tally.doubts("the capture missed a request that was acknowledged")
+        return
+    if not case.is_at_responder or case.may_overtake_behind:
+        where = "" if case.is_at_responder else " (--at)"
+        tally.doubts(f"requests may have overtaken each other behind the capture{where}")
+        return
+    tally.failed(
+        (requests.number[came[-1]], number),
+        f"{named(expected)} came too early only, and is acknowledged",
+    )
+
+
+@RULES.rule(
+    "rc.duplicate-acknowledged",
+    "a duplicate request is acknowledged again, or its result is sent again",
+    "IBA 9.7.5.1.3, C9-105",
+)
 def check_duplicates(case: Case) -> None:
     """Each duplicate, till it comes once more or the capture ends.
 
@@ -255,6 +320,12 @@ def _time_ns(case: Case, place: int) -> int:
     return int(evidence.times_ns(evidence.in_time[place]))
 
 
+@RULES.rule(
+    "rc.error-is-final",
+    "after a NAK that ends the connection nothing more is acknowledged",
+    "IBA 9.9.3",
+    is_proven=True,
+)
 def check_final(case: Case) -> None:
     """What follows a NAK that ends the connection."""
     answers, tally = case.near_responder.answers, case.tally["error-is-final"]

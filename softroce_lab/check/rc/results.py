@@ -12,96 +12,11 @@ from softroce_lab.check.opcodes import Family
 from softroce_lab.check.rc.case import Case, named, ranged
 from softroce_lab.check.rc.packets import Answers
 from softroce_lab.check.rc.walk import Place
-from softroce_lab.check.verdict import Rule, Tally
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry.packets import Has
 
-SEQUENCE = Rule(
-    "rc.read-response",
-    "a READ is answered by First, Middle and Last, or Only, of its PSNs in order, as long as the "
-    "path MTU and as what was asked for",
-    "IBA 9.7.5.1, 9.7.6.1.4",
-)
-CUT = "cut"  # what a response and its request prove of SEQUENCE, whatever others were missed
-COMPLETE = Rule(
-    "rc.results-complete",
-    "every READ and every atomic that was acknowledged has all of its response",
-    "IBA 9.7.5.1",
-)
-KIND = Rule(
-    "rc.result-kind",
-    "READs are answered by READ responses, atomics by atomic acknowledgements, nothing else is",
-    "IBA 9.7.5.1",
-)
-ATOMIC = Rule(
-    "rc.atomic-once",
-    "an atomic that is asked for again is answered with the same value",
-    "IBA 9.7.5.1.3, C9-106",
-)
-
-
-def check_kinds(case: Case) -> None:
-    """Results by the request whose PSN they have."""
-    requests, answers = case.near_responder.requests, case.near_responder.answers
-    tally = case.tally["result-kind"]
-    results = np.flatnonzero(answers.is_result)
-    if not len(requests) or not len(results):
-        return
-    once, of = requests.of_psn(answers.psn[results])
-    known = of >= 0
-    family = requests.family[once[np.maximum(of, 0)]]
-    is_read = answers.family[results] == Family.READ_RESPONSE
-    fits = np.where(is_read, family == Family.READ, family == Family.ATOMIC)
-    tally.passed(int(np.count_nonzero(known & fits)))
-    for at in np.flatnonzero(known & ~fits).tolist():
-        asked, stated = once[of[at]], results[at]
-        tally.failed(
-            (requests.number[asked], answers.number[stated]),
-            f"{opcode_name(int(answers.opcode[stated]))} to a "
-            f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[stated]))}",
-        )
-
-
-def check_complete(case: Case) -> None:
-    """PSNs of results that were never seen, though later requests were acknowledged."""
-    requests, answers = case.near_responder.requests, case.near_responder.answers
-    tally = case.tally["results-complete"]
-    once = requests.once
-    wanted = once[np.isin(requests.family[once], (Family.READ, Family.ATOMIC))]
-    came = np.unique(answers.psn[answers.is_result])
-    before_fatal = min(answers.psn[answers.is_fatal].tolist(), default=1 << 62)
-    for at in wanted.tolist():
-        begin, end = int(requests.psn[at]), int(requests.end[at])
-        there = np.searchsorted(came, (begin, end))
-        missing = end - begin - int(there[1] - there[0])
-        if missing == 0:
-            tally.passed()
-        elif end >= case.acknowledged or begin >= before_fatal:
-            tally.doubts("the capture or the connection ends before the response does")
-        else:
-            first, last = _missing_ends(begin, end, came[there[0] : there[1]])
-            tally.failed(
-                [requests.number[at]],
-                f"{missing} of {end - begin} responses are missing: {ranged(first, last + 1)}",
-            )
-
-
-def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
-    """The first and the last PSN of [begin, end) that is not among `came`, which is ascending.
-
-    Without a list of all of them: a READ may request millions.
-    """
-    steps = np.arange(len(came))
-    from_begin = np.flatnonzero(came != begin + steps)
-    from_end = np.flatnonzero(came[::-1] != end - 1 - steps)
-    first = begin + int(from_begin[0] if len(from_begin) else len(came))
-    last = end - 1 - int(from_end[0] if len(from_end) else len(came))
-    return first, last
-
-
-# ---------------------------------------------------------------- READ responses, in order
-
-
+RULES = Rules()
 _MOST_READS = 1024  # outstanding, of which the response may belong to any
 
 
@@ -115,6 +30,12 @@ class _Response:
     repeated: bool
 
 
+@RULES.rule(
+    "rc.read-response",
+    "a READ is answered by First, Middle and Last, or Only, of its PSNs in order, as long as the "
+    "path MTU and as what was asked for",
+    "IBA 9.7.5.1, 9.7.6.1.4",
+)
 def check_sequence(case: Case) -> None:
     """READ responses as they come, each from its request on."""
     answers = case.near_responder.answers
@@ -216,16 +137,94 @@ class _Reader:
         opcode = int(self.answers.opcode[at])
         cut = size != max(min(due.left, self.mtu), 0) and self.case.knows_path_mtu
         good = self.case.evidence.packets["has"][self.answers.rows[at]] & Has.ICRC_GOOD
-        (self.case.tally[CUT] if cut and good else self.tally).failed(
+        (self.tally.proven if cut and good else self.tally).failed(
             [self.answers.number[at]],
             f"{opcode_name(opcode)} of {size} bytes at {named(due.psn)}, where "
             f"{opcode_name(0x0D + wanted)} of {max(min(due.left, self.mtu), 0)} is due",
         )
 
 
+# ---------------------------------------------------------------- whether they are there
+
+
+@RULES.rule(
+    "rc.results-complete",
+    "every READ and every atomic that was acknowledged has all of its response",
+    "IBA 9.7.5.1",
+)
+def check_complete(case: Case) -> None:
+    """PSNs of results that were never seen, though later requests were acknowledged."""
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["results-complete"]
+    once = requests.once
+    wanted = once[np.isin(requests.family[once], (Family.READ, Family.ATOMIC))]
+    came = np.unique(answers.psn[answers.is_result])
+    before_fatal = min(answers.psn[answers.is_fatal].tolist(), default=1 << 62)
+    for at in wanted.tolist():
+        begin, end = int(requests.psn[at]), int(requests.end[at])
+        there = np.searchsorted(came, (begin, end))
+        missing = end - begin - int(there[1] - there[0])
+        if missing == 0:
+            tally.passed()
+        elif end >= case.acknowledged or begin >= before_fatal:
+            tally.doubts("the capture or the connection ends before the response does")
+        else:
+            first, last = _missing_ends(begin, end, came[there[0] : there[1]])
+            tally.failed(
+                [requests.number[at]],
+                f"{missing} of {end - begin} responses are missing: {ranged(first, last + 1)}",
+            )
+
+
+def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
+    """The first and the last PSN of [begin, end) that is not among `came`, which is ascending.
+
+    Without a list of all of them: a READ may request millions.
+    """
+    steps = np.arange(len(came))
+    from_begin = np.flatnonzero(came != begin + steps)
+    from_end = np.flatnonzero(came[::-1] != end - 1 - steps)
+    first = begin + int(from_begin[0] if len(from_begin) else len(came))
+    last = end - 1 - int(from_end[0] if len(from_end) else len(came))
+    return first, last
+
+
+@RULES.rule(
+    "rc.result-kind",
+    "READs are answered by READ responses, atomics by atomic acknowledgements, nothing else is",
+    "IBA 9.7.5.1",
+)
+def check_kinds(case: Case) -> None:
+    """Results by the request whose PSN they have."""
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["result-kind"]
+    results = np.flatnonzero(answers.is_result)
+    if not len(requests) or not len(results):
+        return
+    once, of = requests.of_psn(answers.psn[results])
+    known = of >= 0
+    family = requests.family[once[np.maximum(of, 0)]]
+    is_read = answers.family[results] == Family.READ_RESPONSE
+    fits = np.where(is_read, family == Family.READ, family == Family.ATOMIC)
+    tally.passed(int(np.count_nonzero(known & fits)))
+    for at in np.flatnonzero(known & ~fits).tolist():
+        asked, stated = once[of[at]], results[at]
+        tally.failed(
+            (requests.number[asked], answers.number[stated]),
+            f"{opcode_name(int(answers.opcode[stated]))} to a "
+            f"{opcode_name(int(requests.opcode[asked]))} of {named(int(answers.psn[stated]))}",
+        )
+
+
 # ---------------------------------------------------------------- atomics
 
 
+@RULES.rule(
+    "rc.atomic-once",
+    "an atomic that is asked for again is answered with the same value",
+    "IBA 9.7.5.1.3, C9-106",
+    is_proven=True,
+)
 def check_atomics(case: Case) -> None:
     """Atomic acknowledgements of one PSN, compared with each other."""
     answers, tally = case.near_responder.answers, case.tally["atomic-once"]

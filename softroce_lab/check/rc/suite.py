@@ -13,69 +13,14 @@ from softroce_lab.check.rc.case import Case
 from softroce_lab.check.verdict import Suite, Tally, Verdict, tallies
 
 RULES = (
-    psns.CONTINUITY,
-    messages.OPCODES,
-    messages.LENGTHS,
-    messages.AGAIN,
-    requester.GO_BACK,
-    requester.RETRIES,
-    requester.RNR,
-    requester.CREDIT,
-    responder.NAK_ONCE,
-    responder.NAK_NAMES,
-    responder.NAK_FOR,
-    responder.ACK_ORDER,
-    psns.SENT,
-    psns.IN_ORDER,
-    responder.DUPLICATES,
-    responder.FINAL,
-    msn.MONOTONIC,
-    msn.RIGHT,
-    results.SEQUENCE,
-    results.COMPLETE,
-    results.KIND,
-    results.ATOMIC,
-    fields.SYNDROME,
-    fields.PKEY,
-    psns.UNSEEN,
+    *psns.RULES,
+    *messages.RULES,
+    *requester.RULES,
+    *responder.RULES,
+    *msn.RULES,
+    *results.RULES,
+    *fields.RULES,
 )
-_CHECKS = (
-    messages.check_opcodes,
-    messages.check_lengths,
-    messages.check_again,
-    requester.check_go_back,
-    requester.check_retries,
-    requester.check_rnr,
-    requester.check_credits,
-    responder.check_naks,
-    responder.check_gaps,
-    responder.check_order,
-    responder.check_duplicates,
-    responder.check_final,
-    msn.check,
-    results.check_kinds,
-    results.check_sequence,
-    results.check_complete,
-    results.check_atomics,
-    fields.check_syndromes,
-    fields.check_pkeys,
-)
-
-
-# Parts of a rule that are proven so, by a name of their own.
-_PARTS = {
-    psns.OVERLAPS: psns.CONTINUITY,
-    responder.REPEATED: responder.NAK_ONCE,
-    results.CUT: results.SEQUENCE,
-}
-# Rules whose violations are proven by the packets that are there, whatever else was missed.
-_PROVEN = frozenset(
-    ("opcode-sequence", "length", "retransmit-same", "ack-order", "msn-monotonic", "atomic-once",
-     "rnr-wait", "error-is-final", "syndrome", "pkey", "unseen", *_PARTS)
-)  # fmt: skip
-
-# Rules that count over the life of a queue pair.
-_OF_ONE_LIFE = frozenset(("retry-limit", "msn-monotonic", "msn-right"))
 
 
 def check(evidence: Evidence) -> Iterable[Verdict]:
@@ -89,9 +34,10 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
         missed = lossy or _behind(each)
         anew = doubt.begins_anew(evidence, connection.requests)
         for name, part in each.items():
-            own = anew if name in _OF_ONE_LIFE else None
-            own = doubt.untimed(evidence) if name == "rnr-wait" else own
-            tally[part.rule.short].add(part, reason or (name not in _PROVEN and missed) or own)
+            own = anew if part.rule.of_one_life else None
+            own = doubt.untimed(evidence) if part.rule.by_time else own
+            tally[name].add(part, reason or (not part.rule.is_proven and missed) or own)
+            tally[name].add(part.proven, reason or own)
     _note_no_statistics(evidence, tally)
     lone = sum(each.requests is None or each.answers is None for each in found)
     if lone:
@@ -103,17 +49,15 @@ def check(evidence: Evidence) -> Iterable[Verdict]:
 def _note_no_statistics(evidence: Evidence, tally: dict[str, Tally]) -> None:
     """Where packets are missing, and the capture does not record how many it missed."""
     if any(each.dropped is None for each in evidence.capture.interfaces):
-        for name, total in tally.items():
-            if name not in _PROVEN and total.failures:
+        for total in tally.values():
+            if total.failures and not total.rule.is_proven:
                 total.notes_that("the file does not say whether the capture missed packets")
 
 
 def _try(evidence: Evidence, connection: Connection) -> dict[str, Tally]:
-    tally = tallies(RULES) | {part: Tally(rule) for part, rule in _PARTS.items()}
+    tally = tallies(RULES)
     case = Case(evidence, connection, tally)
-    psns.check_continuity(case, tally["unseen"])
-    psns.check_answers(case, tally["unseen"])
-    for each in _CHECKS:
+    for each in dict.fromkeys(rule.check for rule in RULES):
         each(case)
     return tally
 

@@ -5,43 +5,19 @@ unasked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
 from softroce_lab.check.striped.controls import CSA_UD, Asked, Controls
-from softroce_lab.check.striped.losses import Bounds, Losses
+from softroce_lab.check.striped.losses import Losses, Understood
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
-from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.recovery.control import Nack
 
 _NACKS = "docs/protocols.md, section 1, Loss checks"
-RULES = (
-    Rule(
-        "csa.nack",
-        "a lost packet is named by a NACK within the bound, or its message ends in error",
-        _NACKS,
-    ),
-    Rule(
-        "csa.retransmit", "what a NACK names is sent again within the bound, if it is lost", _NACKS
-    ),
-    Rule(
-        "csa.asked",
-        "nothing is sent again unless a NACK behind the last transmission lacks it, but for second "
-        "copies of hedged packets",
-        _NACKS,
-    ),
-    Rule(
-        "csa.complete",
-        "a message is acknowledged when its bitmap is full, not before",
-        "docs/protocols.md, section 1, Acknowledgements",
-    ),
-    Rule(
-        "csa.control-share",
-        "control traffic keeps within its share of the data",
-        "docs/checks-striped.md, Control's share",
-    ),
-)
+RULES = Rules()
 
 _TIMER = 2  # of the flags of a NACK
 _SECOND_COPY = 3  # attempt: what was lost twice is sent again in two copies (hedging)
@@ -55,18 +31,17 @@ ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 KEEPALIVE_BYTES = 4 * 128
 
 
-def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
-    """The verdicts of all rules, of the streams that `csa_ud` recovers."""
-    rules = tallies(RULES)
-    for number in sorted(controls.of(CSA_UD)):
-        stream = view.streams[number]
-        bounds = Bounds.of(view, stream)
-        _nack(view, controls, losses, stream, bounds, rules["nack"])
-        _retransmit(view, controls, losses, stream, bounds, rules["retransmit"])
-        _asked(view, controls, stream, rules["asked"])
-        complete(view, controls, stream, rules["complete"])
-        _share(view, controls, stream, rules["control-share"])
-    yield from (tally.verdict() for tally in rules.values())
+def _of_each_stream(
+    check: Callable[[Understood, Stream, Tally], None],
+) -> Callable[[Understood, Tally], None]:
+    """A check of all streams that `csa_ud` recovers."""
+
+    @functools.wraps(check)
+    def check_all(lab: Understood, tally: Tally) -> None:
+        for number in sorted(lab.controls.of(CSA_UD)):
+            check(lab, lab.view.streams[number], tally)
+
+    return check_all
 
 
 def _mine(losses: Losses, stream: Stream) -> list[int]:
@@ -78,9 +53,15 @@ def _named(view: Striped, losses: Losses, number: int) -> str:
     return f"packet {losses.index[number]} of message id {id_}"
 
 
-def _nack(
-    view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
-) -> None:
+@RULES.rule(
+    "csa.nack",
+    "a lost packet is named by a NACK within the bound, or its message ends in error",
+    _NACKS,
+)
+@_of_each_stream
+def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
+    view, controls, losses = lab.view, lab.controls, lab.losses
+    bounds = lab.bounds(stream)
     refused = controls.places(controls.refused)
     doubt = controls.doubts_feedback(stream) or view.doubts_timers
     early = 0
@@ -128,10 +109,16 @@ def _since(view: Striped, begin: int, end: int) -> int:
     return end_ns - int(view.time_ns(begin))
 
 
-def _retransmit(
-    view: Striped, controls: Controls, losses: Losses, stream: Stream, bounds: Bounds, tally: Tally
-) -> None:
+@RULES.rule(
+    "csa.retransmit",
+    "what a NACK names is sent again within the bound, if it is lost",
+    _NACKS,
+)
+@_of_each_stream
+def _retransmit(lab: Understood, stream: Stream, tally: Tally) -> None:
     """From a NACK's arrival at the sender, so only where it was captured there."""
+    view, controls, losses = lab.view, lab.controls, lab.losses
+    bounds = lab.bounds(stream)
     refused = controls.places(controls.refused)
     for number in _mine(losses, stream):
         failed = bool(controls.failed[losses.message[number]])
@@ -178,8 +165,16 @@ def _doubts_retransmissions(view: Striped, stream: Stream) -> str | None:
     return view.doubts_timers
 
 
-def _asked(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+@RULES.rule(
+    "csa.asked",
+    "nothing is sent again unless a NACK behind the last transmission lacks it, but for second "
+    "copies of hedged packets",
+    _NACKS,
+)
+@_of_each_stream
+def _asked(lab: Understood, stream: Stream, tally: Tally) -> None:
     """Each attempt needs a NACK that was sent behind the one before it and lacks the packet."""
+    view, controls = lab.view, lab.controls
     sent = view.transmissions
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
@@ -242,7 +237,17 @@ def _is_of_a_timer(asked: Asked) -> bool:
 # ---------------------------------------------------------------- completion
 
 
-def complete(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+@RULES.rule(
+    "csa.complete",
+    "a message is acknowledged when its bitmap is full, not before",
+    "docs/protocols.md, section 1, Acknowledgements",
+)
+@_of_each_stream
+def _complete(lab: Understood, stream: Stream, tally: Tally) -> None:
+    check_complete(lab.view, lab.controls, stream, tally)
+
+
+def check_complete(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
     """Every packet was at the receiver's link before the acknowledgement, or not known lost."""
     acked = controls.places(controls.acked)
     messages = view.messages
@@ -306,8 +311,15 @@ def _show_hole(
 # ---------------------------------------------------------------- control traffic
 
 
-def _share(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+@RULES.rule(
+    "csa.control-share",
+    "control traffic keeps within its share of the data",
+    "docs/checks-striped.md, Control's share",
+)
+@_of_each_stream
+def _share(lab: Understood, stream: Stream, tally: Tally) -> None:
     """Bytes of control messages of both directions, each counted once however often seen."""
+    view, controls = lab.view, lab.controls
     if stream.back is None:
         tally.doubts("the other direction was not captured")
         return

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,72 +11,39 @@ from softroce_lab.check import taps
 from softroce_lab.check.evidence import DUPLICATED
 from softroce_lab.check.striped import acknowledged, coded, csa_ud
 from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
-from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 
 _ONCE = "docs/protocols.md, section 1, Exactly once"
 _ACKS = "docs/protocols.md, section 1, Acknowledgements"
-RULES = (
-    Rule("once.whole", "what is acknowledged was at the receiver, every packet of it", _ACKS),
-    Rule("once.acknowledged", "what is whole at the receiver is acknowledged, or refused", _ACKS),
-    Rule("once.ack-known", "an acknowledgement is of a message that was sent", _ACKS),
-    Rule(
-        "once.told",
-        "what an answer to a packet calls received was at the receiver before",
-        "docs/transports.md, What `irn` and `srnic` share",
-    ),
-    Rule(
-        "once.bytes",
-        "every sighting of a packet carries the same bytes, retransmitted or not",
-        _ONCE,
-    ),
-    Rule(
-        "once.length",
-        "a packet is one of its message's, and as long as count and length leave it",
-        "docs/protocols.md, section 1",
-    ),
-    Rule(
-        "once.copies",
-        "a packet sent once reaches the receiver once, unless a rule duplicates it",
-        _ONCE,
-    ),
-    Rule("once.id", "a message id means one message as long as that is under way", _ONCE),
-    Rule(
-        "once.counted",
-        "the receiver counted as duplicates what came to it twice",
-        "docs/run-directory.md",
-    ),
-    Rule(
-        "once.verified",
-        "the bytes of the run were compared, and are those that were sent",
-        "docs/run-directory.md",
-    ),
-    Rule("once.ended-well", "no message of the run ended in error", "docs/run-directory.md"),
-)
+RULES = Rules()
 _HALF_OF_IDS = 1 << 31
 _ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
 
 
-def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
-    """The verdicts of all rules."""
-    rules = tallies(RULES)
-    for stream in view.data_streams():
-        csa_ud.complete(view, controls, stream, rules["whole"])
-        _acknowledged(view, controls, stream, rules["acknowledged"])
-    _ack_known(view, controls, rules["ack-known"])
-    _feedback(view, controls, rules["told"])
-    _bytes(view, rules["bytes"])
-    _length(view, rules["length"])
-    _copies(view, rules["copies"])
-    _id(view, rules["id"])
-    _counted(view, rules["counted"])
-    _verified(view, rules["verified"])
-    _ended_well(view, rules["ended-well"])
-    yield from (tally.verdict() for tally in rules.values())
+@RULES.rule(
+    "once.whole",
+    "what is acknowledged was at the receiver, every packet of it",
+    _ACKS,
+)
+def _whole(lab: Understood, tally: Tally) -> None:
+    for stream in lab.view.data_streams():
+        csa_ud.check_complete(lab.view, lab.controls, stream, tally)
 
 
-def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
+@RULES.rule(
+    "once.acknowledged",
+    "what is whole at the receiver is acknowledged, or refused",
+    _ACKS,
+)
+def _acknowledged(lab: Understood, tally: Tally) -> None:
+    for stream in lab.view.data_streams():
+        _check_acknowledged(lab.view, lab.controls, stream, tally)
+
+
+def _check_acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tally) -> None:
     """Within _ANSWERS_NS of the last packet, by a receiver that continues: it sends after that."""
     messages, of = view.messages, view.packet_message
     mine = (messages["stream"] == stream.number) & messages["begun"] & ~controls.failed
@@ -108,7 +74,13 @@ def _acknowledged(view: Striped, controls: Controls, stream: Stream, tally: Tall
         )
 
 
-def _ack_known(view: Striped, controls: Controls, tally: Tally) -> None:
+@RULES.rule(
+    "once.ack-known",
+    "an acknowledgement is of a message that was sent",
+    _ACKS,
+)
+def _ack_known(lab: Understood, tally: Tally) -> None:
+    view, controls = lab.view, lab.controls
     for message, sent in controls.acked.items():
         stream = view.streams[int(view.messages["stream"][message])]
         early = sent.at < view.messages["first_at"][message]
@@ -140,7 +112,13 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
         tally.doubts("it may have been sent before the capture")
 
 
-def _feedback(view: Striped, controls: Controls, tally: Tally) -> None:
+@RULES.rule(
+    "once.told",
+    "what an answer to a packet calls received was at the receiver before",
+    "docs/transports.md, What `irn` and `srnic` share",
+)
+def _feedback(lab: Understood, tally: Tally) -> None:
+    view, controls = lab.view, lab.controls
     for message, reports in controls.feedback.items():
         stream = view.streams[int(view.messages["stream"][message])]
         if not stream.arrives or view.missed:
@@ -162,7 +140,13 @@ def _feedback(view: Striped, controls: Controls, tally: Tally) -> None:
                 )
 
 
-def _bytes(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "once.bytes",
+    "every sighting of a packet carries the same bytes, retransmitted or not",
+    _ONCE,
+)
+def _bytes(lab: Understood, tally: Tally) -> None:
+    view = lab.view
     has = view.column("has", view.data)
     hashed = (has & Has.PAYLOAD_HASH != 0) & (has & Has.TRIMMED == 0)
     which = np.flatnonzero(hashed)
@@ -198,8 +182,14 @@ def _bytes(view: Striped, tally: Tally) -> None:
         )
 
 
-def _length(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "once.length",
+    "a packet is one of its message's, and as long as count and length leave it",
+    "docs/protocols.md, section 1",
+)
+def _length(lab: Understood, tally: Tally) -> None:
     """All packets of a message but the last are of one size, the same for all of a stream."""
+    view = lab.view
     which = np.flatnonzero(view.column("has", view.data) & Has.TRIMMED == 0)
     bytes_, index, total, length = (
         view.column(name, view.data[which]).astype(np.int64)
@@ -223,7 +213,13 @@ def _length(view: Striped, tally: Tally) -> None:
         tally.failed([view.frame(int(view.places[view.data[which[number]]]))], of)
 
 
-def _copies(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "once.copies",
+    "a packet sent once reaches the receiver once, unless a rule duplicates it",
+    _ONCE,
+)
+def _copies(lab: Understood, tally: Tally) -> None:
+    view = lab.view
     sent = view.transmissions
     arrived = sent["arrivals"] > 0
     if not arrived.any():
@@ -259,8 +255,14 @@ def _who_may_duplicate(view: Striped) -> str | None:
     return None
 
 
-def _id(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "once.id",
+    "a message id means one message as long as that is under way",
+    _ONCE,
+)
+def _id(lab: Understood, tally: Tally) -> None:
     """Within one id all packets agree about the message."""
+    view = lab.view
     message_of = np.repeat(view.transmissions["message"], view.sightings)
     wrong = np.zeros(len(view.data), dtype=np.bool_)
     for name in ("operation", "step", "message", "length"):
@@ -344,7 +346,13 @@ _CUT = ("dropped_by_queue", "trimmed")  # of a link: packets whose data goes no 
 _UNPLACED = ("rx_no_recv", "rx_slot_busy", "rx_stale_generation", "rx_message_too_long")
 
 
-def _counted(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "once.counted",
+    "the receiver counted as duplicates what came to it twice",
+    "docs/run-directory.md",
+)
+def _counted(lab: Understood, tally: Tally) -> None:
+    view = lab.view
     of_packet = view.messages["stream"][view.packet_message]
     of = view.messages["stream"][view.transmissions["message"]]
     rows = view.rows[view.data]
@@ -376,8 +384,13 @@ def _counted(view: Striped, tally: Tally) -> None:
             tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")
 
 
-def _verified(view: Striped, tally: Tally) -> None:
-    run = view.evidence.run
+@RULES.rule(
+    "once.verified",
+    "the bytes of the run were compared, and are those that were sent",
+    "docs/run-directory.md",
+)
+def _verified(lab: Understood, tally: Tally) -> None:
+    run = lab.view.evidence.run
     if run is None or "runs" not in run.manifest:
         return
     for document in run.runs:
@@ -394,8 +407,13 @@ def _verified(view: Striped, tally: Tally) -> None:
             tally.failed([], f"{document.get('transport')}: the bytes received are not those sent")
 
 
-def _ended_well(view: Striped, tally: Tally) -> None:
-    run = view.evidence.run
+@RULES.rule(
+    "once.ended-well",
+    "no message of the run ended in error",
+    "docs/run-directory.md",
+)
+def _ended_well(lab: Understood, tally: Tally) -> None:
+    run = lab.view.evidence.run
     if run is None or "runs" not in run.manifest:
         return
     status = run.messages.get("status")

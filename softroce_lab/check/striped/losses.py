@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.check.evidence import Evidence
 from softroce_lab.check.striped.controls import Asked, Controls
 from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
 
@@ -134,3 +135,31 @@ class Losses:
             named = each.names(self.index[part])
             self.asked_at[part][new & named] = each.sent.at
             self.last_received_at[part][first & named] = each.sent.last_received_at
+
+
+@dataclasses.dataclass(frozen=True)
+class Understood:
+    """A capture as the checkers of striped messages see it."""
+
+    view: Striped
+    controls: Controls
+    losses: Losses
+    _bounds: dict[int, Bounds] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Understood:
+        """Made once for all of them."""
+        kept = evidence.kept.get(__name__)
+        if isinstance(kept, cls):
+            return kept
+        view = Striped(evidence)
+        controls = Controls(view)
+        understood = cls(view, controls, Losses(view, controls))
+        evidence.kept[__name__] = understood
+        return understood
+
+    def bounds(self, stream: Stream) -> Bounds:
+        """Of the times that its recovery may take."""
+        if stream.number not in self._bounds:
+            self._bounds[stream.number] = Bounds.of(self.view, stream)
+        return self._bounds[stream.number]

@@ -11,45 +11,43 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check.striped.controls import CSA_UD, ControlMessage, Controls
-from softroce_lab.check.striped.losses import Bounds
+from softroce_lab.check.striped.losses import Bounds, Understood
 from softroce_lab.check.striped.messages import DATA, PATH_PROBE, Places, Stream, Striped
-from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.recovery.control import Nack
 
 _NUMBERS = 1 << 24  # a path has, then they wrap
 _PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
-RULES = (
-    Rule(
-        "csa.numbers",
-        "data packets and probes of a path count up by one, in one connection epoch",
-        "docs/protocols.md, section 1, Path sequence",
-    ),
-    Rule(
-        "csa.probes",
-        "a sender that falls silent has probed each path that carried data, or named it in a probe",
-        "docs/protocols.md, section 1, Path probe",
-    ),
-    Rule(
-        "csa.settled",
-        "a NACK settles no number beyond those that came, and none that it settled goes back",
-        "docs/protocols.md, section 1, NACK",
-    ),
+RULES = Rules()
+
+
+@RULES.rule(
+    "csa.numbers",
+    "data packets and probes of a path count up by one, in one connection epoch",
+    "docs/protocols.md, section 1, Path sequence",
 )
-
-
-def check(view: Striped, controls: Controls) -> Iterator[Verdict]:
-    """The verdicts of these rules, of the streams of UD packets that `csa_ud` recovers."""
-    rules = tallies(RULES)
+@RULES.rule(
+    "csa.probes",
+    "a sender that falls silent has probed each path that carried data, or named it in a probe",
+    "docs/protocols.md, section 1, Path probe",
+)
+@RULES.rule(
+    "csa.settled",
+    "a NACK settles no number beyond those that came, and none that it settled goes back",
+    "docs/protocols.md, section 1, NACK",
+)
+def check(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
+    """Of the streams of UD packets that `csa_ud` recovers."""
+    view, controls = lab.view, lab.controls
     numbered = np.isin(view.kinds, (DATA, PATH_PROBE))
     for number in sorted(controls.of(CSA_UD) - controls.cleared):
         stream = view.streams[number]
         mine = np.flatnonzero(numbered & (view.stream_of == number))
         sent = mine[view.taps.leaves[mine]]
         if len(sent) and not view.missed:
-            _numbers(view, sent, rules["numbers"])
-            _probes(view, stream, sent, rules["probes"])
-        _settled(view, controls, stream, mine, rules["settled"])
-    yield from (tally.verdict() for tally in rules.values())
+            _numbers(view, sent, numbers)
+            _probes(view, stream, sent, probes)
+        _settled(view, controls, stream, mine, settled)
 
 
 def _by_path(view: Striped, which: Places) -> Iterator[tuple[int, Places]]:

@@ -4,23 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.check.striped.controls import Controls
-from softroce_lab.check.striped.losses import Losses
-from softroce_lab.check.striped.messages import NEVER, Places, Striped
-from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.check.striped.losses import Understood
+from softroce_lab.check.striped.messages import NEVER, Places
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 
 _HERE = "docs/checks-striped.md, Recovery time"
-RULES = (
-    Rule("recovery.detected", "from a loss to the first NACK or SACK that names it", _HERE),
-    Rule("recovery.retransmitted", "from a loss to the next attempt", _HERE),
-    Rule("recovery.repaired", "from a loss to the packet's arrival at the receiver's link", _HERE),
-)
+RULES = Rules()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,10 +39,9 @@ class Distribution:
         return f"p50 {p50}, p99 {marked(p99, 990, self.count)}, max {most}, n {self.count:,}"
 
 
-def measure(
-    view: Striped, controls: Controls, losses: Losses
-) -> dict[str, dict[str, Distribution]]:
+def measure(lab: Understood) -> dict[str, dict[str, Distribution]]:
     """By transport, by what is behind the point of the rule."""
+    view, controls, losses = lab.view, lab.controls, lab.losses
     steps = {
         "detected": np.where(losses.asked_at < losses.retransmitted_at, losses.asked_at, NEVER),
         "retransmitted": losses.retransmitted_at,
@@ -71,11 +64,25 @@ def measure(
     return found
 
 
-def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
+@RULES.rule(
+    "recovery.detected",
+    "from a loss to the first NACK or SACK that names it",
+    _HERE,
+)
+@RULES.rule(
+    "recovery.retransmitted",
+    "from a loss to the next attempt",
+    _HERE,
+)
+@RULES.rule(
+    "recovery.repaired",
+    "from a loss to the packet's arrival at the receiver's link",
+    _HERE,
+)
+def check(lab: Understood, *tallies: Tally) -> None:
     """Nothing can fail here: the notes have the figures, `measure` the numbers."""
-    rules: dict[str, Tally] = tallies(RULES)
-    for transport, steps in measure(view, controls, losses).items():
+    by_step = {tally.rule.short: tally for tally in tallies}
+    for transport, steps in measure(lab).items():
         for step, times in steps.items():
-            rules[step].passed(times.count)
-            rules[step].notes_that(f"{transport}: {times}")
-    yield from (tally.verdict() for tally in rules.values())
+            by_step[step].passed(times.count)
+            by_step[step].notes_that(f"{transport}: {times}")

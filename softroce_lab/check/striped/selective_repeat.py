@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,46 +10,25 @@ from softroce_lab.check.fault_rules import dropped_by_queues
 from softroce_lab.check.striped import acknowledged, feedback
 from softroce_lab.check.striped.acknowledged import Acknowledgements
 from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
-from softroce_lab.check.striped.losses import Bounds, Losses
+from softroce_lab.check.striped.losses import Bounds, Losses, Understood
 from softroce_lab.check.striped.messages import NEVER, Stream, Striped
-from softroce_lab.check.verdict import Rule, Tally, Verdict, tallies
+from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
 
 _PAGE = "docs/protocols.md, section"
-RULES = (
-    Rule(
-        "sr.only-holes",
-        "a packet is sent again when it was lost, or said to be missing",
-        f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
-    ),
-    Rule(
-        "sr.repaired",
-        "a lost packet is sent again, or its message ends in error",
-        f"{_PAGE} 1, Loss checks; 2",
-    ),
-    Rule("sr.attempts", "attempts at a packet count up from 0, one by one", f"{_PAGE} 3"),
-    Rule(
-        "sr.other-path",
-        "a packet is sent again on another path than the time before",
-        f"{_PAGE} 1, Loss checks",
-    ),
-)
+RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
 _MOST_ATTEMPTS = 65535  # the header counts no further
 _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 
-def check(view: Striped, controls: Controls, losses: Losses) -> Iterator[Verdict]:
-    """The verdicts of all rules."""
-    rules = tallies(RULES)
-    _only_holes(view, controls, rules["only-holes"])
-    _repaired(view, controls, losses, rules["repaired"])
-    _attempts(view, rules["attempts"])
-    _other_path(view, controls, rules["other-path"])
-    yield from (tally.verdict() for tally in rules.values())
-
-
-def _only_holes(view: Striped, controls: Controls, tally: Tally) -> None:
+@RULES.rule(
+    "sr.only-holes",
+    "a packet is sent again when it was lost, or said to be missing",
+    f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
+)
+def _only_holes(lab: Understood, tally: Tally) -> None:
+    view, controls = lab.view, lab.controls
     sent = view.transmissions
     spurious = 0
     acks: dict[int, Acknowledgements] = {}
@@ -182,7 +159,13 @@ def _blame(
     )
 
 
-def _repaired(view: Striped, controls: Controls, losses: Losses, tally: Tally) -> None:
+@RULES.rule(
+    "sr.repaired",
+    "a lost packet is sent again, or its message ends in error",
+    f"{_PAGE} 1, Loss checks; 2",
+)
+def _repaired(lab: Understood, tally: Tally) -> None:
+    view, controls, losses = lab.view, lab.controls, lab.losses
     refused = controls.places(controls.refused)[losses.message] != NEVER
     done = refused | losses.covered | controls.failed[losses.message]
     # A message with parity need not be retransmitted: it is restored.
@@ -227,7 +210,13 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
 
 
-def _attempts(view: Striped, tally: Tally) -> None:
+@RULES.rule(
+    "sr.attempts",
+    "attempts at a packet count up from 0, one by one",
+    f"{_PAGE} 3",
+)
+def _attempts(lab: Understood, tally: Tally) -> None:
+    view = lab.view
     sent = view.transmissions
     if not len(sent):
         return
@@ -264,7 +253,13 @@ def _keep_to_a_path(sent: npt.NDArray[np.void]) -> bool:
     return bool((least == most).all() and indices.max() > 1)
 
 
-def _other_path(view: Striped, controls: Controls, tally: Tally) -> None:
+@RULES.rule(
+    "sr.other-path",
+    "a packet is sent again on another path than the time before",
+    f"{_PAGE} 1, Loss checks",
+)
+def _other_path(lab: Understood, tally: Tally) -> None:
+    view, controls = lab.view, lab.controls
     sent = view.transmissions
     again = np.zeros(len(sent), dtype=np.bool_)
     again[1:] = (view.packet_of[1:] == view.packet_of[:-1]) & (

@@ -116,7 +116,7 @@ def _print(outcome: Outcome) -> None:
 
 def _cells(each: Comparison, *, named: bool) -> tuple[str, ...]:
     found = each.agreement
-    show = units.format_duration if each.quantity.unit == "ns" else "{:g}".format
+    show = each.quantity.figure.unit.show
     return (
         each.transport if named else "",
         each.quantity.name,

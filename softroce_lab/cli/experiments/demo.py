@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import enum
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli import completion
+from softroce_lab.cli import completion, run_table
 from softroce_lab.cli.evidence.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiments import demo_failover
 from softroce_lab.cli.experiments.experiment_options import RequireFaithful
@@ -29,9 +25,10 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
-from softroce_lab.experiment.workload_run import FCT
+from softroce_lab.experiment.figure_table import FIGURES
+from softroce_lab.experiment.workload_table import Line, cell
 from softroce_lab.perftest import failover, failover_clock, failover_record
-from softroce_lab.statistics import footnotes, marked
+from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 app = typer.Typer(add_completion=False)
@@ -268,14 +265,12 @@ def _print(outcome: experiment.Outcome) -> None:
 
 
 def _print_figures(rows: list[dict[str, Any]], clock: str) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("transport", *(row["transport"] for row in rows)):
-        table.add_column(heading, justify="left" if heading == "transport" else "right")
-    lines = [[label, *map(show, rows)] for label, show in (*_LINES, _LAST_LINE[clock])]
-    for line in lines:
-        table.add_row(*line)
-    Console(width=max(100, Console().width if sys.stdout.isatty() else 100)).print(table)
-    for note in footnotes(cell for line in lines for cell in line):
+    shown = [FIGURES[key] for key in (*_SHOWN, *(["fidelity"] if clock == "real" else []))]
+    lines = [Line(each.title, [cell(each, [row]) for row in rows]) for each in shown]
+    if clock == "virtual":
+        lines.append(Line("clock", [clock] * len(rows)))
+    run_table.show([row["transport"] for row in rows], lines)
+    for note in footnotes(each for line in lines for each in line.cells):
         print(f"  {note}")
 
 
@@ -290,34 +285,7 @@ def _print_losses(outcome: experiment.Outcome) -> None:
         print(f"\nRules that did nothing: {', '.join(outcome.idle_rules)}")
 
 
-def _percentile(name: str) -> Callable[[dict[str, Any]], str]:
-    def show(row: dict[str, Any]) -> str:
-        if row[name] is None:
-            return "-"
-        return marked(units.format_duration(row[name]), FCT[name], row["delivered"])
-
-    return show
-
-
-def _count(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: f"{row[name]:,}"
-
-
-Line: TypeAlias = tuple[str, Callable[[dict[str, Any]], str]]
-
-_LINES: list[Line] = [
-    ("goodput", lambda row: units.format_rate(row["goodput_bps"])),
-    ("messages delivered", _count("delivered")),
-    ("p50 message completion", _percentile("fct_p50_ns")),
-    ("p99 message completion", _percentile("fct_p99_ns")),
-    ("data packets sent", _count("packets_sent")),
-    ("injected drops", _count("injected_drops")),
-    ("emulator drops", _count("emulator_drops")),
-    ("retransmitted", _count("retransmitted")),
-    ("spurious", _count("spurious_retransmissions")),
-    ("verified (SHA-256)", lambda row: "yes" if row["verified"] else "NO"),
-]
-_LAST_LINE: dict[str, Line] = {
-    "real": ("fidelity", lambda row: row["fidelity"]["verdict"]),
-    "virtual": ("clock", lambda row: row["clock"]),
-}
+_SHOWN = (
+    "goodput_bps", "delivered", "fct_p50_ns", "fct_p99_ns", "packets_sent", "injected_drops",
+    "emulator_drops", "retransmitted", "spurious_retransmissions", "verified",
+)  # fmt: skip

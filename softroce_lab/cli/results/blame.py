@@ -11,7 +11,15 @@ import typer
 
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.cli.results.repeating import searched
-from softroce_lab.cli.results.result_options import STEPS, RunArgument, RunName, opened, runs_of
+from softroce_lab.cli.results.result_options import (
+    STEPS,
+    RunArgument,
+    RunName,
+    TrustRun,
+    opened,
+    origin,
+    runs_of,
+)
 from softroce_lab.errors import UserError
 from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import LEAST_RUNS, USUAL_RUNS, Blame
@@ -39,6 +47,7 @@ def blame(
     runs: Annotated[
         int, typer.Option(min=LEAST_RUNS, metavar="N", help="At most so many further runs.")
     ] = USUAL_RUNS,
+    trust_run: TrustRun = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,7 +58,7 @@ def blame(
     found = opened(run)
     documents = []
     for number, each in enumerate(runs_of(found, of)):
-        known = Investigation.of(found, each, step)
+        known = Investigation.of(found, each, step, origin(trusted=trust_run))
         if undo is not None:
             documents.append(_undone(known, undo, as_json=as_json))
             continue

@@ -12,7 +12,14 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json, Quiet
 from softroce_lab.cli.results.repeating import searched
-from softroce_lab.cli.results.result_options import RunOrSweep, need_run, runs_of
+from softroce_lab.cli.results.result_options import (
+    RunOrSweep,
+    TrustRun,
+    need_run,
+    origin,
+    runs_of,
+)
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report import recorded
 from softroce_lab.report.blame.charges import USUAL_RUNS
 from softroce_lab.report.blame.investigation import Investigation
@@ -42,6 +49,7 @@ def report(
             help="With what each loss cost, by counterfactual runs as lab blame makes them.",
         ),
     ] = False,
+    trust_run: TrustRun = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +59,9 @@ def report(
     """
     found = Recorded(recorded.find(run))
     path = output or found.path / "report.html"
-    text = assemble.page(found, _blamed(found, quiet=quiet) if with_blame else "")
+    text = assemble.page(
+        found, _blamed(found, origin(trusted=trust_run), quiet=quiet) if with_blame else ""
+    )
     assemble.write(path, text)
     size = len(text.encode())
     if as_json:
@@ -63,11 +73,11 @@ def report(
     print(f"{path}: {units.format_bytes(size)}")
 
 
-def _blamed(found: Recorded, *, quiet: bool) -> str:
+def _blamed(found: Recorded, whose: Origin, *, quiet: bool) -> str:
     """Of each transport's run with the first seed. UserError for a sweep."""
     need_run(found)
     parts = []
     for run in runs_of(found, None):
-        known = Investigation.of(found, run)
+        known = Investigation.of(found, run, origin=whose)
         parts.append((known, searched(known, USUAL_RUNS, quiet=quiet)))
     return blamed.section(parts)

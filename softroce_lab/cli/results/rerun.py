@@ -12,7 +12,7 @@ from softroce_lab.cli.experiments.experiment_options import RunsUnder
 from softroce_lab.cli.experiments.run import RunScreen
 from softroce_lab.cli.experiments.sweep import Screen as SweepScreen
 from softroce_lab.cli.options import Json, Quiet, saying
-from softroce_lab.cli.results.result_options import RunOrSweep
+from softroce_lab.cli.results.result_options import RunOrSweep, TrustRun, origin
 from softroce_lab.errors import ExitCode
 from softroce_lab.report import again, again_failover, again_sweep, recorded
 from softroce_lab.report.recorded import Recorded
@@ -24,22 +24,25 @@ app = typer.Typer(add_completion=False)
 def rerun(
     run: RunOrSweep = "latest",
     output: RunsUnder = Path("runs"),
+    trust_run: TrustRun = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment or a sweep again from its directory: exit code 1 if it differs.
 
     Virtual clock: byte for byte. Real clock: fates of packets, and figures within their intervals.
+    A `file` workload saves nothing.
     """
     found = Recorded(recorded.find(run))
+    whose = origin(trusted=trust_run)
     if found.is_sweep:
         with SweepScreen(quiet=quiet) as screen:
-            comparison = again_sweep.again(found, screen, under=output)
+            comparison = again_sweep.again(found, screen, under=output, origin=whose)
     elif again_failover.holds(found):
-        comparison = again_failover.again(found, saying(quiet), under=output)
+        comparison = again_failover.again(found, saying(quiet), under=output, origin=whose)
     else:
         with RunScreen(quiet=quiet) as screen:
-            comparison = again.again(found, screen, under=output)
+            comparison = again.again(found, screen, under=output, origin=whose)
     if as_json:
         print(json.dumps(comparison.document(), indent=1))
     else:

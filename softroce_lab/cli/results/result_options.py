@@ -11,6 +11,7 @@ import typer
 
 from softroce_lab.cli import completion
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report import recorded
 from softroce_lab.report.recorded import Recorded, Run
 
@@ -35,7 +36,21 @@ RunName = Annotated[
     typer.Option("--run", metavar="NAME", help="Of this run: TRANSPORT/SEED, such as csa_ud/1."),
 ]
 
+TrustRun = Annotated[
+    bool,
+    typer.Option(
+        "--trust-run",
+        help="Execute the policies and programs that the directory brings, and read the files "
+        "outside that it names.",
+    ),
+]
+
 STEPS = "3, 1:3 of operation 1, or ring:1:3 of a job"
+
+
+def origin(*, trusted: bool) -> Origin:
+    """Of the experiment in the directory."""
+    return Origin.TRUSTED_RUN if trusted else Origin.RUN
 
 
 def opened(where: str) -> Recorded:

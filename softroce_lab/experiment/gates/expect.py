@@ -16,61 +16,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import figure_table
+from softroce_lab.experiment.figure_table import RATIO, TRUTH, Figure, Row
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import Source
-
-Row = Mapping[str, Any]  # of `WorkloadRun.summary`, or of a sweep
-
-TIMES = ("makespan", "operation_p50", "operation_p99", "fct_p50", "fct_p99", "fct_p999",
-         "step_p50", "step_p99", "repair_p50", "repair_p99")  # fmt: skip
-RATES = ("goodput", "algbw", "busbw")
-PLAIN = ("messages", "delivered", "packets_sent", "retransmitted", "spurious_retransmissions",
-         "control_packets", "repairs", "unrepaired", "injected_drops", "queue_drops", "marked",
-         "trimmed", "emulator_drops", "contexts_missed", "slowdown_p50", "slowdown_p99",
-         "step_waiting", "repair_p50_over_oracle", "repair_p99_over_oracle", "time_over_oracle",
-         "excess_p99", "verified")  # fmt: skip
-COLUMNS = (
-    {name: f"{name}_ns" for name in TIMES}
-    | {name: f"{name}_bps" for name in RATES}
-    | {name: name for name in PLAIN}
-)
-"""Names of figures, and what a row calls them."""
-VERIFIED = "verified"
-TITLES = {
-    "messages delivered": "delivered",
-    "verified, every byte": VERIFIED,
-    "makespan": "makespan",
-    "p50 operation": "operation_p50",
-    "goodput, all hosts": "goodput",
-    "algbw": "algbw",
-    "busbw": "busbw",
-    "p50 step": "step_p50",
-    "p99 step": "step_p99",
-    "waiting, share of a step": "step_waiting",
-    "p50 message completion": "fct_p50",
-    "p99 message completion": "fct_p99",
-    "p99.9 message completion": "fct_p999",
-    "p50 slowdown": "slowdown_p50",
-    "p99 slowdown": "slowdown_p99",
-    "p50 repair": "repair_p50",
-    "p99 repair": "repair_p99",
-    "p50 repair, over the oracle's": "repair_p50_over_oracle",
-    "p99 repair, over the oracle's": "repair_p99_over_oracle",
-    "makespan, over the oracle's": "time_over_oracle",
-    "data packets sent": "packets_sent",
-    "control packets": "control_packets",
-    "injected drops": "injected_drops",
-    "of these, full queues": "queue_drops",
-    "ECN marks": "marked",
-    "trimmed": "trimmed",
-    "emulator drops": "emulator_drops",
-    "retransmitted": "retransmitted",
-    "spurious": "spurious_retransmissions",
-    "QP contexts missed": "contexts_missed",
-}
-"""Names of figures by the lines of the table that `lab run` prints."""
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
@@ -82,20 +32,17 @@ _CONDITION = re.compile(r"\s*(<=|>=|==|<|>)\s*(.+?)\s*")
 class Term:
     """A figure of a transport, or of each."""
 
-    figure: str
+    figure: Figure
     transport: str | None
 
     @classmethod
     def of(cls, text: str) -> Term:
         """`fct_p99`, or `csa_ud.fct_p99`. UserError."""
         transport, _, figure = text.strip().rpartition(".")
-        if figure not in COLUMNS:
-            raise UserError(f"there is no figure {figure!r}", hint=_meant(figure))
-        return cls(figure, transport or None)
-
-    def value(self, row: Row) -> Any:
-        """Of a run; None if it has none."""
-        return row.get(COLUMNS[self.figure])
+        known = figure_table.gates()
+        if figure not in known:
+            raise UserError(f"there is no figure {figure!r}", hint=_meant(figure, known))
+        return cls(known[figure], transport or None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,29 +60,28 @@ class Gate:
         """UserError for an unknown figure, or a condition that does not fit it."""
         above, slash, below = name.partition("/")
         term, over = Term.of(above), Term.of(below) if slash else None
-        if over is not None and COLUMNS[term.figure].rpartition("_")[2:] != (
-            COLUMNS[over.figure].rpartition("_")[2:]
-        ) and {term.figure, over.figure} & {*TIMES, *RATES}:  # fmt: skip
+        if over is not None and term.figure.unit.suffix != over.figure.unit.suffix:
             raise UserError(f"{name}: a ratio of figures with different units")
-        judges_truth = term.figure == VERIFIED and over is None
+        judges_truth = term.figure.unit == TRUTH and over is None
         if isinstance(condition, bool) and judges_truth:
             return cls(f"{name}: {_truth(condition)}", term, over, "==", condition)
         if isinstance(condition, bool) or judges_truth:
-            hint = f"{VERIFIED}: true" if judges_truth else 'such as "< 1 ms"'
+            hint = f"{term.figure.gate}: true" if judges_truth else 'such as "< 1 ms"'
             raise UserError(f"{name}: {_written(condition)} is no condition", hint=hint)
         match = _CONDITION.fullmatch(str(condition))
         if match is None:
             raise UserError(f"{name}: {condition!r} is no condition", hint='such as "< 1 ms"')
-        bound = _bound(match[2], term.figure if over is None else "")
+        bound = (RATIO if over is not None else term.figure.unit).parse(match[2])
         return cls(f"{name} {match[1]} {match[2]}", term, over, match[1], bound)
 
 
-def _meant(figure: str) -> str:
+def _meant(figure: str, known: Mapping[str, Figure]) -> str:
     """The name that is meant: of a line of the table, or one that is nearly so, or all."""
-    longer = [name for name in COLUMNS if figure and name.startswith(figure)]
-    near = difflib.get_close_matches(figure, COLUMNS, n=1)
-    known = [TITLES[figure]] if figure in TITLES else near or longer[:1]
-    return f"did you mean {known[0]!r}?" if known else f"one of {', '.join(COLUMNS)}"
+    titled = [name for name, each in known.items() if each.title == figure]
+    near = difflib.get_close_matches(figure, known, n=1)
+    longer = [name for name in known if figure and name.startswith(figure)]
+    meant = titled or near or longer
+    return f"did you mean {meant[0]!r}?" if meant else f"one of {', '.join(known)}"
 
 
 def _truth(value: object) -> str:
@@ -144,20 +90,6 @@ def _truth(value: object) -> str:
 
 def _written(condition: object) -> str:
     return _truth(condition) if isinstance(condition, bool) else repr(condition)
-
-
-def _bound(text: str, figure: str) -> float:
-    if figure in TIMES:
-        return units.parse_time_ns(text)
-    if figure in RATES:
-        return units.parse_rate_bps(text)
-    try:
-        number = float(text)
-    except ValueError:
-        raise UserError(f"{text!r} is no number") from None
-    if not math.isfinite(number):
-        raise UserError(f"{text!r} is no number that a figure can be compared with")
-    return number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -245,11 +177,11 @@ def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[t
 
 
 def _value(term: Term, row: Row) -> Any:
-    found = term.value(row) if row.get("verdict") != "error" else None
+    found = row.get(term.figure.key) if row.get("verdict") != "error" else None
     if isinstance(found, str):
-        return Lacking(f"has {term.figure} {found}")
-    if found is None and row.get("verdict") == "passed" and term.figure != VERIFIED:
-        return Lacking(f"has no {term.figure}")
+        return Lacking(f"has {term.figure.gate} {found}")
+    if found is None and row.get("verdict") == "passed" and term.figure.unit != TRUTH:
+        return Lacking(f"has no {term.figure.gate}")
     return found
 
 
@@ -269,16 +201,12 @@ def _place(row: Row, axes: Sequence[str], with_transport: bool) -> tuple[Any, ..
 
 def _shown(value: Any, gate: Gate) -> str:
     if value is None:
-        figures = {each.figure for each in (gate.term, gate.over) if each is not None}
+        is_truth = any(e is not None and e.figure.unit == TRUTH for e in (gate.term, gate.over))
         unseen = "did not compare its bytes: payload: verify"
-        return unseen if VERIFIED in figures else "did not pass, and has no such figure"
+        return unseen if is_truth else "did not pass, and has no such figure"
     if gate.over is not None:
         return f"{value:.3f}"
-    if isinstance(value, bool):
-        return _truth(value)
-    if gate.term.figure in TIMES:
-        return units.format_duration(value)
-    return units.format_rate(value) if gate.term.figure in RATES else f"{value:g}"
+    return _truth(value) if isinstance(value, bool) else gate.term.figure.unit.exact(value)
 
 
 def checked(written: dict[str, Any]) -> dict[str, Any]:

@@ -7,28 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab.experiment import over_oracle
-from softroce_lab.experiment.gates.expect import VERIFIED, Term
+from softroce_lab.experiment.figure_table import FIGURES, TRUTH, Figure
+from softroce_lab.experiment.gates.expect import Term
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
-from softroce_lab.workloads.collectives.collective import Collective
-from softroce_lab.workloads.collectives.exchange import Exchange
-from softroce_lab.workloads.open_loop import OpenLoop
 from softroce_lab.workloads.operations import Operations
-from softroce_lab.workloads.training import Training
 from softroce_lab.workloads.work import Workload
-
-_OF_FABRIC = ("injected_drops", "queue_drops", "marked", "trimmed", "emulator_drops")
-_REPAIRS = ("repairs", "unrepaired", "repair_p50", "repair_p99", "repair_p50_over_oracle",
-            "repair_p99_over_oracle")  # fmt: skip
-_OF_KINDS: dict[str, tuple[tuple[type[Workload], ...], str]] = {
-    "algbw": ((Collective, Exchange), "collectives"),
-    "busbw": ((Collective, Exchange), "collectives"),
-    "slowdown_p50": ((OpenLoop,), "open-loop traffic"),
-    "slowdown_p99": ((OpenLoop,), "open-loop traffic"),
-    "step_p50": ((Training,), "a training"),
-    "step_p99": ((Training,), "a training"),
-    "step_waiting": ((Training,), "a training"),
-}
 
 
 def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = False) -> None:
@@ -43,23 +27,23 @@ def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = Fa
                 raise source.error(("expect", name), f"{name}: {what}", hint=hint, at_key=True)
 
 
-def _lacks(figure: str, experiment: Experiment, *, sweep: bool) -> tuple[str, str | None] | None:
+def _lacks(figure: Figure, experiment: Experiment, *, sweep: bool) -> tuple[str, str | None] | None:
     """Why its runs do not have a figure, and what to do; None: they may have it."""
-    if experiment.raw.workload.kind == "program" and figure not in _OF_FABRIC:
-        return "programs show no messages", f"of them: {', '.join(_OF_FABRIC)}"
-    if figure == VERIFIED and experiment.clock == "virtual" and experiment.payload == "none":
+    seen = [each.gate for each in FIGURES.values() if each.of_programs and each.unit.is_number]
+    if experiment.raw.workload.kind == "program" and figure.gate not in seen:
+        return "programs show no messages", f"of them: {', '.join(seen)}"
+    if figure.unit == TRUTH and experiment.clock == "virtual" and experiment.payload == "none":
         return "no bytes are compared", "payload: verify"
-    if figure in _REPAIRS and experiment.clock == "real":
-        return "the real clock does not record repair times", "clock: virtual"
-    if figure == over_oracle.EXCESS and not sweep:
+    if figure.virtual_only and experiment.clock == "real":
+        return f"the real clock does not record {figure.gate}", "clock: virtual"
+    if figure.sweep_only and not sweep:
         return "only a sweep has it: it compares with a run without loss", "docs/sweeps.md"
     bound = any(each.protocol == over_oracle.ORACLE for each in experiment.transports)
-    if figure in (*over_oracle.RATIOS, over_oracle.EXCESS) and not bound:
+    if figure.over_oracle and not bound:
         return "no run is of oracle, which it is compared with", "transports: [..., oracle]"
-    kinds, words = _OF_KINDS.get(figure, ((), ""))
-    if kinds and not _is_of(experiment, kinds):
+    if figure.workloads is not None and not _is_of(experiment, figure.workloads.types):
         kind = experiment.raw.workload.kind
-        return f"{kind} has no {figure}: it is of {words}", None
+        return f"{kind} has no {figure.gate}: it is of {figure.workloads.name}", None
     return None
 
 

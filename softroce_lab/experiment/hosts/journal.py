@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.structs import Struct
 from softroce_lab.telemetry.recoveries import Recoveries
 
 if TYPE_CHECKING:
@@ -33,16 +34,7 @@ COMPLETION = np.dtype(
         ("completed_ns", "i8"),
     ]
 )
-DECISION = np.dtype(
-    [
-        ("time_ns", "i8"),
-        ("kind", "u1"),  # a place in `_native.DECISIONS`
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("message", "u4"),
-        ("packets", "u4"),
-    ]
-)
+DECISION = np.dtype(Struct("Decision").dtype)
 Decisions: TypeAlias = npt.NDArray[np.void]  # of dtype DECISION
 
 
@@ -80,10 +72,8 @@ def percentiles(late_ns: npt.NDArray[Any]) -> dict[str, int]:
 
 def taken(endpoints: Iterable[Endpoint]) -> Decisions:
     """What the transports of a host's endpoints decided, in the order of time."""
-    columns = [endpoint.take_decisions() for endpoint in endpoints]
-    rows = np.empty(sum(len(each["time_ns"]) for each in columns), dtype=DECISION)
-    for name in DECISION.names or ():
-        rows[name] = np.concatenate([each[name] for each in columns])
+    parts = [np.frombuffer(endpoint.take_decisions(), DECISION) for endpoint in endpoints]
+    rows = np.concatenate(parts)
     return rows[np.argsort(rows["time_ns"], kind="stable")]
 
 

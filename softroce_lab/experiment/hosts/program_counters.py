@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment.workload_run import RETRANSMITTED, data_packets, total
+from softroce_lab.experiment.figure_table import RETRANSMITTED, data_packets, total
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files
 from softroce_lab.telemetry import counters, counters_file

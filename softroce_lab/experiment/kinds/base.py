@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -77,6 +77,15 @@ Hosts = Annotated[
 ]
 
 Rails = dict[int, tuple[int, Place]]
+
+
+class Use(NamedTuple):
+    """Something that an experiment executes, or a file that it reads (experiment/trust.py)."""
+
+    place: Place  # where the experiment says so
+    what: Literal["policy", "program", "payload", "file"]
+    text: str  # FILE:CLASS, a command, or a path relative to the experiment's file
+
 
 # --- What a workload is built from -----------------------------------------------------------
 
@@ -160,6 +169,10 @@ class WorkloadSpec(Filled, abc.ABC):
     def has_transports(self) -> bool:
         """Whether no host is left that takes the experiment's."""
         return False
+
+    def uses(self, place: Place) -> Iterator[Use]:
+        """The programs that it executes, and the files that it reads. `place`: its own."""
+        yield from ()
 
     @abc.abstractmethod
     def build(self, setting: Setting) -> Workload:

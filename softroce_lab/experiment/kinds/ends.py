@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -17,8 +17,10 @@ from softroce_lab.experiment.kinds.base import (
     MessageBytes,
     RepeatedSpec,
     Setting,
+    Use,
     WorkloadSpec,
 )
+from softroce_lab.inputs.yaml_source import Origin, Place
 from softroce_lab.topology import routing
 from softroce_lab.topology.model import NodeName
 from softroce_lab.workloads.file import FileTransfer
@@ -75,8 +77,11 @@ class FileSpec(_EndsSpec):
     message: MessageBytes = DEFAULT_MESSAGE_BYTES
     save: Annotated[str, Field(min_length=1)] | None = None
 
+    def uses(self, place: Place) -> Iterator[Use]:
+        yield Use((*place, "path"), "payload", self.path)
+
     def build(self, setting: Setting) -> FileTransfer:
-        """Paths are relative to the experiment's file."""
+        """Paths are relative to the experiment's file. That of a run directory saves nothing."""
         path = setting.folder / self.path
         ranks = self.ranks(setting)
         try:
@@ -84,7 +89,8 @@ class FileSpec(_EndsSpec):
         except UserError as error:
             hint = "path: a regular file, relative to the experiment's"
             raise setting.error("path", error.what, hint) from None
-        save = None if self.save is None else str(setting.folder / self.save)
+        saves = self.save is not None and setting.source.origin is Origin.USER
+        save = str(setting.folder / str(self.save)) if saves else None
         return FileTransfer(
             ranks, str(path), size, self.message, setting.depth, save, setting.verified
         )

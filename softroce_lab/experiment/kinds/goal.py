@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.kinds.base import Setting, WorkloadSpec
+from softroce_lab.experiment.kinds.base import Setting, Use, WorkloadSpec
 from softroce_lab.inputs import text_file
 from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.workloads.goal import parser
 from softroce_lab.workloads.goal.program import Program
 from softroce_lab.workloads.goal.workload import Goal
@@ -37,6 +39,10 @@ class GoalSpec(WorkloadSpec):
         if self.file is not None and self.program is not None:
             raise KeyedError("program", "'program' beside 'file'", "one of them")
         return self
+
+    def uses(self, place: Place) -> Iterator[Use]:
+        if self.file is not None:
+            yield Use((*place, "file"), "file", self.file)
 
     def build(self, setting: Setting) -> Goal:
         """The path is relative to the experiment's file. UserError with a place in either file."""

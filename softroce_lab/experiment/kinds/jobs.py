@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from softroce_lab.experiment.kinds.base import Rails, Setting, WorkloadSpec
+from softroce_lab.experiment.kinds.base import Rails, Setting, Use, WorkloadSpec
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
@@ -72,6 +72,10 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
     @property
     def has_transports(self) -> bool:
         return all(job.transport is not None for job in self.jobs)
+
+    def uses(self, place: Place) -> Iterator[Use]:
+        for number, job in enumerate(self.jobs):
+            yield from job.workload.uses((*place, "jobs", number, "workload"))
 
     def build(self, setting: Setting) -> Jobs:
         found: dict[str, Buffered] = {}

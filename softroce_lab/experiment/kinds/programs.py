@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.kinds.base import Setting, WorkloadSpec
+from softroce_lab.experiment.kinds.base import Setting, Use, WorkloadSpec
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.topology.model import NodeName
 from softroce_lab.workloads.programs import Command, Programs
 
@@ -74,6 +76,12 @@ class ProgramSpec(WorkloadSpec):
             if key in self.model_fields_set:
                 raise KeyedError(key, f"'{key}' beside 'commands'", "leave it out")
         return self
+
+    def uses(self, place: Place) -> Iterator[Use]:
+        for name, command in self.commands.items():
+            variables = {**self.environment, **command.environment}
+            words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
+            yield Use((*place, "commands", name, "run"), "program", " ".join([*words, command.run]))
 
     def build(self, setting: Setting) -> Programs:
         """Commands by host. UserError for hosts that are not there, and for orders in a circle."""

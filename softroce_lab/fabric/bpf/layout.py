@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Keys and values of the XDP programs' maps: the layouts of xdp/lab_maps.h, in native order."""
+"""Keys and values of the XDP programs' maps: structs of xdp/lab_maps.h."""
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import operator
+import socket
 import struct
 from collections.abc import Sequence
 
-GROUP_PORTS = 64  # LAB_GROUP_PORTS: equal-cost ports of one route
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
-FATE_AT_INGRESS = 1  # enum lab_port_flags
-SPRAY = 2
-ADAPTIVE = 4
+GROUP_PORTS: int = CONSTANTS["LAB_GROUP_PORTS"]  # equal-cost ports of one route
 
-_ARMED_SLOT = 1
-_ARMED_RULES = 2
-_ARMED_SHAPED = 4
+FATE_AT_INGRESS, SPRAY, ADAPTIVE = enumerators("lab_port_flags").values()
+
+_ARMED_SLOT: int = CONSTANTS["LAB_ARMED_SLOT"]
+_ARMED_RULES: int = CONSTANTS["LAB_ARMED_RULES"]
+_ARMED_SHAPED: int = CONSTANTS["LAB_ARMED_SHAPED"]
 _GENERATION = 8
 _WORD = 1 << 32
 
-_PORT = struct.Struct("=QIIIII6s6s")
-_GROUP = struct.Struct(f"={1 + GROUP_PORTS}I")
-_TAP = struct.Struct("=I4xQ")
-_TIMELINE = struct.Struct("=QII")
+_PORT = Struct("lab_port")
+_EXACT_KEY = Struct("lab_exact_key")
+_PREFIX_KEY = Struct("lab_prefix_key")
+_GROUP = Struct("lab_group")
+_LINK = Struct("lab_link")
+_TAP = Struct("lab_tap")
+_TIMELINE = Struct("lab_timeline")
+_COUNTERS = Struct("lab_counters")
 
 
 def u32(number: int) -> bytes:
@@ -41,58 +47,39 @@ def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PortConfig:
+def port(*, address: str | None, mac: str, peer_mac: str, **numbers: int) -> bytes:
     """struct lab_port."""
-
-    salt: int
-    node: int
-    address: str | None
-    rx_link: int
-    tx_link: int
-    flags: int
-    mac: str
-    peer_mac: str
-
-    def pack(self) -> bytes:
-        """The map's value."""
-        address = int(ipaddress.IPv4Address(self.address)) if self.address else 0
-        return _PORT.pack(
-            self.salt,
-            self.node,
-            address,
-            self.rx_link,
-            self.tx_link,
-            self.flags,
-            mac_bytes(self.mac),
-            mac_bytes(self.peer_mac),
-        )
+    return _PORT.pack(
+        address=int(ipaddress.IPv4Address(address)) if address else 0,
+        mac=mac_bytes(mac),
+        peer_mac=mac_bytes(peer_mac),
+        **numbers,
+    )
 
 
 def exact_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
     """struct lab_exact_key."""
-    return struct.pack("=II", node, int(prefix.network_address))
+    return _EXACT_KEY.pack(node=node, address=int(prefix.network_address))
 
 
 def prefix_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
     """struct lab_prefix_key."""
-    return (
-        struct.pack("=I", 32 + prefix.prefixlen)
-        + struct.pack("!I", node)
-        + prefix.network_address.packed
+    return _PREFIX_KEY.pack(
+        bits=32 + prefix.prefixlen,
+        node=socket.htonl(node),
+        address=socket.htonl(int(prefix.network_address)),
     )
 
 
 def group(ifindexes: Sequence[int]) -> bytes:
     """struct lab_group, of the first 64 ports if there are more."""
     taken = ifindexes[:GROUP_PORTS]
-    return _GROUP.pack(len(taken), *taken, *(0,) * (GROUP_PORTS - len(taken)))
+    return _GROUP.pack(count=len(taken), port=b"".join(map(u32, taken)))
 
 
 def missed_of(tap: bytes) -> int:
     """The missed packets of a struct lab_tap."""
-    missed: int = _TAP.unpack(tap)[1]
-    return missed
+    return int(_TAP.unpack(tap).missed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,11 +91,11 @@ class LinkState:
     @classmethod
     def unpack(cls, value: bytes) -> LinkState:
         """From the map's value."""
-        return cls(*struct.unpack("=I", value))
+        return cls(_LINK.unpack(value).armed)
 
     def pack(self) -> bytes:
         """The map's value."""
-        return u32(self.armed)
+        return _LINK.pack(armed=self.armed)
 
     @property
     def slot(self) -> int:
@@ -132,65 +119,33 @@ class LinkState:
 class Timeline:
     """struct lab_timeline."""
 
-    epoch_ns: int  # CLOCK_MONOTONIC of moment 0 of all windows
-    learn: bool  # whether switches number connections
-    round: int  # what was learnt in another round is forgotten
+    epoch_ns: int
+    learn: bool
+    round: int
 
     @classmethod
     def unpack(cls, value: bytes) -> Timeline:
         """From the map's value."""
-        epoch_ns, learn, round_ = _TIMELINE.unpack(value)
-        return cls(epoch_ns, bool(learn), round_)
+        found = _TIMELINE.unpack(value)
+        return cls(found.epoch_ns, bool(found.learn), found.round)
 
     def pack(self) -> bytes:
         """The map's value."""
-        return _TIMELINE.pack(self.epoch_ns % _WORD**2, self.learn, self.round % _WORD)
+        return _TIMELINE.pack(
+            epoch_ns=self.epoch_ns % _WORD**2, learn=self.learn, round=self.round % _WORD
+        )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PortCounters:
-    """struct lab_counters, summed over the CPUs. Packets, unless the name contains bytes.
+class PortCounters(_COUNTERS.record):  # type: ignore[misc]
+    """struct lab_counters, summed over the CPUs."""
 
-    The counts of RoCE are of UDP datagrams to port 4791.
-    """
-
-    rx_packets: int
-    rx_bytes: int
-    rx_roce: int
-    tx_packets: int  # handed to the link, after its fate
-    tx_bytes: int
-    tx_roce: int
-    to_xsk: int  # handed to the host's AF_XDP socket
-    answered: int  # ARP and probes sent back
-    injected_rx: int  # dropped by a rule of the link that ends here
-    injected_tx: int  # dropped by a rule of the link that begins here
-    injected_rx_roce: int
-    injected_tx_roce: int
-    no_route: int
-    ttl_exceeded: int
-    malformed: int
-    unsupported: int  # neither IP nor ARP or ND for the gateway nor a probe
-    stray_probe: int  # a probe with another lab's token, or of another port
-    spoofed: int  # from a host, with a source that is not its address
-    unwired: int  # the chosen port has no entry in the device map
-    drop_log_lost: int  # dropped by a rule, but the drop record was lost
-    capture_lost: int
-    to_wire: int  # handed to the wire stage, which counts from there on
-    wire_gone: int  # lost: no socket of the wire stage on the port it arrived on
-    link_down: int  # of the injected ones: the link was down
-    corrupted: int  # a bit was flipped on a link whose fate this port decides
-    duplicated: int  # will be, by the wire stage
-    reordered: int
-    no_route_roce: int
+    __slots__ = ()
 
     def __sub__(self, before: PortCounters) -> PortCounters:
         """What was counted since `before`."""
-        names = self.__slots__
-        return PortCounters(*(getattr(self, name) - getattr(before, name) for name in names))
+        return self._make(map(operator.sub, self, before))
 
     @classmethod
     def unpack(cls, value: bytes) -> PortCounters:
         """From the copies of all CPUs."""
-        kinds = len(cls.__slots__)
-        counts = struct.unpack(f"={len(value) // 8}Q", value)
-        return cls(*(sum(counts[kind::kinds]) for kind in range(kinds)))
+        return cls._make(map(sum, zip(*_COUNTERS.unpack_all(value), strict=True)))

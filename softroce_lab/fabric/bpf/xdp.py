@@ -22,7 +22,7 @@ from softroce_lab.errors import LabError
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.bpf import layout, libbpf
 from softroce_lab.fabric.bpf.compiler import Module
-from softroce_lab.fabric.bpf.layout import LinkState, PortConfig, PortCounters, Timeline, u32, u64
+from softroce_lab.fabric.bpf.layout import LinkState, PortCounters, Timeline, u32, u64
 from softroce_lab.faults import layout as fault_layout
 from softroce_lab.faults.layout import Hits, LinkRules
 from softroce_lab.plan.effects import Fault
@@ -70,7 +70,7 @@ _NAMES = 1 << 14  # packets that can be named at a time, those of the slot about
 _FLOWS = 1 << 14  # connections that are numbered; the least recently used are forgotten
 
 
-def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
+def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
     """Every port with its state in the maps."""
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
@@ -80,7 +80,7 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, PortConfig]]:
         fate = layout.FATE_AT_INGRESS if nodes[peer.node].is_host else 0
         yield (
             port,
-            PortConfig(
+            layout.port(
                 salt=routing.salt(plan.seed, node.name),
                 node=node.index,
                 address=port.address or peer.address,
@@ -196,7 +196,7 @@ class XdpFabric:
 
     def _configure(self, plan: Plan) -> None:
         for port, config in port_configs(plan):
-            self._maps["ports"].put(u32(port.ifindex), config.pack())
+            self._maps["ports"].put(u32(port.ifindex), config)
         self.set_routes(plan, plan.routes)
 
     def _add_route(self, node: int, destination: str, ports: Sequence[Port]) -> None:

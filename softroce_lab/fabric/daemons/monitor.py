@@ -21,6 +21,7 @@ from typing import Self
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.ledger import process
 from softroce_lab.paths import native_program
+from softroce_lab.structs import Struct, enumerators
 
 PROGRAM = "softroce-monitor"
 ROLE = "monitor"  # in the ledger
@@ -31,19 +32,15 @@ FILES = (LOG, DROPS, SOCKET)  # in the lab's directory, to be announced in the l
 
 TIMEOUT_S = 5.0  # it responds between two moves of records, in milliseconds
 
-_REQUEST = struct.Struct("=IIQ")
-_ANSWER = struct.Struct("=Ii")
+_REQUEST = Struct("monitor::Request")
+_ANSWER = Struct("monitor::Answer")
 _MOST_BYTES = 1 << 20  # of a response: two numbers for each of 65,000 links
 _RETRY_S = 0.01
 
 
-class Word(enum.IntEnum):
-    """Types of requests and responses (enum Word)."""
-
-    SYNC = 1
-    CAPTURE = 2
-    END = 3
-    COUNT = 4
+Word = enum.IntEnum(
+    "Word", {name.upper(): value for name, value in enumerators("monitor::Word").items()}
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ class Connection:
     ) -> None:
         """Send a request. A closed connection may still have unread messages."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
-        request = _REQUEST.pack(word, snap_bytes, most_packets)
+        request = _REQUEST.pack(word=word, snap_bytes=snap_bytes, most_packets=most_packets)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendmsg([request], [rights] if files else [])
 
@@ -133,9 +130,10 @@ class Connection:
             raise self._failed(error) from error
         if len(data) < _ANSWER.size:
             raise self._failed("it ended")
-        word, error_code = _ANSWER.unpack_from(data)
+        head = _ANSWER.unpack(data)
         count = (len(data) - _ANSWER.size) // 8
-        return Answer(Word(word), error_code, struct.unpack_from(f"={count}Q", data, _ANSWER.size))
+        numbers = struct.unpack_from(f"={count}Q", data, _ANSWER.size)
+        return Answer(Word(head.word), head.error, numbers)
 
     def _received(self) -> bytes:
         try:

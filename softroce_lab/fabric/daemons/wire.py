@@ -13,13 +13,13 @@ import socket
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.daemons import wire_layout
 from softroce_lab.fabric.daemons.wire_layout import (
     LinkFigures,
-    NoRoom,
     Operation,
     PortFigures,
     StageFigures,
@@ -276,12 +276,11 @@ def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
     return bool(recorded) and not any(known.is_alive() for known in recorded)
 
 
-def _no_room(refusal: NoRoom) -> UserError:
-    mib = FRAME_BYTES / 2**20
+def _no_room(refusal: Any) -> UserError:
+    needed, total, mib = refusal.needed_frames, refusal.all_frames, FRAME_BYTES / 2**20
     return UserError(
-        f"queue and delay of this link may hold {refusal.needed} frames, "
-        f"{refusal.needed * mib:.0f} MiB; the wire stage has {refusal.available} left of "
-        f"{refusal.all}, {refusal.all * mib:.0f} MiB",
+        f"queue and delay of this link may hold {needed} frames, {needed * mib:.0f} MiB; the wire "
+        f"stage has {refusal.available_frames} left of {total}, {total * mib:.0f} MiB",
         hint="a shorter delay, a lower rate, or a smaller limit; a lab that comes up with it "
         "(lab up FILE --faults PROFILE) gets what it needs",
     )

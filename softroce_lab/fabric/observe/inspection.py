@@ -119,7 +119,7 @@ def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
         "address": port.address,
         "address6": port.address6,
         "peer": str(peer),
-        "counters": dataclasses.asdict(counters) if counters else None,
+        "counters": counters._asdict() if counters else None,
     }
 
 
@@ -151,7 +151,7 @@ def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
         "to": _end(far),
         "faults": [_fault(group, hits, live.now_ns) for group in lines.grouped(on_link)],
         "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
-        "counters": dataclasses.asdict(sample.counts[number]) if sample else None,
+        "counters": sample.counts[number]._asdict() if sample else None,
         "queued_bytes": sample.queued_bytes[number] if sample else None,
     }
 

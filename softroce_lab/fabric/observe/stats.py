@@ -237,7 +237,7 @@ def collecting(seen: View, names: Sequence[str]) -> Iterator[Collector]:
 
 
 def _known(counts: LinkCounts) -> dict[str, int]:
-    return {name: value for name, value in dataclasses.asdict(counts).items() if value is not None}
+    return {name: value for name, value in counts._asdict().items() if value is not None}
 
 
 def _notes(published: Sequence[Published]) -> list[str]:

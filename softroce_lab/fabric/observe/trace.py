@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError
-from softroce_lab.fabric.bpf.xdp import port_configs
 from softroce_lab.fabric.net.routes import Routes
 from softroce_lab.fabric.observe import counters_files
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.topology import routing
 
 End = Literal["arrived", "no route", "loop"]
 
@@ -75,7 +75,7 @@ class Tracer:
         self._plan = plan
         self._routes = routes
         self._peers = locate.peers(plan)
-        self._salts = {port.node: config.salt for port, config in port_configs(plan)}
+        self._salts = {node.name: routing.salt(plan.seed, node.name) for node in plan.nodes}
 
     def path(self, flow: Flow, sport: int) -> Path:
         """The one way that every packet of the flow goes; for a plan with `lb: flow`."""

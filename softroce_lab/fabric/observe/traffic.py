@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import sys
 import time
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 
 from softroce_lab.errors import RunError
@@ -23,39 +24,27 @@ from softroce_lab.fabric.observe.view import View
 from softroce_lab.faults.layout import Hits
 from softroce_lab.plan.effects import Queue
 from softroce_lab.plan.plan import Half, Plan
+from softroce_lab.telemetry import counters
 
 _IN_FLIGHT_S = 0.002  # what the near end had sent by then has reached the far end, or is lost
 _STAGE_S = 1.0  # how long the wire stage may take to respond
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LinkCounts:
-    """A directed link's frames since the lab came up, unless the name contains bytes.
+class LinkCounts(namedtuple("LinkCounts", counters.LINK)):
+    """What `telemetry.counters.LINK` names, of a directed link since the lab came up.
 
     None: no counter exists.
     """
 
-    frames: int
-    bytes: int
-    loss: int  # taken by rules: every model of loss, and named packets
-    down: int  # taken because the link was down
-    queue: int | None  # found the link's queue full
-    marked: int | None  # delivered with CE
-    trimmed: int | None  # delivered without their payload
-    corrupted: int  # delivered with a bit flipped
-    no_route: int  # that arrived over this link and could go nowhere
-    refused: int  # that arrived over it malformed, spoofed, out of hops, or not of the lab
-    emulator: int | None  # that no rule took and that never arrived
-    to_stage: int  # that arrived over it and were lost on the way to the wire stage, or it is dead
+    __slots__ = ()
 
     def __sub__(self, before: LinkCounts) -> LinkCounts:
         """What was counted since `before`; a rule that was set again counts from 0."""
 
-        def less(name: str) -> int | None:
-            now, then = getattr(self, name), getattr(before, name)
+        def less(now: int | None, then: int | None) -> int | None:
             return None if now is None or then is None else max(0, now - then)
 
-        return LinkCounts(*(less(name) for name in self.__slots__))  # type: ignore[arg-type]
+        return LinkCounts(*map(less, self, before))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

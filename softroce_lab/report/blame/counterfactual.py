@@ -23,6 +23,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import Messages
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report import fabric
 from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages
 from softroce_lab.telemetry.drops import DROP, EFFECT_DOWN, EFFECT_DROP, Drops
@@ -37,9 +38,10 @@ class Case:
     file: Path
     transport: str  # its label
     seed: int
+    origin: Origin = Origin.RUN
 
     @classmethod
-    def of(cls, recorded: Recorded, run: Run) -> Case:
+    def of(cls, recorded: Recorded, run: Run, origin: Origin = Origin.RUN) -> Case:
         """Of a run directory. UserError for the real clock, a failed run, and one of old schema."""
         name = name_of(run)
         need_messages(run)
@@ -50,7 +52,7 @@ class Case:
             hint = f"lab explain --run {name} shows the messages that were not delivered"
             raise UserError(f"{name} failed: it has no time that losses could have cost", hint=hint)
         path = fabric.kept(recorded.path, "lab run and lab demo write it since version 0.1")
-        return cls(path, str(run["transport"]), int(run["seed"]))
+        return cls(path, str(run["transport"]), int(run["seed"]), origin)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,8 +130,11 @@ def carry_out(case: Case, fates: Fates | None = None) -> Outcome:
 
 @functools.lru_cache(maxsize=2)
 def opened(case: Case) -> tuple[Experiment, Transport]:
-    """Its experiment, without payload: what bytes a packet carries takes no virtual time."""
-    experiment = spec.load(case.file)
+    """Its experiment, without payload: what bytes a packet carries takes no virtual time.
+
+    UserError, also if the experiment needs trust that the case does not give.
+    """
+    experiment = spec.load(case.file, origin=case.origin)
     chosen = [each for each in experiment.transports if each.label == case.transport]
     if not chosen:
         raise UserError(f"has no transport {case.transport!r}", file=str(case.file))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.errors import UserError
+from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report.blame import counterfactual
 from softroce_lab.report.blame.charges import Subject
 from softroce_lab.report.blame.counterfactual import Case
@@ -50,12 +51,18 @@ class Investigation:
     repeated_s: float  # what repeating it took
 
     @classmethod
-    def of(cls, recorded: Recorded, run: Run, step: str | None = None) -> Investigation:
+    def of(
+        cls,
+        recorded: Recorded,
+        run: Run,
+        step: str | None = None,
+        origin: Origin = Origin.RUN,
+    ) -> Investigation:
         """Repeat the run. UserError, RunError if it did not come out as it was recorded.
 
-        `step`: its name, as `Steps.find` takes it.
+        `step`: its name, as `Steps.find` takes it. `origin`: whether the directory is trusted.
         """
-        case = Case.of(recorded, run)
+        case = Case.of(recorded, run, origin)
         known = Explained.of(recorded, run)
         if not len(known.messages):
             raise UserError(f"{known.name} has no message", hint="lab show tells what it did")

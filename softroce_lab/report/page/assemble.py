@@ -40,12 +40,12 @@ def _parts(recorded: Recorded, more: str) -> Iterator[Part]:
     known = losses.explained(recorded)
     yield what.what(recorded), []
     yield what.verdicts(recorded), []
+    yield what.figures(recorded), []
     yield times.completion(recorded)
     yield times.slowdown(recorded)
     yield times.steps(recorded)
     yield losses.timeline(known)
     yield losses.links(recorded), []
-    yield losses.cost(recorded), []
     yield more, []
     yield losses.ladders(known), []
 
@@ -54,17 +54,17 @@ def _of_programs(recorded: Recorded) -> Iterator[Part]:
     """What is known of programs, which do not show their messages."""
     yield what.what(recorded), []
     yield what.verdicts(recorded), []
+    yield what.figures(recorded), []
     yield what.programs(recorded), []
     yield losses.unseen(), []
     yield losses.links(recorded), []
-    yield losses.cost(recorded), []
 
 
 _TITLES = {
-    "run": "What was run", "verdicts": "Verdicts", "programs": "Programs",
+    "run": "What was run", "verdicts": "Verdicts", "figures": "Figures", "programs": "Programs",
     "completion": "Completion times",
     "slowdown": "Slowdown", "steps": "Steps", "timeline": "Losses", "links": "Links",
-    "cost": "Cost", blamed.NAME: "Blame", "ladders": "Messages", "cells": "Cells",
+    blamed.NAME: "Blame", "ladders": "Messages", "cells": "Cells",
     "rows": "All cells",
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was lost when, per-link figures, cost, and the ladders of messages."""
+"""What was lost when, per-link figures, and the ladders of messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from softroce_lab.report.explained import Explained
 from softroce_lab.report.incidents import What
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
-from softroce_lab.report.recorded import Recorded, Run, name_of, programs_of
+from softroce_lab.report.recorded import Recorded, name_of
 
 _SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)
 _WORDS = {
@@ -116,7 +116,7 @@ def links(recorded: Recorded) -> str:
     for run in [run for run in recorded.runs if run["seed"] == seed][:_MOST_RUNS]:
         found = list(recorded.links.get(name_of(run), ()))
         found.sort(key=lambda link: (link["injected_drops"], link["received"]), reverse=True)
-        rows = [_link(link, int(run["end_ns"])) for link in found[:_MOST_LINKS]]
+        rows = [_link(link, int(run["end_ns"] or 0)) for link in found[:_MOST_LINKS]]
         left = len(found) - len(rows)
         head = ("link", "frames", "rate", "drops", "of a full queue", "marked", "trimmed",
                 "longest queue")  # fmt: skip
@@ -140,27 +140,6 @@ def _link(link: Mapping[str, Any], end_ns: int) -> Sequence[str]:
     return (
         link["name"], f"{link['received']:,}", rate, f"{link['injected_drops']:,}",
         *(f"{count:,}" for count in counts), queue,
-    )  # fmt: skip
-
-
-def cost(recorded: Recorded) -> str:
-    """What recovery cost: packets, contexts, processor time."""
-    costs = (recorded.manifest.get("environment") or {}).get("costs") or {}
-    rows = [_cost(run, costs.get(name_of(run)) or {}) for run in recorded.runs]
-    head = ("run", "data packets", "retransmitted", "share", "spurious", "control packets",
-            "contexts missed", "CPU seconds")  # fmt: skip
-    return html.section("cost", "Cost", html.table("What each run cost", head, rows))
-
-
-def _cost(run: Run, spent: Mapping[str, Any]) -> Sequence[str]:
-    keys = ("spurious_retransmissions", "control_packets", "contexts_missed")
-    cpu_s = str(spent.get("cpu_s", "-"))
-    if programs_of(run):
-        return name_of(run), *["-"] * (3 + len(keys)), cpu_s
-    sent, again = run["packets_sent"], run["retransmitted"]
-    return (
-        name_of(run), f"{sent:,}", f"{again:,}", f"{again / sent:.2%}" if sent else "-",
-        *(f"{run[key]:,}" for key in keys), cpu_s,
     )  # fmt: skip
 
 

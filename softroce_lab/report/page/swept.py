@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from softroce_lab import units
+from softroce_lab.experiment.figure_table import Figure, claimed
+from softroce_lab.experiment.workload_table import spread_text
 from softroce_lab.report import listing, sweeps
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import median_interval, spread_name
 
-_FIGURES: dict[str, tuple[str, Callable[[float], str], float, str]] = {
-    "fct_p99_ns": ("p99 completion", units.format_duration, 1e3, "us"),
-    "makespan_ns": ("makespan", units.format_duration, 1e3, "us"),
-    "goodput_bps": ("goodput", units.format_rate, 1e9, "Gbit/s"),
-    "retransmitted": ("retransmitted", lambda count: f"{count:,.0f}", 1, "packets"),
-}
 _MOST_ROWS = 500
 
 
@@ -32,10 +27,12 @@ def parts(recorded: Recorded) -> Iterator[tuple[str, list[Chart]]]:
     yield html.section("run", "What was run", html.table("The sweep", ("what", "value"), known)), []
     yield _verdicts(rows), []
     cells = sweeps.cells(rows, axes)
-    made = [_chart(cells, figure) for figure in _FIGURES]
-    places = [f"@{chart.name}@" for chart in made if chart]
-    yield html.section("cells", "Figures by cell", *places), [chart for chart in made if chart]
-    yield html.section("rows", "All cells", _table(cells, axes)), []
+    present = {key for of in cells.values() for known in of.values() for key in known}
+    figures = [figure for key, figure in claimed().items() if key in present]
+    made = [_chart(cells, figure) for figure in figures]
+    places = [f"@{chart.name}@" for chart in made]
+    yield html.section("cells", "Figures by cell", *places), made
+    yield html.section("rows", "All cells", _table(cells, axes, figures)), []
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -54,29 +51,26 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
     return html.section("verdicts", "Verdicts", table, html.items(bad[:50]))
 
 
-def _chart(cells: sweeps.Cells, figure: str) -> Chart | None:
-    title, form, scale, unit = _FIGURES[figure]
+def _chart(cells: sweeps.Cells, figure: Figure) -> Chart:
     names = list(cells)
-    series, lines = {}, []
+    series = {}
     for transport in dict.fromkeys(name for of in cells.values() for name in of):
         found = [
             (at, float(np.median(values)))
             for at, cell in enumerate(names)
-            if (values := cells[cell].get(transport, {}).get(figure))
+            if (values := cells[cell].get(transport, {}).get(figure.key))
         ]
         if found:
             x, y = zip(*found, strict=True)
-            series[transport] = np.array(x), np.array(y) / scale
-    if not series:
-        return None
-    for cell in names:
-        of = [cells[cell].get(name, {}).get(figure) or [] for name in series]
-        lines.append((cell, *(_shown(each, form) for each in of)))
-    table = f"{title}: median [{_spread(cells)}] of the seeds"
+            series[transport] = np.array(x), np.array(y) / figure.unit.divisor
+    lines = [(cell, *(_shown(cells[cell].get(name, {}), figure) for name in series))
+             for cell in names]  # fmt: skip
+    table = f"{figure.name}: median [{_spread(cells)}] of the seeds"
     data = html.table(table, ("cell", *series), lines)
     caption = f"Median of the seeds. Cells from left to right: {'; '.join(names[:30])}."
-    labels = ("cell", f"{title}, {unit}")
-    return charts.lines(figure, title.capitalize(), caption, labels, series, data)
+    labels = ("cell", ", ".join(filter(None, (figure.name, figure.unit.name))))
+    title = figure.name[0].upper() + figure.name[1:]
+    return charts.lines(figure.key, title, caption, labels, series, data)
 
 
 def _spread(cells: sweeps.Cells) -> str:
@@ -85,28 +79,18 @@ def _spread(cells: sweeps.Cells) -> str:
     return spread_name(max(map(len, of.values())) for of in transports if of)
 
 
-def _shown(values: Sequence[float], form: Callable[[float], str]) -> str:
-    if not values:
-        return "-"
-    found = median_interval(values)
-    if len(values) == 1:
-        return form(found.median)
-    return f"{form(found.median)} [{form(found.low)}, {form(found.high)}]"
+def _shown(values: Mapping[str, Sequence[float]], figure: Figure) -> str:
+    found = values.get(figure.key)
+    return spread_text(found, figure.unit.show, median_interval) if found else "-"
 
 
-def _table(cells: sweeps.Cells, axes: Sequence[str]) -> str:
-    head = (
-        ", ".join(axes) or "cell",
-        "transport",
-        "seeds",
-        *(each[0] for each in _FIGURES.values()),
-    )
+def _table(cells: sweeps.Cells, axes: Sequence[str], figures: Sequence[Figure]) -> str:
+    head = (", ".join(axes) or "cell", "transport", "seeds", *(each.name for each in figures))
     rows = [
-        (cell, name, max(map(len, of.values()), default=0),
-         *(_shown(of.get(key) or [], each[1]) for key, each in _FIGURES.items()))
+        (cell, name, max(map(len, of.values()), default=0), *(_shown(of, each) for each in figures))
         for cell, transports in cells.items()
         for name, of in transports.items()
-    ]  # fmt: skip
+    ]
     left = len(rows) - _MOST_ROWS
     more = html.paragraph(f"{left:,} more are in runs.parquet.") if left > 0 else ""
     return html.table(f"Median [{_spread(cells)}] of the seeds", head, rows[:_MOST_ROWS]) + more

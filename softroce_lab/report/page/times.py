@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Completion times, slowdowns, operations and steps: charts and tables."""
+"""Completion times, slowdowns and steps: charts and tables."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.workload_run import FCT, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import SIZE_CLASSES, flows
 from softroce_lab.report import figures_of
 from softroce_lab.report.page import charts, html
 from softroce_lab.report.page.charts import Chart
 from softroce_lab.report.recorded import Recorded, Run
 from softroce_lab.report.steps import Steps
-from softroce_lab.statistics import median_interval, spread_name
 
 _MOST_STEPS = 2_000  # of a table
 _AT = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 
 
 def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
-    """CDFs over all seeds, and percentiles with intervals over the seeds."""
+    """CDFs over all seeds."""
     pooled = figures_of.completion_times(recorded)
     if not any(len(times) for times in pooled.values()):
         note = "No message was delivered, so there is no completion time."
@@ -49,14 +47,7 @@ def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
         log_x=True,
         steps=True,
     )
-    table = html.table(
-        f"Percentiles: median of the seeds [{_spread(recorded)}]",
-        ("transport", "messages", "p50", "p99", "p99.9"),
-        list(_percentiles(recorded, pooled)),
-    )
-    note = "The interval of a median needs six seeds; with fewer it is the range of the seeds."
-    warm_up, soft = _warm_up(recorded.runs), html.paragraph(note, kind="soft")
-    return html.section("completion", "Completion times", "@cdf@", table, warm_up, soft), [chart]
+    return html.section("completion", "Completion times", "@cdf@", _warm_up(recorded.runs)), [chart]
 
 
 def _warm_up(runs: Sequence[Run]) -> str:
@@ -78,30 +69,6 @@ def _at(times: npt.NDArray[np.int64], share: float) -> str:
         return "-"
     ordered = np.sort(times)
     return units.format_duration(int(ordered[max(1, int(np.ceil(share * len(ordered)))) - 1]))
-
-
-def _percentiles(
-    recorded: Recorded, pooled: Mapping[str, npt.NDArray[np.int64]]
-) -> Iterator[tuple[str, ...]]:
-    for name, times in pooled.items():
-        runs = [run for run in recorded.runs if run["transport"] == name]
-        cells = [_interval([run[key] for run in runs if run[key] is not None]) for key in FCT]
-        yield name, f"{len(times):,}", *cells
-
-
-def _spread(recorded: Recorded) -> str:
-    """What stands behind a median."""
-    return spread_name(Counter(run["transport"] for run in recorded.runs).values())
-
-
-def _interval(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    found = median_interval(values)
-    shown = units.format_duration(found.median)
-    if len(values) == 1:
-        return shown
-    return f"{shown} [{units.format_duration(found.low)}, {units.format_duration(found.high)}]"
 
 
 def slowdown(recorded: Recorded) -> tuple[str, list[Chart]]:
@@ -131,10 +98,7 @@ def slowdown(recorded: Recorded) -> tuple[str, list[Chart]]:
 
 
 def _slowdowns(runs: Sequence[Run], name: str, size: str) -> str:
-    found = [
-        one for run in runs if run["transport"] == name for one in run["slowdown"]
-        if one["size_class"] == size and one["n"]
-    ]  # fmt: skip
+    found = flows([run for run in runs if run["transport"] == name], size)
     if not found:
         return "-"
     p50, p99 = (float(np.median([one[key] for one in found])) for key in ("p50", "p99"))
@@ -144,27 +108,21 @@ def _slowdowns(runs: Sequence[Run], name: str, size: str) -> str:
 def _p99_by_size(
     runs: Sequence[Run], name: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    x, y = [], []
-    for at, size in enumerate(SIZE_CLASSES):
-        found = [
-            one["p99"] for run in runs if run["transport"] == name for one in run["slowdown"]
-            if one["size_class"] == size and one["n"]
-        ]  # fmt: skip
-        if found:
-            x.append(at)
-            y.append(float(np.median(found)))
-    return np.array(x, np.float64), np.array(y)
+    own = [run for run in runs if run["transport"] == name]
+    by_size = [[one["p99"] for one in flows(own, size)] for size in SIZE_CLASSES]
+    x = [at for at, found in enumerate(by_size) if found]
+    return np.array(x, np.float64), np.array([float(np.median(by_size[at])) for at in x])
 
 
 def steps(recorded: Recorded) -> tuple[str, list[Chart]]:
-    """Operations, and the steps of each job, of the first seed; "" with a single step."""
+    """The steps of each job, of the first seed; "" with a single step."""
     seed = recorded.runs[0]["seed"]
     runs = [run for run in recorded.runs if run["seed"] == seed]
     try:
         known = {run["transport"]: _steps(recorded, run) for run in runs}
     except UserError as error:  # jobs, and no file of the experiment
         note = html.paragraph(f"Steps of jobs are not known: {error.what}.", kind="soft")
-        return html.section("steps", "Operations and steps", _operations(recorded), note), []
+        return html.section("steps", "Steps", note), []
     every = next(iter(known.values()))[0].every
     jobs = dict.fromkeys(each.job for each in every)
     made = [
@@ -174,8 +132,7 @@ def steps(recorded: Recorded) -> tuple[str, list[Chart]]:
     if not made:
         return "", []
     places = [f"@{chart.name}@" for chart in made]
-    parts = (_operations(recorded), *places)
-    return html.section("steps", "Operations and steps", *parts), made
+    return html.section("steps", "Steps", *places), made
 
 
 def _steps(recorded: Recorded, run: Run) -> tuple[Steps, Mapping[int, int]]:
@@ -220,24 +177,3 @@ def _steps_of(
 
 def _step_time(taken_ns: int | None) -> str:
     return "-" if taken_ns is None else units.format_duration(taken_ns)
-
-
-def _operations(recorded: Recorded) -> str:
-    rows = []
-    for name in dict.fromkeys(run["transport"] for run in recorded.runs):
-        runs = [run for run in recorded.runs if run["transport"] == name]
-        makespan = [run["makespan_ns"] for run in runs if run["makespan_ns"]]
-        rates = [
-            units.format_rate(float(np.median(known))) if (known := _known(runs, key)) else "-"
-            for key in ("algbw_bps", "busbw_bps")
-        ]
-        rows.append(
-            (name, _interval(makespan), _interval(_known(runs, "operation_p50_ns")), *rates)
-        )
-    head = ("transport", "makespan", "p50 operation", "algbw", "busbw")
-    title = f"Operations: median of the seeds [{_spread(recorded)}]"
-    return html.table(title, head, rows)
-
-
-def _known(runs: Sequence[Run], key: str) -> list[float]:
-    return [run[key] for run in runs if run.get(key) is not None]

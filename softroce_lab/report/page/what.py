@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was run, the fabric with its faults, and the verdicts."""
+"""What was run, the fabric with its faults, the verdicts, and the table of figures."""
 
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
 
 from softroce_lab.check import suites
@@ -16,6 +17,7 @@ from softroce_lab.faults import lines
 from softroce_lab.report import fabric, listing
 from softroce_lab.report.page import html
 from softroce_lab.report.recorded import Recorded, Run, name_of, programs_of
+from softroce_lab.statistics import median_interval, spread_name
 from softroce_lab.topology import marks, svg
 
 _MOST_NODES = 400  # of a drawing
@@ -66,10 +68,26 @@ def programs(recorded: Recorded) -> str:
     return html.section("programs", "Programs", html.table("Programs", head, rows), *printed)
 
 
+def figures(recorded: Recorded) -> str:
+    """The table of `lab run`; with six seeds or more with intervals in place of ranges."""
+    names, lines, notes = listing.table(recorded, median_interval)
+    spread = spread_name(Counter(run["transport"] for run in recorded.runs).values())
+    table = html.table(
+        f"Median of the seeds [{spread}]; counts are sums",
+        ("figure", *names),
+        [(line.title, *line.cells) for line in lines],
+    )
+    return html.section("figures", "Figures", table, *map(html.paragraph, notes))
+
+
 def verdicts(recorded: Recorded) -> str:
     """A row a run, and why some failed."""
-    rows = [_verdict(recorded, run) for run in recorded.runs]
-    head = ("run", "verdict", "delivered", "bytes verified", "faithful", "lab check")
+    costs = (recorded.manifest.get("environment") or {}).get("costs") or {}
+    rows = [
+        (*_verdict(recorded, run), (costs.get(name_of(run)) or {}).get("cpu_s", "-"))
+        for run in recorded.runs
+    ]
+    head = ("run", "verdict", "delivered", "bytes verified", "faithful", "lab check", "CPU seconds")
     problems = html.items(listing.problems(recorded))
     return html.section("verdicts", "Verdicts", html.table("Runs", head, rows), problems)
 

@@ -8,8 +8,9 @@ import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
+from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import NEVER
-from softroce_lab.check.striped.suite import SUITE, Understood
+from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec

@@ -4,7 +4,8 @@
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.experiment import spec, virtual, workload_run
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.figure_table import RETRANSMITTED
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
@@ -119,7 +120,7 @@ def test_the_buffer_is_what_a_full_queue_takes_to_drain(limit, buffer_ns):
 def test_a_path_that_is_long_one_way_makes_nobody_retransmit(transport, links, ends):
     work = f"workload={{kind: point-to-point, bytes: 256KiB, from: {ends}}}"
     run = of_one(PAIR, transport, f"faults.0.links={links}", work)
-    assert (run.verdict, run.count(workload_run.RETRANSMITTED)) == ("passed", 0)
+    assert (run.verdict, run.count(RETRANSMITTED)) == ("passed", 0)
 
 
 @pytest.mark.parametrize("links", ["s1->h1", "h1->s1"])
@@ -161,7 +162,7 @@ def test_a_long_fat_path_is_filled(transport, rtt_ns):
     if registry.find(transport).framing == "uc_immediate":
         ideal_ns += rtt_ns / 2  # the receiver's clearance comes first (arXiv 2505.05366)
     assert run.verdict == "passed"
-    assert run.count(workload_run.RETRANSMITTED) == 0
+    assert run.count(RETRANSMITTED) == 0
     assert run.makespan_ns < 1.08 * ideal_ns  # headers are 5 %
 
 

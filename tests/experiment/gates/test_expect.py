@@ -3,7 +3,6 @@
 
 import json
 import re
-import textwrap
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -13,8 +12,8 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, workload_table
+from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.gates import expect
-from softroce_lab.paths import PROJECT_ROOT
 from tests.report.made import Silent
 
 ROWS = [
@@ -297,36 +296,17 @@ def test_titles_of_the_table_are_figures(tmp_path, monkeypatch):
     (tmp_path / "file.yaml").write_text(FILE.replace("RATIO", "100"))
     experiment = spec.load("file.yaml")
     row = experiment_run.run(experiment, Silent(), under=tmp_path).runs[0].summary()
-    full = {expect.COLUMNS[each]: 7 for each in expect.TITLES.values()}
-    row |= full | {"measured": 5000, "repairs": 5000, "steps": 5000, "operation_p50_ns": 3}
+    titled = {each.title: each for each in FIGURES.values() if each.title and each.gate}
+    row |= {each.key: 7 for each in titled.values()}
+    row |= {"measured": 5000, "repairs": 5000, "steps": 5000, "operation_p50_ns": 3}
     row |= {"messages": 9, "verified": True}
     _, lines = workload_table.lines([row])
     before = {line.title: line.cells for line in lines}
-    for title, figure in expect.TITLES.items():
-        other = False if figure == expect.VERIFIED else 123456
-        _, lines = workload_table.lines([row | {expect.COLUMNS[figure]: other}])
+    for title, figure in titled.items():
+        other = False if figure.gate == "verified" else 123456
+        _, lines = workload_table.lines([row | {figure.key: other}])
         after = {line.title: line.cells for line in lines}
         changed = {each for each in before if before[each] != after.get(each)}
         assert changed == {title}, figure
-    unnamed = {"verdict", "offered load", "load of the flows measured", "held back by", "fidelity"}
     sizes = {title for title in before if title.startswith("p99 slowdown, ")}
-    assert set(before) - set(expect.TITLES) <= unnamed | sizes
-
-
-def test_the_document_maps_lines_of_the_table_to_figures():
-    text = (PROJECT_ROOT / "docs" / "experiments.md").read_text()
-    for title, figure in expect.TITLES.items():
-        if title != figure:
-            assert f"| {title} | `{figure}` |" in text, title
-
-
-def test_the_file_of_the_document_passes_its_gates(tmp_path):
-    """What the page has as a whole file, with what it has as gates, is accepted."""
-    text = (PROJECT_ROOT / "docs" / "experiments.md").read_text()
-    file = re.search(r"```yaml\n(name: mine\n.*?)```", text, re.DOTALL)[1]
-    written = re.search(r"\n    expect:\n((?:      .*\n)+)", text)[0]
-    (tmp_path / "mine.yaml").write_text(file + textwrap.dedent(written))
-    path = str(tmp_path / "mine.yaml")
-    found = CliRunner().invoke(app, ["run", path, "--dry-run"])
-    assert found.exit_code == 0, found.output
-    assert spec.load(path).payload == "verify"
+    assert set(before) - set(titled) <= {"verdict", "held back by", "fidelity"} | sizes

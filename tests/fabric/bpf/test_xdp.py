@@ -17,12 +17,12 @@ from pyroute2 import IPRoute
 from softroce_lab import _native
 from softroce_lab.errors import LabError
 from softroce_lab.fabric.bpf.layout import PortCounters
-from softroce_lab.fabric.bpf.xdp import XdpFabric, port_configs
+from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import CERTAIN, Fault, FaultKey, RandomLoss
 from softroce_lab.plan.plan import Plan, Route
-from softroce_lab.topology import loader
+from softroce_lab.topology import loader, routing
 from tests.fabric import xdp_rig
 from tests.fabric.xdp_rig import (
     BATCH,
@@ -35,6 +35,7 @@ from tests.fabric.xdp_rig import (
     number,
     roce,
 )
+from tests.xdp.packets import packet as native_packet
 
 STREAM = 0x0123456789ABCDEF
 OFF_NET = "192.0.2.9"  # RFC 5737: no host has it
@@ -117,7 +118,7 @@ def expected_arrivals(rig: Rig, threshold: int, count: int, attempt: int = 0) ->
     ]
 
     def lost(index: int) -> bool:
-        packet = _native.FaultPacket(
+        packet = native_packet(
             src=number(rig.address("h1")),
             dst=number(rig.address("h3")),
             kind=0,
@@ -238,7 +239,7 @@ def test_flows_take_the_port_that_the_header_chooses(rig):
     leaf = next(far.node for _, near, far in directed_links(rig.plan.links) if near.node == "h1")
     src, dst = rig.address("h1"), rig.address("h3")
     route = next(r for r in rig.plan.routes if (r.node, r.destination) == (leaf, f"{dst}/32"))
-    salt = next(config.salt for port, config in port_configs(rig.plan) if port.node == leaf)
+    salt = routing.salt(rig.plan.seed, leaf)
     expected = collections.Counter(
         route.ports[
             _native.route_choose(
@@ -494,7 +495,7 @@ def test_opening_what_is_not_there_says_so(tmp_path):
 
 
 def test_counters_are_summed_over_the_cpus():
-    one = struct.pack(f"={len(PortCounters.__slots__)}Q", *range(len(PortCounters.__slots__)))
+    one = struct.pack(f"={len(PortCounters._fields)}Q", *range(len(PortCounters._fields)))
     counters = PortCounters.unpack(one + one)
     assert counters.rx_bytes == 2
-    assert counters.no_route_roce == 2 * (len(PortCounters.__slots__) - 1)
+    assert counters.no_route_roce == 2 * (len(PortCounters._fields) - 1)

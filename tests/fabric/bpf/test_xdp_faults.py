@@ -34,8 +34,10 @@ from softroce_lab.plan.effects import (
     Window,
 )
 from softroce_lab.plan.plan import IPV6_PREFIX
+from softroce_lab.structs import CONSTANTS
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
+from tests.xdp.packets import packet as native_packet
 
 STREAM = 0x0123456789ABCDEF
 PERCENT = 2**64 // 100
@@ -94,9 +96,9 @@ def positions(frames: list[bytes]) -> set[int]:
     return {struct.unpack_from("!I", frame, 14 + 20 + 8 + 8)[0] for frame in frames}
 
 
-def packet(rig: Rig, n: int, attempt: int = 0) -> _native.FaultPacket:
+def packet(rig: Rig, n: int, attempt: int = 0) -> bytes:
     message, index = divmod(n, MESSAGE_PACKETS)
-    return _native.FaultPacket(
+    return native_packet(
         src=number(rig.address("h1")),
         dst=number(rig.address("h2")),
         kind=0,
@@ -348,7 +350,7 @@ def test_no_other_filter_takes_tails_of_rc(rig, wanted):
     rig.xdp.set_faults([fault(rig, Drop(), wanted=wanted)])
     assert len(send(rig, rc_frames(rig))) == len(CONVERSATION)
     rule = link_rules([fault(rig, Drop(), wanted=wanted)]).value
-    one = _native.FaultPacket(src=1, dst=2, kind=_native.KIND_NONE, opcode=LAST, new_tail=True)
+    one = native_packet(src=1, dst=2, kind=CONSTANTS["LAB_KIND_NONE"], opcode=LAST, new_tail=True)
     assert not _native.LinkFaults(rule).decide(one).effects
 
 

@@ -22,6 +22,7 @@ from softroce_lab.plan.effects import Effect, Fault, FaultKey, stream_key
 from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.chains import Counts, Model, bounds
+from tests.xdp.packets import packet as native_packet
 from tests.xdp.test_statistics import MODELS, weights
 
 PACE = 500_000.0  # frames a second, while a batch lasts
@@ -83,9 +84,7 @@ def fault(rig: Rig, effect: Effect, key: FaultKey) -> Fault:
 
 def golden(rig: Rig, armed: Fault, packets: int) -> Counts:
     """What the user-space build makes of the same packets."""
-    first = _native.FaultPacket(
-        src=number(rig.address("h1")), dst=number(rig.address("h2")), kind=0
-    )
+    first = native_packet(src=number(rig.address("h1")), dst=number(rig.address("h2")), kind=0)
     link = _native.LinkFaults(link_rules([armed]).value)
     return Counts.of(packets, link.run(packets, first))
 

@@ -3,12 +3,12 @@ from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.observe import stats
 from softroce_lab.fabric.observe.traffic import LinkCounts
 
-NOTHING = PortCounters(**dict.fromkeys(PortCounters.__slots__, 0))
-FREE = LinkCounts(**dict.fromkeys(LinkCounts.__slots__, 0))
+NOTHING = PortCounters(**dict.fromkeys(PortCounters._fields, 0))
+FREE = LinkCounts(**dict.fromkeys(LinkCounts._fields, 0))
 
 
 def counted(**counts):
-    return PortCounters(**{name: counts.get(name, 0) for name in PortCounters.__slots__})
+    return PortCounters(**{name: counts.get(name, 0) for name in PortCounters._fields})
 
 
 def test_a_switch_sent_what_it_forwarded_answered_and_asked():

@@ -25,19 +25,20 @@ def verdicts(directory):
     return rows
 
 
-def costs(directory):
-    """Rows of the table of costs, without CPU seconds."""
-    rows = []
-    for run in manifest(directory)["runs"]:
-        sent, again = run["packets_sent"], run["retransmitted"]
-        share = f"{100 * again / sent:.2f}%" if sent else "-"
-        others = (run["spurious_retransmissions"], run["control_packets"], run["contexts_missed"])
-        rows.append([run["run"], grouped(sent), grouped(again), share, *map(grouped, others)])
-    return rows
+def counts(directory):
+    """Of the table of figures the lines of counts: sums over the seeds, by transport."""
+    titles = {"data packets sent": "packets_sent", "injected drops": "injected_drops",
+              "retransmitted": "retransmitted", "spurious": "spurious_retransmissions"}  # fmt: skip
+    runs = manifest(directory)["runs"]
+    names = dict.fromkeys(run["transport"] for run in runs)
+    return {
+        title: [grouped(sum(r[key] for r in runs if r["transport"] == name)) for name in names]
+        for title, key in titles.items()
+    }
 
 
 def percentiles(directory):
-    """Transport, messages, and p50, p99, p99.9 (nearest rank): of a single seed."""
+    """p50, p99, p99.9 (nearest rank) of each transport: of a single seed, without marks."""
     table = pq.read_table(directory / "messages.parquet").to_pydict()
     rows = []
     for name in dict.fromkeys(table["transport"]):
@@ -45,7 +46,7 @@ def percentiles(directory):
         done = [at for at in of if table["status"][at] == 0]
         taken = sorted(table["completed_ns"][at] - table["posted_ns"][at] for at in done)
         at = [taken[int(np.ceil(share * len(taken))) - 1] for share in (0.5, 0.99, 0.999)]
-        rows.append([name, grouped(len(done)), *map(units.format_duration, at)])
+        rows.append([*map(units.format_duration, at)])
     return rows
 
 

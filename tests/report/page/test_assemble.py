@@ -9,7 +9,8 @@ import pytest
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.workload_run import SIZE_CLASSES
+from softroce_lab.experiment.figure_table import SIZE_CLASSES
+from softroce_lab.report import listing
 from softroce_lab.report.page import assemble, charts, times
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.report.steps import Steps
@@ -17,6 +18,7 @@ from softroce_lab.sweep import campaign
 from softroce_lab.sweep import spec as sweep_spec
 from tests.report.made import run
 
+FIGURES = "Median of the seeds [range]; counts are sums"  # the caption of that table
 SWEEP = """\
 name: small
 experiment: point-to-point
@@ -53,11 +55,11 @@ def test_the_sections_stand_in_their_order(ring_run):
     assert found == [
         "run",
         "verdicts",
+        "figures",
         "completion",
         "steps",
         "timeline",
         "links",
-        "cost",
         "ladders",
     ]
     assert re.findall(r'href="#(\w+)"', text)[1:] == found
@@ -74,9 +76,11 @@ def test_nothing_comes_from_outside(ring_run, swept):
 def test_the_figures_are_those_of_the_directory(ring_run):
     recorded = Recorded(ring_run)
     text = assemble.page(recorded)
-    for each in recorded.runs:
-        cells = [f"{each['packets_sent']:,}", f"{each['retransmitted']:,}"]
-        assert f'<th scope="row">{each["run"]}</th><td>{cells[0]}</td><td>{cells[1]}</td>' in text
+    _, lines, notes = listing.table(recorded)
+    for line in lines:
+        assert row_of(text, FIGURES, line.title) == line.cells
+    assert notes
+    assert f"<p>{notes[0]}</p>" in text
     for name in ("csa_ud", "irn", "rc"):
         times = sorted(r["fct_p99_ns"] for r in recorded.runs if r["transport"] == name)
         assert f"[{units.format_duration(times[0])}, {units.format_duration(times[-1])}]" in text
@@ -154,11 +158,9 @@ def test_what_the_distribution_counts_is_what_the_percentiles_count(flows_run):
     text = assemble.page(recorded)
     middles = row_of(text, "Time within which a share of the messages completed", "50.0%")
     slowest = row_of(text, "Time within which a share of the messages completed", "99.9%")
-    for at, each in enumerate(recorded.runs):
-        caption = "Percentiles: median of the seeds [range]"
-        count, p50, _, p999 = row_of(text, caption, each["transport"])
-        assert count == f"{each['measured']:,}"
-        assert (p50, p999) == (middles[at], slowest[at])
+    for at in range(len(recorded.runs)):
+        p50, p999 = (row_of(text, FIGURES, f"{p} message completion") for p in ("p50", "p99.9"))
+        assert (p50[at], p999[at].rstrip("*")) == (middles[at], slowest[at])
     left_out = sum(each["delivered"] - each["measured"] for each in recorded.runs)
     assert left_out > 0
     assert f"<p>{left_out:,} of " in text

@@ -116,12 +116,3 @@ def test_links_that_lost_most_come_first_with_their_rate(ring_run):
             link = links[html.unescape(name)]
             if link.get("bytes"):
                 assert rate == units.format_rate(8 * link["bytes"] / (run["end_ns"] / 1e9))
-
-
-def test_the_share_of_retransmissions_is_of_the_packets_sent(ring_run):
-    recorded = Recorded(ring_run)
-    for run in recorded.runs:
-        share = losses._cost(run, {})[3]
-        expected = 100 * run["retransmitted"] / run["packets_sent"]
-        assert 0 < expected < 50
-        assert float(share.rstrip("%")) == pytest.approx(expected, abs=0.006)

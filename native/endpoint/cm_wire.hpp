@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a program's librdmacm and the connection manager's process write to each other, a message a
-// packet of a UNIX socket; softroce_lab/rdmacm/program_wire.py has the same. Both are on one
-// machine: numbers are in its order. GIDs and MADs are octets.
+// packet of a UNIX socket. Both are on one machine: numbers are in its order. GIDs and MADs are
+// octets.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,6 @@ struct Hello {
   std::uint8_t mtu = 0, ack_delay = 0, reserved[6] = {};
   std::uint8_t gid[kMostGids][16] = {};
 };
-static_assert(sizeof(Hello) == 88);
 
 // Either way: to or from queue pair 1 of the port with this GID.
 struct Mad {
@@ -46,7 +45,6 @@ struct Mad {
   std::uint8_t gid[16] = {};
   std::uint8_t octets[kMadBytes] = {};
 };
-static_assert(sizeof(Mad) == 276);
 
 // rdma_conn_param, or rdma_ud_param.
 struct Parameters {
@@ -55,7 +53,6 @@ struct Parameters {
   std::uint32_t qp_num = 0, qkey = 0;
   std::uint8_t private_data[256] = {};
 };
-static_assert(sizeof(Parameters) == 272);
 
 // To the manager. `id` is 0 with `create` and `flush`. A GID of zeros is any.
 struct Call {
@@ -67,7 +64,6 @@ struct Call {
   std::uint8_t source[16] = {}, destination[16] = {};
   Parameters parameters{};
 };
-static_assert(sizeof(Call) == 336);
 
 // From it, one to each call; all but the first two numbers are of `attributes`.
 struct Reply {
@@ -79,7 +75,6 @@ struct Reply {
   std::uint32_t rq_psn = 0, sq_psn = 0, max_dest_rd_atomic = 0, max_rd_atomic = 0;
   std::uint32_t min_rnr_timer = 0, timeout = 0, retry_cnt = 0, rnr_retry = 0;
 };
-static_assert(sizeof(Reply) == 84);
 
 // From it. The port and the GIDs are of a request: where it came to, and from.
 struct Event {
@@ -91,6 +86,5 @@ struct Event {
   std::uint8_t local_gid[16] = {}, peer_gid[16] = {};
   Parameters parameters{};
 };
-static_assert(sizeof(Event) == 332);
 
 }  // namespace softroce::cm

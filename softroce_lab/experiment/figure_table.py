@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The table of figures: everything that is measured in a run, each figure stated once.
+
+A new figure is one entry of `FIGURES`. The table of `lab run`, the columns of a sweep, gates,
+`lab compare`, the page of `lab report`, `lab crosscheck` and the checks of a manifest are made from
+the entries. docs/experiments.md has the same table for readers; a test compares the two.
+
+A run is a `WorkloadRun` (workload_run.py). That module imports this one, so the type of a run is
+`Any` here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab import units
+from softroce_lab.errors import UserError
+from softroce_lab.statistics import samples_needed
+from softroce_lab.telemetry.repairs import times_ns as repair_times_ns
+from softroce_lab.workloads.collectives.collective import Collective
+from softroce_lab.workloads.collectives.exchange import Exchange
+from softroce_lab.workloads.open_loop import OpenLoop
+from softroce_lab.workloads.training import Training
+from softroce_lab.workloads.work import Workload
+
+Row: TypeAlias = Mapping[str, Any]
+"""Figures of one run by their keys: of `WorkloadRun.summary`, a manifest, or a sweep's row."""
+
+SIZE_CLASSES = {
+    "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
+}  # fmt: skip
+"""Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
+
+# Counters of the engine (docs/telemetry.md), by what a figure calls them.
+RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
+SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
+_SENT = ("tx_data", "tx_connected")
+_ANSWERS = (  # of RC, which counts them as its packets, too
+    "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",
+    "tx_nak_operation",
+)  # fmt: skip
+CONTROL = ("tx_control", "tx_report", "tx_probe", "tx_clear", "tx_cnp", *_ANSWERS)
+
+
+def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
+    """The sum of these counters; those of a host that are not there are 0."""
+    return sum(counters.get(name, 0) for name in names)
+
+
+def data_packets(counters: Mapping[str, int]) -> int:
+    """Packets with data of messages that a host sent, retransmitted ones included."""
+    return total(counters, _SENT) - total(counters, _ANSWERS)
+
+
+def quantile(values: npt.NDArray[Any], per_mille: int) -> Any:
+    """The smallest value that so many of a thousand do not exceed: one that was measured.
+
+    An int of whole numbers, otherwise a float. None without values.
+    """
+    if not len(values):
+        return None
+    rank = max(1, -(-len(values) * per_mille // 1000))
+    return np.partition(values, rank - 1)[rank - 1].item()
+
+
+# --- What an entry is made of ------------------------------------------------------------------
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise UserError(f"{text!r} is no number") from None
+    if not math.isfinite(number):
+        raise UserError(f"{text!r} is no number that a figure can be compared with")
+    return number
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """How the values of a figure are stored, written and read."""
+
+    name: str  # in tables with fixed units, and on axes
+    column: str  # the type of a sweep's column, as Arrow calls it
+    show: Callable[[Any], str] = str  # for people
+    parse: Callable[[str], float] = _number  # the bound of a gate
+    suffix: str = ""  # of the keys; a gate's name leaves it out
+    divisor: int = 1  # from the stored value to the fixed unit
+    adds_up: bool = False  # several runs are taken together by their sum; otherwise by the median
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values can be compared and averaged."""
+        return self.column in ("int64", "float64")
+
+    def exact(self, value: float) -> str:
+        """For verdicts: without rounding a ratio to what a table has room for."""
+        return f"{value:,.6g}" if self.column == "float64" else self.show(value)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.12g}"
+
+
+CLASSES = "list<class>"
+"""The type of a column: slowdowns by size class, each a row of `CLASS`."""
+CLASS = {"size_class": "string", "n": "int64", "p50": "float64", "p99": "float64"}
+
+TIME = Unit("us", "int64", units.format_duration, units.parse_time_ns, "_ns", 10**3)
+RATE = Unit("Mbit/s", "int64", units.format_rate, units.parse_rate_bps, "_bps", 10**6)
+COUNT = Unit("", "int64", _count, adds_up=True)
+PACKETS = dataclasses.replace(COUNT, name="packets")
+BYTES = dataclasses.replace(COUNT, name="B")
+RATIO = Unit("", "float64", lambda ratio: f"{ratio:,.2f}")
+SHARE = Unit("", "float64", lambda share: f"{100 * share:.1f} %")
+TRUTH = Unit("", "bool")
+WORDS = Unit("", "list<string>")
+WORD = Unit("", "string")
+BY_SIZE = Unit("", CLASSES)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Samples:
+    """The values of one run that a percentile is taken of."""
+
+    values: Callable[[Any], Any]  # of a `WorkloadRun`: an array
+    key: str = ""  # the figure with their number; "": a percentile of few is not marked
+    shows_number: bool = True  # behind a mark
+
+    def count(self, row: Row) -> int | None:
+        """How many a row has; None: not known."""
+        found = row.get(self.key)
+        return sum(each["n"] for each in found) if isinstance(found, list) else found
+
+
+def _repair_times(run: Any) -> npt.NDArray[np.int64]:
+    """None of them if some losses were not recorded."""
+    if run.repairs is None or run.facts.get("repairs_not_recorded", 0):
+        return np.zeros(0, np.int64)
+    return repair_times_ns(run.repairs)
+
+
+MESSAGES = Samples(lambda run: run.completion_times_ns(), "measured", shows_number=False)
+OPERATIONS = Samples(lambda run: run.operation_times_ns())
+STEPS = Samples(lambda run: run.figures.get("step_times_ns", ()), "steps")
+FLOWS = Samples(lambda run: run.slowdowns(), "slowdown")
+REPAIRS = Samples(_repair_times, "repairs")
+
+
+class Kinds(NamedTuple):
+    """Workloads that a figure is of."""
+
+    name: str
+    types: tuple[type[Workload], ...]
+
+
+COLLECTIVES = Kinds("collectives", (Collective, Exchange))
+TRAINING = Kinds("a training", (Training,))
+OPEN_LOOP = Kinds("open-loop traffic", (OpenLoop,))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure. It is None in a run that does not have it."""
+
+    key: str  # in `--json`, in the manifest, and of a sweep's column
+    unit: Unit
+    title: str = ""  # of its line in the table of `lab run`; "": it has no line
+    _: dataclasses.KW_ONLY
+    # How it is computed: by one of these three.
+    of: Callable[[Any], Any] | None = None  # of a `WorkloadRun`; None: its workload has it
+    samples: Samples | None = None  # a percentile of these
+    over_oracle: str = ""  # this figure's ratio to that of `oracle` (over_oracle.py)
+    per_mille: int = 0  # of a percentile
+    # Which runs have it.
+    of_programs: bool = False  # also where programs run, whose messages are not seen
+    of_messages: bool = False  # computed from messages only: each job has it, too
+    workloads: Kinds | None = None  # only these; None: all
+    virtual_only: bool = False
+    sweep_only: bool = False
+    passed_only: bool = False  # tables leave out the values of runs that failed
+    # How it is shown and judged.
+    better: Literal["less", "more"] | None = None  # None: `lab compare` claims nothing about it
+    short: str = ""  # the title where the others are not beside it; "": `title`
+    always: bool = False  # has its line and column even if no run has a value
+    in_jobs: bool = False  # has a line for each job
+    unlike: str = ""  # has no line where it equals this figure
+    sweep: str = ""  # the title of its column in a sweep's Markdown; "": it has none
+    place: int = 99  # of that column, from the left
+    crosschecked: bool = False
+    signed: bool = False  # a difference: it may be below 0
+
+    @property
+    def name(self) -> str:
+        """Its title where the others are not beside it."""
+        return self.short or self.title or self.key
+
+    @property
+    def gate(self) -> str:
+        """What `expect` calls it; "": it cannot be a gate."""
+        has_one = self.unit.is_number or self.unit == TRUTH
+        return self.key.removesuffix(self.unit.suffix) if has_one else ""
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether it is None in some runs that show their messages."""
+        return not self.unit.adds_up or self.virtual_only or self.workloads is not None
+
+    def compute(self, run: Any) -> Any:
+        """Of a `WorkloadRun`, if it is neither a percentile nor a ratio to another run."""
+        return self.of(run) if self.of is not None else run.figures.get(self.key)
+
+    def known(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows with a value that tables show."""
+        return [
+            row for row in rows if row.get(self.key) is not None
+            and not (self.passed_only and row["verdict"] != "passed")
+        ]  # fmt: skip
+
+    def values(self, rows: Iterable[Row]) -> list[Any]:
+        """What tables show of these rows."""
+        return [row[self.key] for row in self.known(rows)]
+
+    def fewest(self, rows: Iterable[Row]) -> int | None:
+        """The number of samples of the run that has fewest, if those are too few; else None."""
+        if self.samples is None:
+            return None
+        counts = [self.samples.count(row) for row in self.known(rows)]
+        few = min((each for each in counts if each is not None), default=None)
+        return few if few is not None and few < samples_needed(self.per_mille) else None
+
+
+# --- How figures are computed --------------------------------------------------------------------
+
+
+def _repairs(run: Any, *, arrived: bool) -> int | None:
+    """Packets whose first transmission was lost, and whose payload arrived later, or never."""
+    if run.repairs is None:
+        return None
+    times = len(repair_times_ns(run.repairs))
+    return times if arrived else len(run.repairs) - times
+
+
+def by_size(sizes: npt.NDArray[Any], slowdowns: npt.NDArray[Any]) -> list[dict[str, Any]]:
+    """Slowdowns of all classes, with or without flows."""
+    number = np.searchsorted(list(SIZE_CLASSES.values()), sizes)
+    classes = [(name, slowdowns[number == at]) for at, name in enumerate(SIZE_CLASSES)]
+    return [
+        {"size_class": name, "n": len(own), "p50": quantile(own, 500), "p99": quantile(own, 990)}
+        for name, own in classes
+    ]
+
+
+def _by_size(run: Any) -> list[dict[str, Any]] | None:
+    """None if nothing was delivered."""
+    if run.flows is None or not len(run.done):
+        return None
+    return by_size(run.messages["bytes"][run.compared], run.slowdowns())
+
+
+def _on_links(key: str) -> Callable[[Any], int]:
+    return lambda run: sum(link[key] for link in run.links)
+
+
+def _on_wires(key: str) -> Callable[[Any], int]:
+    return lambda run: sum(link["wire"][key] for link in run.links if link.get("wire"))
+
+
+def _injected(run: Any) -> int:
+    """On links; on the real clock, frames without a route in the wire stage, too."""
+    return _on_links("injected_drops")(run) + int(run.facts.get("stage", {}).get("no_route", 0))
+
+
+def _lost_by_machine(run: Any) -> int:
+    """On links, by hosts' sockets, and by the wire stage."""
+    sockets = sum(port["emulator_drops"] for port in run.facts.get("ports", ()))
+    stage = int(run.facts.get("stage", {}).get("lost", 0))
+    return _on_links("emulator_drops")(run) + stage + sockets
+
+
+def _counted(*names: str) -> Callable[[Any], int]:
+    """Over all hosts."""
+    return lambda run: run.count(names)
+
+
+# --- The table, in the order of its lines ------------------------------------------------------
+
+FIGURES: dict[str, Figure] = {each.key: each for each in (
+    Figure("messages", COUNT, of=lambda run: len(run.messages), of_messages=True),
+    Figure("delivered", COUNT, "messages delivered", of=lambda run: len(run.done),
+           of_messages=True, always=True),
+    Figure("verified", TRUTH, "verified, every byte", of=lambda run: run.verified,
+           of_programs=True),
+    Figure("measured", COUNT, of=lambda run: int(run.measured.sum()), of_messages=True),
+    Figure("bytes", BYTES, of=lambda run: int(run.done["bytes"].sum()), of_messages=True),
+    Figure("makespan_ns", TIME, "makespan", of=lambda run: run.makespan_ns, better="less",
+           of_messages=True, passed_only=True, always=True, in_jobs=True),
+    Figure("operation_p50_ns", TIME, "p50 operation", samples=OPERATIONS, per_mille=500,
+           of_messages=True, passed_only=True, always=True, unlike="makespan_ns"),
+    Figure("operation_p99_ns", TIME, samples=OPERATIONS, per_mille=990, of_messages=True,
+           passed_only=True),
+    Figure("goodput_bps", RATE, "goodput, all hosts", short="goodput",
+           of=lambda run: run.goodput_bps, better="more", of_messages=True, passed_only=True,
+           always=True, in_jobs=True, sweep="goodput", place=5),
+    Figure("algbw_bps", RATE, "algbw", workloads=COLLECTIVES, better="more", of_messages=True,
+           passed_only=True),
+    Figure("busbw_bps", RATE, "busbw", workloads=COLLECTIVES, better="more", of_messages=True,
+           passed_only=True),
+    Figure("steps", COUNT, workloads=TRAINING, of_messages=True),
+    Figure("step_p50_ns", TIME, "p50 step", samples=STEPS, per_mille=500, workloads=TRAINING,
+           of_messages=True, passed_only=True, in_jobs=True),
+    Figure("step_p99_ns", TIME, "p99 step", samples=STEPS, per_mille=990, workloads=TRAINING,
+           better="less", of_messages=True, passed_only=True),
+    Figure("step_waiting", SHARE, "waiting, share of a step", workloads=TRAINING,
+           of_messages=True, passed_only=True, signed=True),
+    Figure("fct_p50_ns", TIME, "p50 message completion", short="p50 completion",
+           samples=MESSAGES, per_mille=500, better="less", of_messages=True, always=True,
+           sweep="p50", place=1, crosschecked=True),
+    Figure("fct_p99_ns", TIME, "p99 message completion", short="p99 completion",
+           samples=MESSAGES, per_mille=990, better="less", of_messages=True, always=True,
+           in_jobs=True, sweep="p99", place=2, crosschecked=True),
+    Figure("fct_p999_ns", TIME, "p99.9 message completion", short="p99.9 completion",
+           samples=MESSAGES, per_mille=999, better="less", of_messages=True, always=True),
+    Figure("offered_load", SHARE, "offered load", workloads=OPEN_LOOP, of_messages=True,
+           passed_only=True),
+    Figure("measured_load", SHARE, "load of the flows measured", workloads=OPEN_LOOP,
+           of_messages=True, passed_only=True),
+    Figure("slowdown_p50", RATIO, "p50 slowdown", samples=FLOWS, per_mille=500,
+           workloads=OPEN_LOOP, of_messages=True, sweep="p50 slowdown", place=3),
+    Figure("slowdown_p99", RATIO, "p99 slowdown", samples=FLOWS, per_mille=990,
+           workloads=OPEN_LOOP, better="less", of_messages=True, in_jobs=True,
+           sweep="p99 slowdown", place=4),
+    Figure("slowdown", BY_SIZE, of=_by_size, workloads=OPEN_LOOP, of_messages=True),
+    Figure("repairs", COUNT, of=lambda run: _repairs(run, arrived=True), virtual_only=True),
+    Figure("unrepaired", COUNT, of=lambda run: _repairs(run, arrived=False), virtual_only=True),
+    Figure("repair_p50_ns", TIME, "p50 repair", samples=REPAIRS, per_mille=500,
+           virtual_only=True, sweep="p50 repair", place=8),
+    Figure("repair_p99_ns", TIME, "p99 repair", samples=REPAIRS, per_mille=990, better="less",
+           virtual_only=True, sweep="p99 repair", place=9),
+    Figure("repair_p50_over_oracle", RATIO, "p50 repair, over the oracle's", virtual_only=True,
+           over_oracle="repair_p50_ns", sweep="p50 repair / oracle", place=10),
+    Figure("repair_p99_over_oracle", RATIO, "p99 repair, over the oracle's", virtual_only=True,
+           over_oracle="repair_p99_ns", sweep="p99 repair / oracle", place=11),
+    Figure("time_over_oracle", RATIO, "makespan, over the oracle's", over_oracle="makespan_ns",
+           sweep="time / oracle", place=12),
+    Figure("excess_p99", RATIO, over_oracle="fct_p99_ns", sweep_only=True,
+           sweep="excess of p99", place=13),
+    Figure("base_rtt_ns", TIME, of=lambda run: run.facts.get("base_rtt_ns"), virtual_only=True),
+    Figure("held_back", WORDS, "held back by", virtual_only=True,
+           of=lambda run: None if run.held_back is None else [*run.held_back]),
+    Figure("packets_sent", PACKETS, "data packets sent", always=True,
+           of=lambda run: sum(map(data_packets, run.counters.values()))),
+    Figure("control_packets", PACKETS, "control packets", of=_counted(*CONTROL), better="less"),
+    Figure("control_bytes", BYTES, of=_counted("tx_control_bytes")),
+    Figure("injected_drops", PACKETS, "injected drops", of=_injected, of_programs=True,
+           always=True, crosschecked=True),
+    Figure("queue_drops", PACKETS, "of these, full queues", of=_on_wires("dropped_by_queue"),
+           of_programs=True),
+    Figure("marked", PACKETS, "ECN marks", of=_on_wires("marked"), of_programs=True),
+    Figure("trimmed", PACKETS, "trimmed", of=_on_wires("trimmed"), of_programs=True),
+    Figure("emulator_drops", PACKETS, "emulator drops", of=_lost_by_machine, of_programs=True,
+           signed=True),
+    Figure("retransmitted", PACKETS, "retransmitted", of=_counted(*RETRANSMITTED), better="less",
+           always=True, sweep="retransmitted", place=6, crosschecked=True),
+    Figure("spurious_retransmissions", PACKETS, "spurious", of=_counted(*SPURIOUS), always=True,
+           sweep="spurious", place=7),
+    Figure("contexts_missed", COUNT, "QP contexts missed", of=_counted("contexts_missed"),
+           of_programs=True),
+    Figure("end_ns", TIME, of=lambda run: run.end_ns, of_programs=True),
+    Figure("fidelity", WORD, "fidelity", of=lambda run: run.fidelity, of_programs=True),
+)}  # fmt: skip
+
+CLASS_P99 = Figure("p99", RATIO, "p99 slowdown", samples=Samples(lambda _: (), "n"), per_mille=990)
+"""Of the slowdowns of one class of sizes, each of which has `n` flows."""
+
+
+def computed(run: Any) -> dict[str, Any]:
+    """The figures of a `WorkloadRun`, without those that compare it with other runs."""
+    seen = "programs" not in run.facts
+    found: dict[str, Any] = {}
+    samples: dict[Samples, Any] = {}
+    for figure in FIGURES.values():
+        if figure.over_oracle:
+            continue
+        if not (seen or figure.of_programs):
+            found[figure.key] = None
+        elif figure.samples is not None:
+            if figure.samples not in samples:
+                samples[figure.samples] = figure.samples.values(run)
+            found[figure.key] = quantile(samples[figure.samples], figure.per_mille)
+        else:
+            found[figure.key] = figure.compute(run)
+    return found
+
+
+def few_samples(row: Row) -> list[str]:
+    """The percentiles of a run that have fewer samples than they need.
+
+    Those of classes of sizes are left out: each class has its number of samples.
+    """
+    return [key for key, figure in FIGURES.items() if figure.fewest([row]) is not None]
+
+
+def percentiles(samples: Samples) -> list[Figure]:
+    """The figures that are percentiles of these."""
+    return [figure for figure in FIGURES.values() if figure.samples == samples]
+
+
+def claimed() -> dict[str, Figure]:
+    """The figures that a comparison claims something about, by key."""
+    return {key: figure for key, figure in FIGURES.items() if figure.better}
+
+
+def gates() -> dict[str, Figure]:
+    """The figures that `expect` may name, by that name."""
+    return {figure.gate: figure for figure in FIGURES.values() if figure.gate}
+
+
+def flows(rows: Sequence[Row], size_class: str) -> list[Row]:
+    """The slowdowns of a class, of the rows that have flows in it: `n`, `p50`, `p99`."""
+    return [
+        each for row in rows for each in row.get("slowdown") or ()
+        if each["size_class"] == size_class and each["n"]
+    ]  # fmt: skip
