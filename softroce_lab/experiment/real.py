@@ -22,10 +22,11 @@ from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts import real_recoveries
-from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
+from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
 from softroce_lab.experiment.hosts.journal import acted
-from softroce_lab.experiment.hosts.messenger import Done, RcSettings
+from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.processes import HostHandle
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
@@ -34,18 +35,18 @@ from softroce_lab.experiment.hosts.settings import (
     packed,
     path_mtu_bytes,
 )
+from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
 from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.rnic import GID
-from softroce_lab.telemetry.counters import added_up
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
@@ -98,15 +99,15 @@ def _run(
         time.sleep(SETTLE_S)
         finished = _finished(crew, {} if problems else _right(workload, seed), patience_s)
     names = tuple(node.name for node in lab.plan.plain_hosts)
-    reports = {names[index]: figures for index, (figures, _) in finished.items()}
-    journals = {index: journal for index, (_, journal) in finished.items()}
-    acts = {names[index]: journal["events"] for index, journal in journals.items()}
+    reports = {names[index]: report for index, (report, _) in finished.items()}
+    figures = {name: report.figures for name, report in reports.items()}
+    acts = {names[index]: records.events for index, (_, records) in finished.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
-    observed = observation.end(reports, striped=shown)
+    observed = observation.end(figures, striped=shown)
     found, of_losses = real_recoveries.recorded(lab.plan, *rails, observed, finished, begun_ns)
-    verified, wrong, digests = _checked(reports)
-    grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
-    policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
+    digests = {name: report.sha256 for name, report in reports.items()}
+    right, wrong = verified((report.wrong for report in reports.values()), digests)
+    policy_errors = [report.policy_error for report in reports.values() if report.policy_error]
     run = WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
@@ -114,22 +115,28 @@ def _run(
         seed=seed,
         clock="real",
         hosts=names,
-        messages=_messages(workload, journals, begun_ns),
+        messages=table(
+            workload.schedule(), {index: records.ends for index, (_, records) in finished.items()}
+        ),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
-        counters={name: _counters(figures) for name, figures in reports.items()},
-        stats=_stats(reports),
+        counters={name: report.counters for name, report in reports.items()},
+        stats={
+            name + of_rail: stats
+            for name, report in reports.items()
+            for of_rail, stats in report.stats.items()
+        },
         events=events(observed, acts, begun_ns),
         recoveries=found,
-        policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
+        policies={name: report.policy for name, report in reports.items() if report.policy},
         transitions=_transitions(reports, lab, rails[0], begun_ns),
-        verified=verified,
+        verified=right,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=facts(observed, reports, lab)
+        facts=facts(observed, figures, lab)
         | _timing(transport, lab, options, *rails)
         | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
-        cost={"grown_bytes": grown_bytes},
+        cost={"grown_bytes": max(report.grown_bytes for report in reports.values())},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
 
@@ -144,8 +151,8 @@ def _right(workload: Workload, seed: int) -> dict[int, str]:
 
 def _finished(
     crew: Mapping[int, HostHandle], right: Mapping[int, str], patience_s: float
-) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
-    """Stop the hosts: their figures and journals."""
+) -> dict[int, tuple[HostReport, HostRecords]]:
+    """Stop the hosts: their figures and records."""
     return {index: host.finish(patience_s, right.get(index)) for index, host in crew.items()}
 
 
@@ -313,45 +320,8 @@ class _Watch:
 # ---------------------------------------------------------------- afterwards
 
 
-def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) -> Any:
-    """The table of all messages, in times since the beginning."""
-    log = MessageLog(workload.messages())
-    for index, journal in journals.items():
-        for row in journal["completions"].tolist():
-            done = _done(row, begun_ns)
-            tell = log.received if done.kind == "receive" else log.sent
-            tell(index, done)
-    return log.table()
-
-
-def _checked(
-    reports: Mapping[str, dict[str, Any]],
-) -> tuple[bool | None, list[str], dict[str, str | None]]:
-    """Whether all bytes are right, None if not all arrived; what is wrong; SHA-256 of files."""
-    lines = [figures.pop("wrong") for figures in reports.values()]
-    digests = {name: figures.pop("sha256") for name, figures in reports.items()}
-    wrong = [line for each in lines for line in each or ()] + unequal(digests)
-    return (None if None in lines else not wrong), wrong, digests
-
-
-def _counters(report: Mapping[str, Any]) -> dict[str, int]:
-    """Of all of a host's RNICs."""
-    others = [other.pop("counters") for other in report["other_rails"].values()]
-    return added_up([report["counters"], *others])
-
-
-def _stats(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """By host; of a second RNIC by its port, `h1:eth2`."""
-    found = {}
-    for name, report in reports.items():
-        found[name] = report.pop("stats")
-        for port, other in report["other_rails"].items():
-            found[f"{name}:{port}"] = other.pop("stats")
-    return found
-
-
 def _transitions(
-    reports: Mapping[str, dict[str, Any]], lab: Lab, rails: Mapping[str, int], begun_ns: int
+    reports: Mapping[str, HostReport], lab: Lab, rails: Mapping[str, int], begun_ns: int
 ) -> list[dict[str, Any]]:
     """Of the queue pairs with a backup, in the columns of shift.parquet."""
     names = {}
@@ -367,27 +337,8 @@ def _transitions(
             "peer": names.get(row["peer"], row["peer"]),
         }
         for name, report in reports.items()
-        for row in report.pop("transitions")
+        for row in report.transitions
     ]
-
-
-def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
-    """A row of a journal (`journal.COMPLETION`) as reported by a messenger."""
-    peer, operation, step, message, received, *figures = row
-    status, length, packets, retransmitted, duplicates, posted_ns, first_ns, completed_ns = figures
-    return Done(
-        "receive" if received else "send",
-        peer,
-        (operation, step, message),
-        status,
-        length,
-        packets,
-        retransmitted,
-        duplicates,
-        posted_ns - begun_ns,
-        first_ns - begun_ns if first_ns else NEVER_NS,
-        completed_ns - begun_ns,
-    )
 
 
 def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
@@ -423,19 +374,14 @@ def _timing(
     }
 
 
-def facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
-    """For the manifest: what a run on the real clock has besides its figures."""
+def facts(observed: Observed, figures: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
+    """For the manifest: what a run on the real clock has besides. `figures`: of each process."""
     return {
         "xdp_mode": lab.mode,
         "lacks": lab.lacks,
         "recorded": observed.recorded,
         "begun_monotonic_ns": observed.epoch_ns,
-        "processes": {
-            name: {
-                key: value for key, value in figures.items() if key not in ("counters", "policy")
-            }
-            for name, figures in reports.items()
-        },
+        "processes": dict(figures),
         "ports": [dataclasses.asdict(port) for port in observed.ports],
         "stage": dataclasses.asdict(observed.stage),
         "idle_rules": observed.idle_rules,

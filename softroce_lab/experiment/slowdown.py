@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.alone import Alone
+from softroce_lab.experiment.messages import NEVER_NS
 from softroce_lab.experiment.workload_run import (
-    NEVER_NS,
     SIZE_CLASSES,
     SLOWDOWN,
     Flows,

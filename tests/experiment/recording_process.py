@@ -17,10 +17,10 @@ from tests.recovery.replaying import Decisions, Recording
 class RecordedHost(process.HostProcess):
     """The same process, with a recording of its endpoint between the engine and the policy."""
 
-    def messenger(self, memory):
+    def open(self, memory):
         self._timing = Timing.on_machine(self.settings.fabric_rtt_ns)
         self._recording, self._decisions = Recording(self.host), Decisions()
-        return open_messenger(
+        messenger = open_messenger(
             self.transport,
             self._recording,
             memory=memory,
@@ -29,6 +29,7 @@ class RecordedHost(process.HostProcess):
             qkey=self.settings.qkey,
             recorder=self._decisions.record,
         )
+        return [messenger]
 
     def figures(self):
         kept = (self._timing, self._recording.calls, self._decisions)

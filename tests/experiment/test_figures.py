@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment import figures, spec, virtual, workload_table
-from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun, few_samples
+from softroce_lab.experiment.messages import MESSAGE
+from softroce_lab.experiment.workload_run import WorkloadRun, few_samples
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic

@@ -10,10 +10,10 @@ import pytest
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import slowdown, virtual, workload_record, workload_table
 from softroce_lab.experiment.gates import expect
+from softroce_lab.experiment.messages import NEVER_NS
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.workload_run import (
     FCT,
-    NEVER_NS,
     SIZE_CLASSES,
     SLOWDOWN,
     few_samples,

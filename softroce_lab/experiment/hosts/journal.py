@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host writes down while it runs: completions, and what its policy did and how late."""
+"""What a host writes down while it runs: what its policy did, why, and how late."""
 
 from __future__ import annotations
 
 import bisect
 import re
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.experiment.hosts.report import HostRecords
+from softroce_lab.experiment.messages import Ends
 from softroce_lab.recovery import control
 from softroce_lab.recovery.api import (
     EVENTS,
@@ -33,23 +34,6 @@ from softroce_lab.recovery.api import (
 from softroce_lab.telemetry import recoveries
 from softroce_lab.telemetry.recoveries import Recoveries
 
-COMPLETION = np.dtype(
-    [
-        ("peer", "u4"),
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("message", "u4"),
-        ("received", "?"),
-        ("status", "u1"),
-        ("bytes", "u4"),
-        ("packets", "u4"),
-        ("retransmitted", "u4"),
-        ("duplicates", "u4"),
-        ("posted_ns", "i8"),
-        ("first_ns", "i8"),
-        ("completed_ns", "i8"),
-    ]
-)
 EVENT = np.dtype(
     [
         ("time_ns", "i8"),
@@ -119,18 +103,12 @@ class Reasons:
 
 
 class Journal:
-    """Grows with messages and loss checks, never with packets."""
+    """Grows with loss checks, never with packets."""
 
     def __init__(self) -> None:
-        self._completions: list[tuple[Any, ...]] = []
         self._events: list[tuple[int, str, About, int]] = []
         self._lateness: list[int] = []
         self.reasons = Reasons()
-
-    def complete(self, done: Done) -> None:
-        """Write down that a post is over."""
-        kind, peer, key, *figures = done
-        self._completions.append((peer, *key, kind == "receive", *figures))
 
     def decided(self, lateness_ns: int) -> None:
         """A policy took up an event this long after it happened."""
@@ -175,15 +153,14 @@ class Journal:
         late = np.array(self._lateness or [0])
         return {f"p{q}": int(np.percentile(late, q)) for q in (50, 99, 100)}
 
-    def save(self, file: IO[bytes], found: Recoveries) -> None:
-        """Write completions, events, and what was done about losses, with reasons, as .npz."""
-        completions = np.array(self._completions, dtype=COMPLETION)
+    def records(self, ends: Ends, found: Recoveries) -> HostRecords:
+        """With the ends of messages, and what was done about losses, which gets its reasons."""
         whys = np.full(len(found), "", dtype=f"U{_REASON_CHARACTERS}")
         policy = (found["event"] == _RETRANSMIT) & (found["reason"] == _POLICY)
         for row in np.flatnonzero(policy).tolist():
             key = tuple(found[row][["operation", "step", "message"]].tolist())
             whys[row] = self.reasons.before(int(found[row]["time_ns"]), key)
-        np.savez(file, completions=completions, events=self.events(), recoveries=found, whys=whys)
+        return HostRecords(ends, self.events(), found, whys)
 
     def events(self) -> npt.NDArray[Any]:
         """What the policy did, as rows of `EVENT`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The messenger of a transport: which one, and what it is made of."""
+"""A transport's messengers: which ones, and what they are made of."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from softroce_lab.experiment.hosts.messenger import (
     RcSettings,
     StripedMessenger,
 )
-from softroce_lab.experiment.hosts.rails_messenger import RailsMessenger
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
-from softroce_lab.recovery.runner import LatenessRecorder, Recorder
+from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
 from softroce_lab.shift import Settings
 
 if TYPE_CHECKING:
@@ -59,14 +58,15 @@ def open_messenger(
         return RcMessenger(
             endpoint, memory=memory, settings=rc, next_hop_mac=next_hop_mac, salt=qkey
         )
+    policy = entry.make(endpoint, timing, transport.options)
+    runner = None if policy is None else PolicyRunner(endpoint, policy, recorder, lateness)
     return StripedMessenger(
         endpoint,
         memory=memory,
-        policy=entry.make(endpoint, timing, transport.options),
+        policy=policy,
+        runner=runner,
         next_hop_mac=next_hop_mac,
         qkey=qkey,
-        recorder=recorder,
-        lateness=lateness,
     )
 
 
@@ -77,17 +77,16 @@ def open_over(
     shift: Settings = _SHIFT,
     statistics: str = "",
     **options: Any,
-) -> Messenger:
-    """The messenger over all rails that a host uses: (endpoint, MAC address of its next hop) each.
+) -> list[Messenger]:
+    """The messengers of a host, by the rails that it uses: (endpoint, MAC address of its next hop).
 
-    The second one of `shift` is the backup; of others messages take the rails in turn. `options`:
-    those of `open_messenger`. `statistics`: where the first RNIC publishes its counters.
+    `shift` has one, and the second rail is its backup. `options`: those of `open_messenger`.
+    `statistics`: where the first RNIC publishes its counters.
     """
     (first, mac), *more = rails
     if transport.entry.rails > 1 and more:
         other = OtherRail(*more[0], shift, statistics)
-        return open_messenger(transport, first, next_hop_mac=mac, other_rail=other, **options)
-    parts = [
+        return [open_messenger(transport, first, next_hop_mac=mac, other_rail=other, **options)]
+    return [
         open_messenger(transport, endpoint, next_hop_mac=mac, **options) for endpoint, mac in rails
     ]
-    return parts[0] if len(parts) == 1 else RailsMessenger(parts)

@@ -24,6 +24,7 @@ import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import base_rtt, lifetime
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import HostSettings, RailSettings, path_mtu_bytes
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
@@ -237,15 +238,15 @@ class HostHandle:
 
     def finish(
         self, timeout_s: float = START_S, digest: str | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Stop the engine: its final figures, and the arrays of its journal.
+    ) -> tuple[HostReport, HostRecords]:
+        """Stop the engine: its final figures, and its records.
 
         `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
         """
         self.tell("finish", {"journal_fd": self._journal_fd, "digest": digest})
-        figures: dict[str, Any] = self.expect("finished", timeout_s)
+        report = HostReport(**self.expect("finished", timeout_s))
         with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
-            return figures, dict(np.load(journal))
+            return report, HostRecords(**np.load(journal))
 
     def _failed(self, document: dict[str, Any]) -> RunError | UserError:
         kind = UserError if document["exit_code"] == ExitCode.USAGE else RunError

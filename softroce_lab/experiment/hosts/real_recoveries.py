@@ -9,11 +9,9 @@ from typing import Any
 
 from softroce_lab.experiment import recoveries
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.observation import Observed
 from softroce_lab.plan.plan import Plan, Port
-
-Finished = Mapping[int, tuple[dict[str, Any], Mapping[str, Any]]]
-"""Of each host by its index: its report, which loses what is taken, and its journal's arrays."""
 
 
 def _number(port: Port) -> int:
@@ -25,12 +23,12 @@ def recorded(
     rails: Mapping[str, int],
     others: Mapping[str, tuple[int, ...]],
     observed: Observed,
-    finished: Finished,
+    finished: Mapping[int, tuple[HostReport, HostRecords]],
     begun_ns: int,
 ) -> tuple[Iterable[Mapping[str, Any]], dict[str, Any]]:  # fmt: skip
     """Parts of recovery.parquet's columns, and what the manifest has of them.
 
-    `rails` and `others`: as `Observation` has them.
+    `rails` and `others`: as `Observation` has them; `finished`: by the index of the host.
     """
     hosts = plan.plain_hosts
     names = {_number(port): node.name for node in hosts for port in node.ports}
@@ -44,17 +42,17 @@ def recorded(
     ends = {
         index: [
             RailQueuePairs(**each | {"of_peer": dict(each["of_peer"])})
-            for each in report.pop("queue_pairs")
+            for each in report.queue_pairs
         ]
         for index, (report, _) in finished.items()
     }
     pairs = recoveries.queue_pairs(ends, addresses)
     parts = {
-        hosts[index].name: (journal["recoveries"], journal["whys"].tolist())
-        for index, (_, journal) in finished.items()
+        hosts[index].name: (records.recoveries, records.whys.tolist())
+        for index, (_, records) in finished.items()
     }
     found, reasons = recoveries.of_hosts(parts, begun_ns)
-    missed = sum(report.pop("recoveries_not_recorded") for report, _ in finished.values())
+    missed = sum(report.recoveries_not_recorded for report, _ in finished.values())
     links = [link.name for link in observed.links]
     facts = {
         "queue_pairs": recoveries.used(pairs, found, observed.injections),

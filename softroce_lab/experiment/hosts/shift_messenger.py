@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import (
     NO_FD,
     Address,
-    Done,
+    Completion,
     Memory,
     RailQueuePairs,
     RcSettings,
-    check_name,
     first_psn,
     immediate,
 )
-from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.rnic import (
     CQ,
     GID,
@@ -48,10 +47,10 @@ from softroce_lab.rnic.enums import (
     IBV_QPS_ERR,
     IBV_QPT_RC,
     IBV_SEND_SIGNALED,
-    IBV_WC_SUCCESS,
     IBV_WR_SEND_WITH_IMM,
 )
 from softroce_lab.shift import Backup, LocalStore, Pump, Settings, ShiftQP
+from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint, WorkCompletion
@@ -71,7 +70,7 @@ class OtherRail:
     statistics: str = ""  # where the first RNIC publishes its counters, if it does
 
 
-class _Completion(WC):
+class _Timed(WC):
     """With all that the engine knows of it; what no RNIC made has `posted_ns` 0."""
 
     @classmethod
@@ -80,13 +79,6 @@ class _Completion(WC):
         wc.retransmitted, wc.duplicates = native.retransmitted, native.duplicates
         wc.posted_ns, wc.first_ns = native.posted_ns, native.first_ns
         return wc
-
-
-class _Posted(NamedTuple):
-    kind: Any
-    peer: int
-    key: Key
-    posted_ns: int
 
 
 class ShiftMessenger:
@@ -107,6 +99,7 @@ class ShiftMessenger:
     ) -> None:
         """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
         self._settings, self._salt = settings or RcSettings(), salt
+        self.path_mtu: int = endpoint.path_mtu
         self._context = Context(endpoint, next_hop_mac=next_hop_mac)
         self._context.statistics = other.statistics
         self._other = Context(other.endpoint, next_hop_mac=other.next_hop_mac)
@@ -125,14 +118,13 @@ class ShiftMessenger:
             self._pump = Pump(self.backup)
         self._channel = channel
         self._cq = CQ(self._context, _CQE, channel=channel)
-        self._cq.completion = _Completion
+        self._cq.completion = _Timed
         if channel is not None:
             self._cq.req_notify()
         if self._pump is not None:
             self._pump.__enter__()
         self._qps: dict[int, ShiftQP] = {}
-        self._posted: dict[int, _Posted] = {}
-        self._next_id = 0
+        self._posted_ns: dict[int, int] = {}  # the first time: what is posted again waited for it
 
     # ---------------------------------------------------------------- setting up
 
@@ -189,28 +181,24 @@ class ShiftMessenger:
 
     # ---------------------------------------------------------------- posts
 
-    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         """Send bytes of the memory."""
-        wr_id = self._note("send", peer, key)
-        data = socket.htonl(immediate(key))
-        place = self._place(offset, length)
-        self._qps[peer].post_send(
-            SendWR(wr_id, IBV_WR_SEND_WITH_IMM, 1, data, place, IBV_SEND_SIGNALED)
+        self._posted_ns[number] = self.backup.now_ns
+        data = socket.htonl(immediate(message.key))
+        place = self._place(offset, message.length_bytes)
+        self._qps[message.destination].post_send(
+            SendWR(number, IBV_WR_SEND_WITH_IMM, 1, data, place, IBV_SEND_SIGNALED)
         )
 
-    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+    def post_receive(self, number: int, message: Message, offset: int) -> None:
         """Receive a message into the memory."""
-        wr_id = self._note("receive", peer, key)
-        self._qps[peer].post_recv(RecvWR(wr_id, 1, self._place(offset, length)))
+        self._posted_ns[number] = self.backup.now_ns
+        place = self._place(offset, message.length_bytes)
+        self._qps[message.source].post_recv(RecvWR(number, 1, place))
 
     def _place(self, offset: int, length: int) -> list[SGE]:
         address, key = self._region
         return [SGE(address + offset, length, key)]
-
-    def _note(self, kind: str, peer: int, key: Key) -> int:
-        self._next_id += 1
-        self._posted[self._next_id] = _Posted(kind, peer, key, self.backup.now_ns)
-        return self._next_id
 
     def disconnect(self, peer: int) -> None:
         """To the error state: no post with the peer stays open."""
@@ -231,7 +219,7 @@ class ShiftMessenger:
             self.backup.advance()
         return 0
 
-    def completions(self) -> list[Done]:
+    def completions(self) -> Sequence[Completion]:
         """All completed posts that were not reported yet."""
         if self._pump is not None and self._pump.error is not None:
             raise RunError(f"the thread that drives the backup ended: {self._pump.error!r}")
@@ -243,25 +231,21 @@ class ShiftMessenger:
         while more == _MANY:
             more, taken = self._cq.poll(_MANY)
             found += taken
-        return [self._done(each) for each in found]
+        return [self._ended(each) for each in found]
 
-    def _done(self, wc: WC) -> Done:
-        posted = self._posted.pop(wc.wr_id)
-        received = posted.kind == "receive"
-        if wc.status == IBV_WC_SUCCESS and received:
-            check_name(posted.peer, posted.key, socket.ntohl(wc.imm_data))
-        mtu = int(self._context.endpoint.path_mtu)
-        return Done(
-            posted.kind,
-            posted.peer,
-            posted.key,
+    def _ended(self, wc: WC) -> Completion:
+        posted_ns = self._posted_ns.pop(wc.wr_id)
+        return Completion(
+            wc.wr_id,
             int(wc.status),
+            int(wc.wc_flags),
+            socket.ntohl(wc.imm_data),
             wc.byte_len,
-            max(1, -(-wc.byte_len // mtu)),
+            wc.packets,
             wc.retransmitted,
             wc.duplicates,
-            posted.posted_ns,  # the first time: what is posted again has waited for it
-            wc.first_ns or posted.posted_ns,
+            posted_ns,
+            wc.first_ns or posted_ns,
             wc.completed_ns or self.backup.now_ns,
         )
 
@@ -285,6 +269,5 @@ class ShiftMessenger:
     def close(self) -> None:
         """End the backup's thread, and close all queue pairs; the memory is its owner's."""
         self.pause()
-        self._posted.clear()
         self._context.close()
         self._other.close()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host's process reports in the end: figures as JSON, arrays in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from softroce_lab.experiment.messages import Ends
+from softroce_lab.telemetry.recoveries import Recoveries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostReport:
+    """What JSON carries."""
+
+    figures: dict[str, Any]  # of its engine, port and threads, for the manifest
+    counters: dict[str, int]  # of its engines together
+    stats: dict[str, dict[str, Any]]  # of each engine by a suffix of the host's name: "", ":eth2"
+    wrong: list[str] | None  # what is wrong with the bytes; None: they were not examined
+    sha256: str | None  # of a file
+    policy: dict[str, Any]  # its own figures
+    policy_error: str | None  # why a user's policy failed
+    transitions: list[dict[str, Any]]  # of queue pairs with a backup; peers by their GID
+    queue_pairs: list[dict[str, Any]]  # `RailQueuePairs`; `of_peer` as a list of items
+    recoveries_not_recorded: int
+    grown_bytes: int  # memory while it worked, beyond the buffers of the workload
+
+
+class HostRecords(NamedTuple):
+    """What the file carries."""
+
+    ends: Ends  # of the messages that the host sent and received
+    events: npt.NDArray[Any]  # what its policy did, rows of `journal.EVENT`
+    recoveries: Recoveries  # what was done about losses
+    whys: npt.NDArray[Any]  # the reasons of those, "" where there is none
