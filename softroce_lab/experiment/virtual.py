@@ -259,7 +259,8 @@ class VirtualRun:
                 qkey=QKEY,
                 recorder=self.journals[index].record if with_acts else None,
             )
-            host = HostDriver(self.schedule, index, self.experiment.depth, rails, memory)
+            depth = self.experiment.depth
+            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=self.path_mtu)
             self.hosts[index] = host
             if isinstance(rails[0], ShiftMessenger):
                 self.shifting[host] = rails[0]

@@ -45,12 +45,15 @@ class HostDriver:
         depth: int,
         rails: Sequence[Messenger],
         memory: HostMemory | None,
+        *,
+        path_mtu: int,
     ) -> None:
         """`index`: of the host; `memory`: None if packets carry no bytes."""
         self.index = index
         self.peers = schedule.peers(index)
         self.rails = rails
         self.memory = memory
+        self._path_mtu = path_mtu
         self._vertices = schedule.of[index]
         self.work = HostWork(self._vertices, self, depth)
         self.ends = open_ends(len(self._vertices))
@@ -149,7 +152,7 @@ class HostDriver:
         begun = first_ns or status == _SUCCESS
         self.ends[number] = (
             status,
-            completion.packets or max(1, -(-message.length_bytes // self.rails[0].path_mtu)),
+            completion.packets or max(1, -(-message.length_bytes // self._path_mtu)),
             completion.retransmitted,
             completion.duplicates,
             completion.posted_ns - began_ns,

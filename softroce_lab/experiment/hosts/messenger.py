@@ -91,8 +91,6 @@ class RailQueuePairs(NamedTuple):
 class Messenger(Protocol):
     """A host's end of a transport on one rail."""
 
-    path_mtu: int
-
     @property
     def fd(self) -> int:
         """Readable while completions may wait; NO_FD on a clock moved by hand."""
@@ -182,7 +180,6 @@ class StripedMessenger:
         self._mac = next_hop_mac
         self._qkey = qkey
         self._peers: dict[int, int] = {}  # host's index -> engine's
-        self.path_mtu: int = endpoint.path_mtu
         self.fd: int = getattr(endpoint, "completion_fd", NO_FD)
         endpoint.set_qkey(qkey)
 
@@ -315,7 +312,7 @@ class RcMessenger:
         self._settings = settings or RcSettings()
         self._mac = next_hop_mac
         self._salt = salt
-        self.path_mtu: int = endpoint.path_mtu
+        self._mtu = endpoint.path_mtu
         self._cq: CompletionQueue = endpoint.create_cq()
         self._qps: dict[int, int] = {}  # host's index -> number
         self._channel = None
@@ -361,7 +358,7 @@ class RcMessenger:
         attr.address = _native.AddressVector()
         attr.address.destination, attr.address.mac = address.ip, self._mac
         attr.dest_qp_num, attr.rq_psn = address.qp, address.psn
-        attr.path_mtu_bytes = self.path_mtu
+        attr.path_mtu_bytes = self._mtu
         attr.port_num = 1
         attr.timeout, attr.retry_cnt = self._settings.timeout, self._settings.retry_count
         attr.rnr_retry = self._settings.rnr_retry

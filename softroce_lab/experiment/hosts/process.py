@@ -287,7 +287,9 @@ class HostTask:
         self._process = process
         self._memory = host_memory(workload, schedule, host, settings.seed, depth)
         rails = process.open(self._memory.memory)
-        self._driver = HostDriver(schedule, host, depth, rails, self._memory)
+        self._driver = HostDriver(
+            schedule, host, depth, rails, self._memory, path_mtu=process.settings.path_mtu
+        )
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
         ]

@@ -99,7 +99,6 @@ class ShiftMessenger:
     ) -> None:
         """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
         self._settings, self._salt = settings or RcSettings(), salt
-        self.path_mtu: int = endpoint.path_mtu
         self._context = Context(endpoint, next_hop_mac=next_hop_mac)
         self._context.statistics = other.statistics
         self._other = Context(other.endpoint, next_hop_mac=other.next_hop_mac)

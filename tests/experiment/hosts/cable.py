@@ -61,7 +61,10 @@ class Drivers:
         self.memories = [host_memory(workload, schedule, host, seed, depth) for host in hosts]
         self.cable = Cable(transport, [each.memory for each in self.memories], hosts=hosts)
         ends = zip(hosts, self.cable.messengers, self.memories, strict=True)
-        self.both = [HostDriver(schedule, host, depth, [end], memory) for host, end, memory in ends]
+        self.both = [
+            HostDriver(schedule, host, depth, [end], memory, path_mtu=2048)
+            for host, end, memory in ends
+        ]
         for which in (0, 1):
             self.cable.pair.cable(which).loss = threshold(loss)
 

@@ -30,7 +30,9 @@ class Both:
             schedule.transfer(message)
         self._rails = rails
         self.hosts = {
-            host: HostDriver(schedule, host, 1, self._opened(host, transport, options), None)
+            host: HostDriver(
+                schedule, host, 1, self._opened(host, transport, options), None, path_mtu=1024
+            )
             for host in range(2)
         }
         for pair in rails.pairs:
