@@ -294,10 +294,10 @@ class VirtualRun:
 
     def _go(self) -> None:
         for host in self.hosts.values():
-            host.work.prepare()
+            host.prepare()
         self.unfinished = set(self.hosts)
         for host in self.hosts.values():
-            host.begin()
+            host.start()
             self._note(host)
         while self.unfinished and not self.problems and not self._stopped():
             self._go_on()
@@ -306,7 +306,7 @@ class VirtualRun:
         """Whether nothing will complete any more: what failed holds up the rest."""
         if not self._disconnected:
             return False
-        return all(host.work.quiet for host in self.hosts.values())
+        return all(host.quiet for host in self.hosts.values())
 
     def _go_on(self) -> None:
         deadline_ns = self.deadline_ns
@@ -325,10 +325,10 @@ class VirtualRun:
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
             host = self.hosts[heapq.heappop(self._times)[1]]
-            host.on_time(now_ns)
+            host.wake(now_ns)
             self._note(host)
         if now_ns >= deadline_ns:
-            left = sum(host.work.left for host in self.hosts.values())
+            left = sum(host.left for host in self.hosts.values())
             self.problems.append(
                 f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
             )
@@ -354,12 +354,12 @@ class VirtualRun:
 
     def _note(self, host: HostDriver) -> None:
         """When it has something to do though nothing happens, and whether it is finished."""
-        next_ns = host.next_at_ns
+        next_ns = host.due_ns
         if next_ns != self._wakes_ns.get(host.index, NEVER_NS):
             self._wakes_ns[host.index] = next_ns
             if next_ns != NEVER_NS:
                 heapq.heappush(self._times, (next_ns, host.index))
-        if host.work.finished:
+        if host.finished:
             self.unfinished.discard(host.index)
 
     def _disconnect(self) -> None:

@@ -11,32 +11,17 @@ and what requires what failed never starts. Others go on.
 
 from __future__ import annotations
 
+import abc
 import collections
 import heapq
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
 
 DEPTH = 4  # sends outstanding to a peer, unless the experiment sets another
-
-
-class Host(Protocol):
-    """The host that a `HostWork` drives. `number`: of the vertex, by which it ends again."""
-
-    def send(self, number: int, message: Message) -> None:
-        """Post a send."""
-
-    def receive(self, number: int, message: Message) -> None:
-        """Post a receive."""
-
-    def keep(self, message: Message) -> None:
-        """Keep the bytes of a message that arrived before what its receive requires."""
-
-    def combine(self, message: Message) -> None:
-        """Do with the bytes of a message, which arrived now or was kept, what it asks for."""
 
 
 class _Processor:
@@ -49,12 +34,14 @@ class _Processor:
         self.queue: collections.deque[int] = collections.deque()
 
 
-class HostWork:
-    """What one host has to do. Told what has ended, it asks the host for what comes next."""
+class HostWork(abc.ABC):
+    """What one host has to do. Told what has ended, it asks for what comes next.
 
-    def __init__(self, vertices: Sequence[Vertex], host: Host, depth: int = DEPTH) -> None:
+    `number` calls a send or a receive by its vertex. How it is done is another class's.
+    """
+
+    def __init__(self, vertices: Sequence[Vertex], depth: int = DEPTH) -> None:
         self._vertices = vertices
-        self._host = host
         self._depth = depth
         self._missing = [_requirements(each) for each in vertices]
         self._on_complete: dict[int, list[int]] = {}  # vertex -> those that require it
@@ -114,6 +101,24 @@ class HostWork:
         """Sends and receives that are not over."""
         return self._left
 
+    # ---------------------------------------------------------------- what it asks for
+
+    @abc.abstractmethod
+    def send(self, number: int, message: Message) -> None:
+        """Post a send."""
+
+    @abc.abstractmethod
+    def receive(self, number: int, message: Message) -> None:
+        """Post a receive."""
+
+    @abc.abstractmethod
+    def keep(self, message: Message) -> None:
+        """Keep the bytes of a message that arrived before what its receive requires."""
+
+    @abc.abstractmethod
+    def combine(self, message: Message) -> None:
+        """Do with the bytes of a message, which arrived now or was kept, what it asks for."""
+
     # ---------------------------------------------------------------- what happens
 
     def prepare(self) -> None:
@@ -159,7 +164,7 @@ class HostWork:
         self._receiving[message.source].remove(number)
         if self._missing[number]:
             self._early.add(number)
-            self._host.keep(message)
+            self.keep(message)
         else:
             self._end_receive(number)
         self._post_receives(message.source)
@@ -222,7 +227,7 @@ class HostWork:
 
     def _end_receive(self, index: int) -> None:
         self._left -= 1
-        self._host.combine(self._message(index))
+        self.combine(self._message(index))
         self._complete(index)
 
     def _end_send(self, index: int) -> int:
@@ -274,7 +279,7 @@ class HostWork:
         while queue and len(posted) < 2 * self._depth:
             index = queue.popleft()
             posted.add(index)
-            self._host.receive(index, self._message(index))
+            self.receive(index, self._message(index))
 
     def _post_sends(self, peer: int) -> None:
         """Those that may be posted now, in order; the time that the next one waits for is kept."""
@@ -283,7 +288,7 @@ class HostWork:
             index = queue.popleft()
             posted.add(index)
             self._outstanding_sends += 1
-            self._host.send(index, self._message(index))
+            self.send(index, self._message(index))
             self._start(index)
 
     def _waits(self, index: int, peer: int) -> bool:

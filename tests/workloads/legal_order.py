@@ -9,12 +9,12 @@ from softroce_lab.workloads.progress import HostWork
 from softroce_lab.workloads.streams import Stream
 
 
-class Host:
+class Host(HostWork):
     """Asks the network for what its work asks for. Posts are called by the vertex."""
 
     def __init__(self, network, index, vertices, depth):
+        super().__init__(vertices, depth)
         self._network, self._index = network, index
-        self.work = HostWork(vertices, self, depth)
 
     def send(self, number, message):
         network = self._network
@@ -59,31 +59,31 @@ class Network:
         received = self.receives.pop((host, source, message.key))
         self.arrived[source, host, message.key] = self.bytes_of(message) if data is None else data
         self.delivered.append(message)
-        self.hosts[host].work.on_received(received, self.now_ns)
+        self.hosts[host].on_received(received, self.now_ns)
         self._acknowledgements.append((source, number))
 
     def _acknowledge(self):
         acknowledged = self._drawn.below(len(self._acknowledgements))
         host, number = self._acknowledgements.pop(acknowledged)
-        self.hosts[host].work.on_sent(number, self.now_ns)
+        self.hosts[host].on_sent(number, self.now_ns)
 
     def carry_out(self):
         """Until all is done; an assertion where nothing moves or a message has no receive."""
-        works = [host.work for host in self.hosts.values()]
-        for work in works:
-            work.prepare()
-        for work in works:
-            work.begin()
-        while not all(work.finished for work in works):
+        hosts = self.hosts.values()
+        for host in hosts:
+            host.prepare()
+        for host in hosts:
+            host.begin()
+        while not all(host.finished for host in hosts):
             choices = [self._deliver] * bool(self.flying)
             choices += [self._acknowledge] * bool(self._acknowledgements)
             if choices:
                 choices[self._drawn.below(len(choices))]()
                 continue
-            self.now_ns = min(work.next_at_ns for work in works)
+            self.now_ns = min(host.next_at_ns for host in hosts)
             assert self.now_ns < NEVER_NS, "nothing moves"
-            for work in works:
-                work.on_time(self.now_ns)
+            for host in hosts:
+                host.on_time(self.now_ns)
         assert not self.receives
         assert not self.arrived
 

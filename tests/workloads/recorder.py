@@ -6,14 +6,14 @@ import collections
 from softroce_lab.workloads.progress import DEPTH, HostWork
 
 
-class Recorder:
-    """Each call that tells the work of something returns the messages that it asked for then.
+class Recorder(HostWork):
+    """Each call that tells it of something returns the messages that it asked for then.
 
     By what it asked: "send", "receive", "keep" or "combine".
     """
 
     def __init__(self, vertices, depth=DEPTH):
-        self.work = HostWork(vertices, self, depth)
+        super().__init__(vertices, depth)
         self._asked = collections.defaultdict(list)
         self._posted = {}  # numbers by what, peer and key
 
@@ -31,32 +31,32 @@ class Recorder:
     def combine(self, message):
         self._asked["combine"].append(message)
 
-    def _told(self, tell, *about):
-        self._asked = collections.defaultdict(list)
-        tell(*about)
-        return self._asked
+    def _taken(self):
+        asked, self._asked = self._asked, collections.defaultdict(list)
+        return asked
 
     def begin(self, now_ns=0):
-        def tell():
-            self.work.prepare()
-            self.work.begin(now_ns)
-
-        return self._told(tell)
+        self.prepare()
+        super().begin(now_ns)
+        return self._taken()
 
     def on_time(self, now_ns):
-        return self._told(self.work.on_time, now_ns)
+        super().on_time(now_ns)
+        return self._taken()
 
     def sent(self, peer, key, now_ns=0):
-        return self._told(self.work.on_sent, self._posted["send", peer, key], now_ns)
+        self.on_sent(self._posted["send", peer, key], now_ns)
+        return self._taken()
 
     def received(self, peer, key, now_ns=0):
-        return self._told(self.work.on_received, self._posted["receive", peer, key], now_ns)
+        self.on_received(self._posted["receive", peer, key], now_ns)
+        return self._taken()
 
     def send_failed(self, peer, key):
-        self.work.on_send_failed(self._posted.pop(("send", peer, key)))
+        self.on_send_failed(self._posted["send", peer, key])
 
     def receive_failed(self, peer, key):
-        self.work.on_receive_failed(self._posted.pop(("receive", peer, key)))
+        self.on_receive_failed(self._posted["receive", peer, key])
 
 
 def recorders(workload, depth=DEPTH):

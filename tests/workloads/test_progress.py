@@ -38,13 +38,13 @@ def test_depth_bounds_what_is_outstanding_to_each_peer():
 def test_a_send_waits_for_what_it_passes_on():
     host = Recorder(receives(2) + sends(1, peer=2, requires=(0, 1)))
     assert host.begin()["send"] == []
-    assert host.work.quiet
+    assert host.quiet
     assert host.received(1, (0, 0, 1))["send"] == []
     assert numbers(host.received(1, (0, 0, 0))["send"]) == [0]
-    assert not host.work.quiet
+    assert not host.quiet
     host.sent(2, (0, 0, 0))
-    assert host.work.finished
-    assert not host.work.failed
+    assert host.finished
+    assert not host.failed
 
 
 def test_later_sends_to_a_peer_do_not_overtake_one_that_waits():
@@ -57,11 +57,11 @@ def test_later_sends_to_a_peer_do_not_overtake_one_that_waits():
 def test_a_send_waits_for_its_time():
     host = Recorder(sends(2, at_ns=100))
     assert host.begin()["send"] == []
-    assert host.work.next_at_ns == 100
-    assert not host.work.quiet
+    assert host.next_at_ns == 100
+    assert not host.quiet
     assert host.on_time(99)["send"] == []
     assert numbers(host.on_time(100)["send"]) == [0, 1]
-    assert host.work.next_at_ns == NEVER_NS
+    assert host.next_at_ns == NEVER_NS
 
 
 def test_a_time_that_was_past_in_the_beginning():
@@ -72,30 +72,30 @@ def test_a_failed_send_ends_a_pair_and_no_other():
     host = Recorder(sends(9) + sends(1, peer=2) + receives(9), depth=1)
     host.begin()
     host.send_failed(1, (0, 0, 0))
-    assert host.work.failed
-    assert not host.work.finished
-    assert host.work.left == 1 + 9
-    assert not host.work.quiet
+    assert host.failed
+    assert not host.finished
+    assert host.left == 1 + 9
+    assert not host.quiet
     host.sent(2, (0, 0, 0))
-    assert host.work.quiet
+    assert host.quiet
 
 
 def test_what_waits_for_a_failed_receive_is_never_sent():
     host = Recorder(receives(9) + sends(1, peer=2, requires=(5,)), depth=1)
     host.begin()
     host.receive_failed(1, (0, 0, 0))
-    assert host.work.left == 1 + 1
+    assert host.left == 1 + 1
     host.receive_failed(1, (0, 0, 1))
-    assert host.work.left == 1
-    assert host.work.quiet
-    assert not host.work.finished
+    assert host.left == 1
+    assert host.quiet
+    assert not host.finished
 
 
 def test_a_completion_of_nothing_is_refused():
     host = Recorder(sends(2) + receives(2), depth=1)
     host.begin()
     with pytest.raises(KeyError):
-        host.work.on_sent(1)
+        host.on_sent(1)
     host.received(1, (0, 0, 0))
     with pytest.raises(KeyError):
         host.received(1, (0, 0, 0))
@@ -108,28 +108,28 @@ def test_a_computation_takes_its_time():
     host = Recorder([*receives(1), Compute(50, (0,)), *sends(1, peer=2, requires=(1,))])
     host.begin()
     assert host.received(1, (0, 0, 0), now_ns=1000)["send"] == []
-    assert not host.work.quiet
-    assert host.work.next_at_ns == 1050
+    assert not host.quiet
+    assert host.next_at_ns == 1050
     assert host.on_time(1049)["send"] == []
     assert numbers(host.on_time(1050)["send"]) == [0]
     host.sent(2, (0, 0, 0))
-    assert host.work.finished
+    assert host.finished
 
 
 def test_a_computation_behind_a_send_begins_when_that_completed():
     host = Recorder([*sends(1), Compute(50, (0,))])
     host.begin()
     host.sent(1, (0, 0, 0), now_ns=300)
-    assert host.work.next_at_ns == 350
+    assert host.next_at_ns == 350
 
 
 def test_a_processor_computes_one_at_a_time_and_two_processors_two():
     host = Recorder([Compute(10), Compute(10), Compute(15, cpu=1)])
     host.begin()
     ends = []
-    while not host.work.finished:
-        ends.append(host.work.next_at_ns)
-        host.on_time(host.work.next_at_ns)
+    while not host.finished:
+        ends.append(host.next_at_ns)
+        host.on_time(host.next_at_ns)
     assert ends == [10, 15, 20]
 
 
@@ -143,10 +143,10 @@ def test_a_computation_begins_at_its_time():
 def test_nothing_is_finished_while_a_computation_is_left():
     host = Recorder([Compute(10)])
     host.begin()
-    assert not host.work.finished
-    assert host.work.left == 0
+    assert not host.finished
+    assert host.left == 0
     host.on_time(10)
-    assert host.work.finished
+    assert host.finished
 
 
 def test_a_chain_of_joins_may_be_long():
@@ -166,7 +166,7 @@ def test_a_message_may_arrive_before_what_its_receive_requires():
     host.begin()
     posts = host.received(2, (0, 0, 0))
     assert (len(posts["keep"]), posts["combine"]) == (1, [])
-    assert not host.work.finished
+    assert not host.finished
     posts = host.received(1, (0, 0, 0))
     assert [message.source for message in posts["combine"]] == [1, 2]
-    assert host.work.finished
+    assert host.finished

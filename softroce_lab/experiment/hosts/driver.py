@@ -31,11 +31,11 @@ _SUCCESS = int(IBV_WC_SUCCESS)
 _WITH_IMM = int(IBV_WC_WITH_IMM)
 
 
-class HostDriver:
-    """Drives a host's work over its messengers, a rail each; each message takes one of them.
+class HostDriver(HostWork):
+    """A host's work, done over its messengers, a rail each; each message takes one of them.
 
     Both ends find a message's rail by its key, so that sends and receives of a rail meet in their
-    order. Times that the driver is told are the engine's; the workload's begin with the run.
+    order. The workload's time begins with the run, the engine's before.
     """
 
     def __init__(
@@ -49,13 +49,12 @@ class HostDriver:
         path_mtu: int,
     ) -> None:
         """`index`: of the host; `memory`: None if packets carry no bytes."""
+        super().__init__(schedule.of[index], depth)
         self.index = index
         self.peers = schedule.peers(index)
         self.rails = rails
         self.memory = memory
         self._path_mtu = path_mtu
-        self._vertices = schedule.of[index]
-        self.work = HostWork(self._vertices, self, depth)
         self.ends = open_ends(len(self._vertices))
         self.done_bytes = 0  # of messages that were sent or received
         self.done_messages = 0  # that were received
@@ -86,20 +85,20 @@ class HostDriver:
 
     # ---------------------------------------------------------------- the run
 
-    def begin(self, began_ns: int = 0, now_ns: int = 0) -> None:
-        """Post the first sends, after `work.prepare`. `began_ns`: when the run began."""
+    def start(self, began_ns: int = 0, now_ns: int = 0) -> None:
+        """`begin`, after `prepare`; in times of the engine. `began_ns`: when the run began."""
         self._began_ns = began_ns
-        self.work.begin(now_ns - began_ns)
+        self.begin(now_ns - began_ns)
 
     @property
-    def next_at_ns(self) -> int:
-        """When `on_time` has something to do; NEVER_NS: nothing waits for a time."""
-        at_ns = self.work.next_at_ns
+    def due_ns(self) -> int:
+        """When `wake` has something to do, by the engine; NEVER_NS: nothing waits for a time."""
+        at_ns = self.next_at_ns
         return at_ns if at_ns == api.NEVER_NS else self._began_ns + at_ns
 
-    def on_time(self, now_ns: int) -> None:
-        """Post what waited for its time."""
-        self.work.on_time(now_ns - self._began_ns)
+    def wake(self, now_ns: int) -> None:
+        """`on_time`, by the engine."""
+        self.on_time(now_ns - self._began_ns)
 
     def step(self) -> None:
         """Let recovery decide on what happened, where no thread of its own does."""
@@ -165,20 +164,20 @@ class HostDriver:
             self.done_bytes += message.length_bytes
             if self.memory is not None:
                 self.memory.sent(message)
-            self.work.on_sent(number, now_ns)
+            self.on_sent(number, now_ns)
         else:
             _check(completion, message)
             self.done_bytes += message.length_bytes
             self.done_messages += 1
-            self.work.on_received(number, now_ns)
+            self.on_received(number, now_ns)
 
     def _fail(self, number: int, vertex: Send | Receive) -> None:
         if isinstance(vertex, Send):
             self.failed_peers.append(vertex.message.destination)
-            self.work.on_send_failed(number)
+            self.on_send_failed(number)
         else:
             self.failed_peers.append(vertex.message.source)
-            self.work.on_receive_failed(number)
+            self.on_receive_failed(number)
 
     # ---------------------------------------------------------------- afterwards
 
@@ -187,7 +186,7 @@ class HostDriver:
 
         `digest`: SHA-256 of the right bytes, hex, if it is known.
         """
-        if self.memory is None or not self.work.finished or self.work.failed:
+        if self.memory is None or not self.finished or self.failed:
             return None
         return self.memory.wrong(digest)
 

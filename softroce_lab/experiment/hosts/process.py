@@ -304,7 +304,7 @@ class HostTask:
         """Make the peers known, and post the receives."""
         for peer, addresses in peers.items():
             self._driver.connect(int(peer), [Address(**each) for each in addresses])
-        self._driver.work.prepare()
+        self._driver.prepare()
 
     def _pause(self) -> None:
         for thread in self._threads:
@@ -333,7 +333,7 @@ class HostTask:
             figures=process.figures()
             | {
                 "bytes": driver.done_bytes,
-                "left": driver.work.left,
+                "left": driver.left,
                 "realtime_policy": all(thread.realtime for thread in self._threads),
             },
             counters=added_up(rnic.host.counters() for rnic in process.rnics),
@@ -378,7 +378,7 @@ class HostTask:
         memory.forget_peak()
         before_bytes = memory.resident_bytes()
         try:
-            self._driver.begin(start_ns, host.now_ns)
+            self._driver.start(start_ns, host.now_ns)
             return self._work_on()
         finally:
             self._grown_bytes = memory.peak_bytes() - before_bytes
@@ -387,7 +387,7 @@ class HostTask:
         driver, host = self._driver, self._process.host
         _say(begun=True)
         reported = time.monotonic()
-        while not driver.work.finished and not self._stop_requested():
+        while not driver.finished and not self._stop_requested():
             if (error := self._policy_error()) is not None:
                 return error.what
             self._check()
@@ -395,8 +395,8 @@ class HostTask:
                 reported = time.monotonic()
                 _say(**self.progress())
             driver.serve()
-            if host.now_ns >= driver.next_at_ns:
-                driver.on_time(host.now_ns)
+            if host.now_ns >= driver.due_ns:
+                driver.wake(host.now_ns)
         return None
 
     def progress(self) -> dict[str, Any]:
@@ -405,9 +405,9 @@ class HostTask:
         return {
             "progress": driver.done_bytes,
             "messages": driver.done_messages,
-            "quiet": driver.work.quiet,
-            "due": driver.next_at_ns != NEVER_NS,
-            "failed": driver.work.failed,
+            "quiet": driver.quiet,
+            "due": driver.due_ns != NEVER_NS,
+            "failed": driver.failed,
         }
 
     def _policy_error(self) -> PolicyError | None:
@@ -420,7 +420,7 @@ class HostTask:
 
         EOFError if the commanding process has closed the pipe.
         """
-        left_ns = self._driver.next_at_ns - self._process.host.now_ns
+        left_ns = self._driver.due_ns - self._process.host.now_ns
         wait_s = min(_WAIT_S, max(0, left_ns) / 1e9)
         fds = [rail.fd for rail in self._driver.rails]
         ready, _, _ = select.select([*fds, 0], [], [], wait_s)

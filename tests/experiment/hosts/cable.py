@@ -73,14 +73,14 @@ class Drivers:
         pair = self.cable.pair
         began_ns, limit_ns = pair.now_ns, pair.now_ns + within_ns
         for driver in self.both:
-            driver.work.prepare()
+            driver.prepare()
         for driver in self.both:
-            driver.begin(began_ns, began_ns)
-        while not all(driver.work.finished for driver in self.both):
-            due_ns = min(driver.next_at_ns for driver in self.both)
+            driver.start(began_ns, began_ns)
+        while not all(driver.finished for driver in self.both):
+            due_ns = min(driver.due_ns for driver in self.both)
             pair.run(min(limit_ns, due_ns, pair.now_ns + SLICE_NS))
             assert pair.now_ns < limit_ns, "unfinished"
             for driver in self.both:
                 driver.step()
                 driver.serve()
-                driver.on_time(pair.now_ns)
+                driver.wake(pair.now_ns)

@@ -127,10 +127,10 @@ def test_what_was_not_examined_is_not_right():
 
 def test_a_message_that_failed_is_the_end_of_the_transfer(tmp_path):
     receiver = Sides(tmp_path, bytes(3 * MESSAGE)).both[1]
-    receiver.work.prepare()
+    receiver.prepare()
     failed = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
     receiver.complete(Completion(1, failed, 0, 0, 0, 0, 0, 0, 0, 0, 0))
-    assert receiver.work.failed
+    assert receiver.failed
     assert (receiver.done_bytes, receiver.memory.sha256()) == (0, None)
 
 

@@ -43,9 +43,9 @@ def test_every_byte_is_right(name, transport):
     run = drivers(WORKLOADS[name], transport, loss=0.01)
     run.run()
     for driver in run.both:
-        assert driver.work.finished
-        assert not driver.work.failed
-        assert (driver.wrong(), driver.work.left) == ([], 0)
+        assert driver.finished
+        assert not driver.failed
+        assert (driver.wrong(), driver.left) == ([], 0)
     assert sum(driver.done_bytes for driver in run.both) == 2 * sum(
         message.length_bytes for message in WORKLOADS[name].messages()
     )
@@ -86,7 +86,7 @@ def test_a_dead_peer_is_the_end_of_the_work():
         run.cable.pair.cable(which).down = True
     run.run()
     for driver, peer in zip(run.both, reversed(HOSTS), strict=True):
-        assert driver.work.failed
+        assert driver.failed
         assert set(driver.failed_peers) == {peer}
         assert driver.wrong() is None  # nothing is said of what did not arrive
 
@@ -100,7 +100,7 @@ def test_a_message_of_another_length_is_refused():
 def test_rc_says_when_sends_and_receives_do_not_meet():
     run = drivers(WORKLOADS["point-to-point"], "rc")
     sender, receiver = run.both
-    receiver.work.prepare()
+    receiver.prepare()
     messages = list(WORKLOADS["point-to-point"].messages())
     for number in (1, 0):
         sender.send(number, messages[number])
