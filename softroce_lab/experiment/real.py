@@ -43,7 +43,6 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
-from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.rnic import GID
@@ -86,9 +85,7 @@ def _run(
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
     observation = Observation(lab, *rails)
     with contextlib.ExitStack() as stack:
-        own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, *rails)
-        crew = handles.crew(workload, stack)
+        crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
         hosts.prepare(crew, _tasks(crew, workload, seed, experiment.depth), patience_s)
@@ -175,51 +172,41 @@ def _tasks(
 # ---------------------------------------------------------------- before
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Handles:
-    """Makes the processes of a run's hosts."""
-
-    lab: Lab
-    transport: Transport
-    own: Mapping[int, Transport]  # of hosts that have another one
-    seed: int
-    epoch_ns: int
-    options: HostOptions
-    rails: Mapping[str, int]  # of hosts that use another one than their first
-    others: Mapping[str, tuple[int, ...]]  # further ones that a host uses
-
-    def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
-        """A process for every host that takes part, by its index."""
-        plan = self.lab.plan
-        path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
-        empty = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, self.rails, self.others)
-        product = empty.window_packets(path_mtu)
-        most = min(product, _most_window_packets(workload))
-        cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
-        return {
-            index: stack.enter_context(
-                self._handle(
-                    plan.plain_hosts[index], self.own.get(index, self.transport), most, cpu
-                )
-            )
-            for index, cpu in zip(workload.ranks, cpus, strict=False)
-        }
-
-    def _handle(self, node: Node, transport: Transport, most: int, cpu: int) -> HostHandle:
-        return HostHandle(
-            self.lab,
-            node,
-            transport,
-            self.epoch_ns,
-            _QKEY | self.seed & 0xFFFF,
+def _crew(
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    lab: Lab,
+    options: HostOptions,
+    epoch_ns: int,
+    stack: contextlib.ExitStack,
+) -> dict[int, HostHandle]:
+    """A process for every host that takes part, by its index; the stack ends them."""
+    plan, workload, own = lab.plan, experiment.workload(seed), experiment.own_transports(seed)
+    rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
+    path_mtu = path_mtu_bytes(plan.mtu, options.ip_version)
+    product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, *rails).window_packets(path_mtu)
+    most = min(product, _most_window_packets(workload))
+    cpus = itertools.chain(options.cpus, itertools.repeat(-1))
+    crew = {}
+    for index, cpu in zip(workload.ranks, cpus, strict=False):
+        used = own.get(index, transport)
+        host = HostHandle(
+            lab,
+            plan.plain_hosts[index],
+            used,
+            epoch_ns,
+            _QKEY | seed & 0xFFFF,
             cpu,
-            ip_version=self.options.ip_version,
-            event_log=self.options.event_log,
-            rails=self.rails,
-            others=self.others,
-            congestion_control=_control(transport, self.lab),
-            window_packets=transport.knobs.window_packets(most),
+            ip_version=options.ip_version,
+            event_log=options.event_log,
+            rails=rails[0],
+            others=rails[1],
+            congestion_control=_control(used, lab),
+            window_packets=used.knobs.window_packets(most),
         )
+        crew[index] = stack.enter_context(host)
+    return crew
 
 
 def _control(transport: Transport, lab: Lab) -> str:

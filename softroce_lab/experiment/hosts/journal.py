@@ -189,26 +189,10 @@ def _key(message: control.Message) -> Key:
 
 
 def acted(node: str, acts: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """What a host's policy did, rows of `EVENT`, as columns of a table of events."""
-    count = len(acts)
-    empty = np.full(count, "")
-    zero = np.zeros(count, dtype=np.uint32)
+    """What a host's policy did, rows of `EVENT`: those columns of events.parquet that it has."""
+    names = ("time_ns", "operation", "step", "message", "packets")
     return {
-        "time_ns": acts["time_ns"],
-        "source": np.full(count, node),
+        "source": np.full(len(acts), node),
         "event": acts["kind"],
-        "link": empty,
-        "rule": empty,
-        "packet_kind": empty,
-        "operation": acts["operation"],
-        "step": acts["step"],
-        "message": acts["message"],
-        "index": zero,
-        "attempt": zero.astype(np.uint16),
-        "packets": acts["packets"],
-        "src": empty,
-        "dst": empty,
-        "sport": zero.astype(np.uint16),
-        "psn": zero,
-        "qpn": zero,
+        **{name: acts[name] for name in names},
     }

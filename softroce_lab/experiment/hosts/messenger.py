@@ -130,31 +130,17 @@ class Messenger(Protocol):
     def summary(self) -> dict[str, Any]:
         """The final report of the recovery policy."""
 
-    def pause(self) -> None:
-        """End threads of its own: nothing moves any more."""
 
-    def close(self) -> None:
-        """End everything; nothing touches the memory any more."""
+def _registered(endpoint: Endpoint, memory: Memory | None) -> tuple[int, int]:
+    """The address and the key of memory that messages come from and go to; 0 where there is none.
 
-
-class _Region:
-    """Memory that messages come from and go to, registered; None: packets carry no bytes."""
-
-    def __init__(self, endpoint: Endpoint, memory: Memory | None) -> None:
-        self._endpoint = endpoint
-        self._memory = memory  # kept for as long as the engine may access it
-        self.address = self.key = 0
-        if memory is not None:
-            self.address = memory.ctypes.data
-            self.key = endpoint.register_memory(
-                self.address, memory.nbytes, int(IBV_ACCESS_LOCAL_WRITE)
-            )
-
-    def close(self) -> None:
-        """From now on the memory is its owner's."""
-        if self._memory is not None:
-            self._endpoint.deregister_memory(self.key)
-            self._memory = None
+    A messenger keeps it: it is the engine's until that ends.
+    """
+    if memory is None:
+        return 0, 0
+    address = memory.ctypes.data
+    access = int(IBV_ACCESS_LOCAL_WRITE)
+    return address, endpoint.register_memory(address, memory.nbytes, access)
 
 
 class StripedMessenger:
@@ -176,7 +162,8 @@ class StripedMessenger:
         """`next_hop_mac`: of the gateway; `qkey`: the same at all hosts of a run."""
         self._endpoint = endpoint
         self._policy, self._runner = policy, runner
-        self._region = _Region(endpoint, memory)
+        self._memory = memory
+        _, self._memory_key = _registered(endpoint, memory)
         self._mac = next_hop_mac
         self._qkey = qkey
         self._peers: dict[int, int] = {}  # host's index -> engine's
@@ -203,7 +190,7 @@ class StripedMessenger:
         self._endpoint.post_send(
             self._peers[message.destination],
             message.key,
-            self._region.key,
+            self._memory_key,
             offset,
             message.length_bytes,
             number,
@@ -214,7 +201,7 @@ class StripedMessenger:
         self._endpoint.post_receive(
             self._peers[message.source],
             message.key,
-            self._region.key,
+            self._memory_key,
             offset,
             message.length_bytes,
             number,
@@ -238,14 +225,6 @@ class StripedMessenger:
     def summary(self) -> dict[str, Any]:
         """The final report of the policy."""
         return self._policy.summary() if self._policy is not None else {}
-
-    def pause(self) -> None:
-        """Nothing: it has no thread."""
-
-    def close(self) -> None:
-        """Flush all posts, then let the memory go."""
-        self._endpoint.flush_messages()
-        self._region.close()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -308,7 +287,8 @@ class RcMessenger:
     ) -> None:
         """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
         self._endpoint = endpoint
-        self._region = _Region(endpoint, memory)
+        self._memory = memory
+        self._address, self._memory_key = _registered(endpoint, memory)
         self._settings = settings or RcSettings()
         self._mac = next_hop_mac
         self._salt = salt
@@ -391,8 +371,7 @@ class RcMessenger:
         _check(error, f"end the queue pair with host {peer}")
 
     def _place(self, offset: int, length: int) -> list[Any]:
-        region = self._region
-        return [_native.ScatterGather(region.address + offset, length, region.key)]
+        return [_native.ScatterGather(self._address + offset, length, self._memory_key)]
 
     def step(self) -> int:
         """Nothing: recovery is the queue pair's."""
@@ -410,16 +389,6 @@ class RcMessenger:
     def summary(self) -> dict[str, Any]:
         """Nothing: counters cover all state of queue pairs."""
         return {}
-
-    def pause(self) -> None:
-        """Nothing: it has no thread."""
-
-    def close(self) -> None:
-        """Destroy the queue pairs, then let the memory go."""
-        for number in self._qps.values():
-            self._endpoint.destroy_qp(number)
-        self._qps.clear()
-        self._region.close()
 
 
 def first_psn(salt: int, qp: int) -> int:

@@ -293,6 +293,7 @@ class HostTask:
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
         ]
+        self._backups = [rail for rail in rails if isinstance(rail, ShiftMessenger)]
         self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
     def addresses(self) -> dict[int, list[dict[str, Any]]]:
@@ -309,8 +310,8 @@ class HostTask:
     def _pause(self) -> None:
         for thread in self._threads:
             thread.stop()
-        for rail in self._driver.rails:
-            rail.pause()
+        for backup in self._backups:
+            backup.pause()
 
     def close(self) -> None:
         """End the threads, close the task's files."""
@@ -343,12 +344,7 @@ class HostTask:
             sha256=self._memory.sha256(),
             policy=policy,
             policy_error=policy_error,
-            transitions=[
-                row
-                for rail in driver.rails
-                if isinstance(rail, ShiftMessenger)
-                for row in rail.transitions({})
-            ],
+            transitions=[row for backup in self._backups for row in backup.transitions({})],
             queue_pairs=[
                 each._asdict() | {"of_peer": list(each.of_peer.items())}
                 for each in driver.queue_pairs
@@ -441,56 +437,47 @@ class HostTask:
 
 
 class Server:
-    """Execute commands, line by line."""
+    """Executes commands, line by line."""
 
     def __init__(self) -> None:
         self._process: HostProcess | None = None
-        self._host_task: HostTask | None = None
+        self._task: HostTask | None = None
 
     def run(self) -> None:
         """Until the input ends."""
         while line := _read_line():
             command, arguments = read_command(line)
-            if not (self._on_process(command, arguments) or self._on_host_task(command, arguments)):
+            if not self._execute(command, arguments):
                 raise RunError(f"a host process does not understand {command!r}")
 
-    def _on_process(self, command: str, arguments: dict[str, Any]) -> bool:
-        """Whether it is a command to the process as a whole."""
+    def _execute(self, command: str, arguments: dict[str, Any]) -> bool:
+        """Whether it is a command that can be carried out now."""
+        process, task = self._process, self._task
         match command:
             case "settings":
                 self._process = HostProcess(HostSettings(**arguments))
                 _say(ready=PolicyCall.table())
-            case "workload" if self._process is not None:
-                self._host_task = HostTask(self._process, WorkloadSettings(**arguments))
-                _say(addresses=self._host_task.addresses())
+            case "workload" if process is not None:
+                self._task = HostTask(process, WorkloadSettings(**arguments))
+                _say(addresses=self._task.addresses())
+            case "connect" if task is not None:
+                task.connect(arguments)
+                _say(connected=True)
+            case "begin" if task is not None:
+                why = task.work(**arguments)
+                _say(done=True, policy_error=why, **task.progress())
             case "stop":
                 pass  # the task was over already
-            case _:
-                return False
-        return True
-
-    def _on_host_task(self, command: str, arguments: dict[str, Any]) -> bool:
-        """Whether it is a command about the task."""
-        host_task = self._host_task
-        if host_task is None:
-            return False
-        match command:
-            case "connect":
-                host_task.connect(arguments)
-                _say(connected=True)
-            case "begin":
-                why = host_task.work(**arguments)
-                _say(done=True, policy_error=why, **host_task.progress())
-            case "finish":
-                _say(finished=dataclasses.asdict(host_task.finish(**arguments)))
+            case "finish" if task is not None:
+                _say(finished=dataclasses.asdict(task.finish(**arguments)))
             case _:
                 return False
         return True
 
     def close(self) -> None:
         """End the engine, close the port and files."""
-        if self._host_task is not None:
-            self._host_task.close()
+        if self._task is not None:
+            self._task.close()
         if self._process is not None:
             self._process.close()
 

@@ -264,9 +264,3 @@ class ShiftMessenger:
         if self._pump is not None:
             self._pump.__exit__()
             self._pump = None
-
-    def close(self) -> None:
-        """End the backup's thread, and close all queue pairs; the memory is its owner's."""
-        self.pause()
-        self._context.close()
-        self._other.close()

@@ -67,11 +67,6 @@ class Both:
                 return sorted(each.wr_id for each in done)
         raise AssertionError(f"not over: {done}")
 
-    def close(self):
-        for host in self.hosts.values():
-            for rail in host.rails:
-                rail.close()
-
 
 def next_hops(rails):
     """Where the frames of each rail went."""
@@ -94,14 +89,12 @@ def test_each_rail_of_a_backup_has_its_next_hop(rails):
     rails.cut()
     assert both.exchange([1]) == [1]
     assert next_hops(rails) == [{MACS[0]}, {MACS[1]}]
-    both.close()
 
 
 def test_each_rail_of_several_has_its_next_hop(rails):
     both = Both(rails, "rc", 2)
     assert both.exchange([0, 1]) == [0, 1]
     assert next_hops(rails) == [{MACS[0]}, {MACS[1]}]
-    both.close()
 
 
 def test_the_settings_reach_the_backup(rails, tmp_path):
@@ -112,7 +105,6 @@ def test_the_settings_reach_the_backup(rails, tmp_path):
     rails.cut()
     both.exchange([0])
     assert (tmp_path / "h1.shift").exists()  # for lab inspect
-    both.close()
 
 
 @pytest.mark.parametrize("transport", ["shift", "rc"])
