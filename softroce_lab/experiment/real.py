@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import ipaddress
 import itertools
 import select
 import time
@@ -16,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import injections, virtual, workload_record
+from softroce_lab.experiment import injections, recoveries, virtual, workload_record
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
-from softroce_lab.experiment.hosts import real_recoveries
 from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
 from softroce_lab.experiment.hosts.journal import acted
 from softroce_lab.experiment.hosts.messenger import RcSettings
@@ -35,6 +33,7 @@ from softroce_lab.experiment.hosts.settings import (
     packed,
     path_mtu_bytes,
 )
+from softroce_lab.experiment.hosts.shift_messenger import transitions_of
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
@@ -45,7 +44,6 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
-from softroce_lab.rnic import GID
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
@@ -101,7 +99,18 @@ def _run(
     acts = {names[index]: records.events for index, (_, records) in finished.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(figures, striped=shown)
-    found, of_losses = real_recoveries.recorded(lab.plan, *rails, observed, finished, begun_ns)
+    found, reasons = recoveries.of_hosts(
+        {
+            names[index]: (each.recoveries, each.whys.tolist())
+            for index, (_, each) in finished.items()
+        },
+        begun_ns,
+    )
+    links = [link.name for link in observed.links]
+    ends = {index: report.queue_pairs for index, (report, _) in finished.items()}
+    recorded, queue_pairs = recoveries.recorded(
+        lab.plan, *rails, found, observed.injections, links, ends, reasons
+    )
     digests = {name: report.sha256 for name, report in reports.items()}
     right, wrong = verified((report.wrong for report in reports.values()), digests)
     policy_errors = [report.policy_error for report in reports.values() if report.policy_error]
@@ -124,15 +133,24 @@ def _run(
             for of_rail, stats in report.stats.items()
         },
         events=events(observed, acts, begun_ns),
-        recoveries=found,
+        recoveries=recorded,
         policies={name: report.policy for name, report in reports.items() if report.policy},
-        transitions=_transitions(reports, lab, rails[0], begun_ns),
+        transitions=transitions_of(
+            lab.plan, {name: report.transitions for name, report in reports.items()}, begun_ns
+        ),
         verified=right,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, figures, lab)
         | _timing(transport, lab, options, *rails)
-        | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
+        | {
+            "workload_begun_ns": begun_ns,
+            "queue_pairs": queue_pairs,
+            "recoveries_not_recorded": sum(
+                report.recoveries_not_recorded for report in reports.values()
+            ),
+            **sha256_fact(digests),
+        },
         cost={"grown_bytes": max(report.grown_bytes for report in reports.values())},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
@@ -305,27 +323,6 @@ class _Watch:
 
 
 # ---------------------------------------------------------------- afterwards
-
-
-def _transitions(
-    reports: Mapping[str, HostReport], lab: Lab, rails: Mapping[str, int], begun_ns: int
-) -> list[dict[str, Any]]:
-    """Of the queue pairs with a backup, in the columns of shift.parquet."""
-    names = {}
-    for node in lab.plan.plain_hosts:
-        port = node.ports[rails.get(node.name, 0)]
-        for address in filter(None, (port.address, port.address6)):
-            names[str(GID.of_address(int(ipaddress.ip_address(address))))] = node.name
-    return [
-        {
-            "host": name,
-            **row,
-            "time_ns": row["time_ns"] - begun_ns,
-            "peer": names.get(row["peer"], row["peer"]),
-        }
-        for name, report in reports.items()
-        for row in report.transitions
-    ]
 
 
 def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:

@@ -28,9 +28,8 @@ from softroce_lab.experiment.hosts.journal import Journal, acted
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
 from softroce_lab.experiment.hosts.opening import open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
-from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
+from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
 from softroce_lab.experiment.messages import table
-from softroce_lab.experiment.recoveries import QueuePair
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
@@ -43,7 +42,6 @@ from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
-from softroce_lab.rnic import GID
 from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
@@ -174,6 +172,7 @@ class VirtualRun:
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         rails = experiment.rails_by_name(seed)
         others = {} if only else experiment.other_rails_by_name(transport, seed)
+        self.rails_by_name = ({}, {}) if only else (rails, others)  # a part has one rail a host
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns, rails, others)
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(
@@ -183,9 +182,12 @@ class VirtualRun:
         self.usual_control = congestion.for_plan(whole)
         self.control = transport.congestion_control or self.usual_control
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
-        others = {host: self.model_of(each) for host, each in self.own.items()}
-        rails = {} if only else experiment.rails(seed)  # a part of a plan has one rail a host
-        self.fabric = SimFabric(self.plan, self.model_of(transport), others, rails)
+        self.fabric = SimFabric(
+            self.plan,
+            self.model_of(transport),
+            {host: self.model_of(each) for host, each in self.own.items()},
+            {} if only else experiment.rails(seed),
+        )
         if with_acts:
             self.fabric.native.record_recoveries()
             self.fabric.native.record_samples()
@@ -380,14 +382,14 @@ class VirtualRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
         links = list(self.fabric.links())  # once: thousands of them take a while
         stopped = self._stopped_shares([link["delivered_bytes"] for link in links])
-        pairs, found = self._queue_pairs(), self.fabric.take_recoveries()
         lost = self.fabric.injections()
-        used = recoveries.used(pairs, found, lost)
-        recorded = recoveries.Recorded(
-            found,
-            self._names(),
+        recorded, used = recoveries.recorded(
+            self.plan,
+            *self.rails_by_name,
+            self.fabric.take_recoveries(),
+            lost,
             list(self.fabric.link_names.values()),
-            pairs,
+            {index: host.queue_pairs for index, host in self.hosts.items()},
             {names[index]: each.reasons for index, each in self.journals.items()},
         )
         messages = table(self.schedule, {index: host.ends for index, host in self.hosts.items()})
@@ -405,7 +407,10 @@ class VirtualRun:
             counters=self._counters(),
             events=self._events(lost),
             policies=self._summaries(),
-            transitions=self._transitions(),
+            transitions=transitions_of(
+                self.plan,
+                {names[host.index]: each.transitions() for host, each in self.shifting.items()},
+            ),
             verified=self._verified(digests),
             problems=self.problems,
             # A packet that goes on over another rail is another packet there.
@@ -432,26 +437,6 @@ class VirtualRun:
             },
         )
 
-    def _names(self) -> dict[int, str]:
-        """Of hosts, by the IPv4 addresses of the rails that they use."""
-        return {
-            int(endpoint.address) & 0xFFFFFFFF: node.name
-            for index, node in enumerate(self.plan.plain_hosts)
-            for endpoint, _ in self._rails(index)
-        }
-
-    def _address(self, host: int) -> int:
-        return int(self.fabric.endpoints[host].address) & 0xFFFFFFFF
-
-    def _queue_pairs(self) -> list[QueuePair]:
-        """Of reliable connections, each direction."""
-        ends = {index: host.queue_pairs for index, host in self.hosts.items()}
-        addresses = {
-            index: [int(endpoint.address) & 0xFFFFFFFF for endpoint, _ in self._rails(index)]
-            for index in ends
-        }
-        return recoveries.queue_pairs(ends, addresses)
-
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""
         found = {}
@@ -464,18 +449,6 @@ class VirtualRun:
         except PolicyError as error:
             self._policy_failed(error)
         return found
-
-    def _transitions(self) -> list[dict[str, Any]]:
-        """Of the queue pairs with a backup, in the columns of shift.parquet."""
-        names = {
-            str(GID.of_address(self._address(host.index))): self.plan.plain_hosts[host.index].name
-            for host in self.shifting
-        }
-        return [
-            {"host": self.plan.plain_hosts[host.index].name, **row}
-            for host, messenger in self.shifting.items()
-            for row in messenger.transitions(names)
-        ]
 
     def _counters(self) -> dict[str, dict[str, int]]:
         """By host, without zeros: the engine's, and what its RNIC had to fetch."""

@@ -344,11 +344,8 @@ class HostTask:
             sha256=self._memory.sha256(),
             policy=policy,
             policy_error=policy_error,
-            transitions=[row for backup in self._backups for row in backup.transitions({})],
-            queue_pairs=[
-                each._asdict() | {"of_peer": list(each.of_peer.items())}
-                for each in driver.queue_pairs
-            ],
+            transitions=[row for backup in self._backups for row in backup.transitions()],
+            queue_pairs=driver.queue_pairs,
             recoveries_not_recorded=process.recoveries_not_recorded,
             grown_bytes=self._grown_bytes,
         )

@@ -244,7 +244,7 @@ class HostHandle:
         `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
         """
         self.tell("finish", {"journal_fd": self._journal_fd, "digest": digest})
-        report = HostReport(**self.expect("finished", timeout_s))
+        report = HostReport.of(self.expect("finished", timeout_s))
         with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
             return report, HostRecords(**np.load(journal))
 

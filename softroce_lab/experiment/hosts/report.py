@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.experiment.messages import Ends
 from softroce_lab.telemetry.recoveries import Recoveries
 
@@ -24,9 +25,20 @@ class HostReport:
     policy: dict[str, Any]  # its own figures
     policy_error: str | None  # why a user's policy failed
     transitions: list[dict[str, Any]]  # of queue pairs with a backup; peers by their GID
-    queue_pairs: list[dict[str, Any]]  # `RailQueuePairs`; `of_peer` as a list of items
+    queue_pairs: list[RailQueuePairs]
     recoveries_not_recorded: int
     grown_bytes: int  # memory while it worked, beyond the buffers of the workload
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> HostReport:
+        """From JSON, which has no tuples and no keys but text."""
+        pairs = [
+            RailQueuePairs(
+                rail, {int(peer): (qp, psn) for peer, (qp, psn) in of_peer.items()}, *part
+            )
+            for rail, of_peer, *part in document["queue_pairs"]
+        ]
+        return cls(**document | {"queue_pairs": pairs})
 
 
 class HostRecords(NamedTuple):

@@ -8,8 +8,9 @@ part of the address that peers get: the key-value service of the hosts of a run.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from softroce_lab.errors import RunError
@@ -23,6 +24,7 @@ from softroce_lab.experiment.hosts.messenger import (
     first_psn,
     immediate,
 )
+from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.rnic import (
     CQ,
@@ -248,12 +250,12 @@ class ShiftMessenger:
             wc.completed_ns or self.backup.now_ns,
         )
 
-    def transitions(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    def transitions(self) -> list[dict[str, Any]]:
         """All transitions as rows of `telemetry.transitions`, but for the host's own name.
 
-        `names`: of hosts by the GID of their rail.
+        Peers are called by the GID of their rail.
         """
-        return [each.row(names) for each in self.backup.events]
+        return [each.row() for each in self.backup.events]
 
     def summary(self) -> dict[str, Any]:
         """Nothing: there is no policy."""
@@ -264,3 +266,26 @@ class ShiftMessenger:
         if self._pump is not None:
             self._pump.__exit__()
             self._pump = None
+
+
+def transitions_of(
+    plan: Plan, rows: Mapping[str, Iterable[dict[str, Any]]], begun_ns: int = 0
+) -> list[dict[str, Any]]:
+    """Rows of shift.parquet, since the run began, from those of hosts' messengers by name."""
+    names = {
+        str(GID.of_address(int(ipaddress.ip_address(address)))): node.name
+        for node in plan.plain_hosts
+        for port in node.ports
+        for address in (port.address, port.address6)
+        if address is not None
+    }
+    return [
+        {
+            "host": host,
+            **row,
+            "time_ns": row["time_ns"] - begun_ns,
+            "peer": names.get(row["peer"], row["peer"]),
+        }
+        for host, transitions in rows.items()
+        for row in transitions
+    ]
