@@ -86,7 +86,9 @@ def _run(
         crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
-        hosts.prepare(crew, _tasks(crew, workload, seed, experiment.depth), patience_s)
+        text, depth = packed(workload), experiment.depth
+        tasks = {index: WorkloadSettings(index, text, seed, depth) for index in crew}
+        hosts.prepare(crew, tasks, patience_s)
         begun_ns = _begin(lab, crew.values(), observation.epoch_ns)
         problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
         problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
@@ -99,13 +101,8 @@ def _run(
     acts = {names[index]: records.events for index, (_, records) in finished.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     observed = observation.end(figures, striped=shown)
-    found, reasons = recoveries.of_hosts(
-        {
-            names[index]: (each.recoveries, each.whys.tolist())
-            for index, (_, each) in finished.items()
-        },
-        begun_ns,
-    )
+    parts = {names[index]: (each.recoveries, each.whys) for index, (_, each) in finished.items()}
+    found, reasons = recoveries.of_hosts(parts, begun_ns)
     links = [link.name for link in observed.links]
     ends = {index: report.queue_pairs for index, (report, _) in finished.items()}
     recorded, queue_pairs = recoveries.recorded(
@@ -177,14 +174,6 @@ def _begin(lab: Lab, crew: Iterable[HostHandle], epoch_ns: int) -> int:
     begun_ns = time.monotonic_ns() - epoch_ns + START_NS
     hosts.begin(crew, begun_ns)
     return begun_ns
-
-
-def _tasks(
-    crew: Iterable[int], workload: Workload, seed: int, depth: int
-) -> dict[int, tuple[str, WorkloadSettings]]:
-    """What each host process is to do."""
-    text = packed(workload)
-    return {index: ("workload", WorkloadSettings(index, text, seed, depth)) for index in crew}
 
 
 # ---------------------------------------------------------------- before

@@ -118,7 +118,7 @@ def _number(port: Port) -> int:
 
 
 def of_hosts(
-    parts: Mapping[str, tuple[Recoveries, Sequence[str]]], begun_ns: int
+    parts: Mapping[str, tuple[Recoveries, npt.NDArray[np.str_]]], begun_ns: int
 ) -> tuple[Recoveries, dict[str, Reasons]]:
     """Records of hosts' processes, with reasons of their policies, by host: in one order of time.
 
@@ -129,7 +129,7 @@ def of_hosts(
         found["time_ns"] -= begun_ns
         reasons[host] = Reasons.of_rows(
             (int(row["time_ns"]), tuple(row[["operation", "step", "message"]].tolist()), why)
-            for row, why in zip(found, whys, strict=True)
+            for row, why in zip(found, whys.tolist(), strict=True)
             if why
         )
     joined = np.concatenate([found for found, _ in parts.values()])

@@ -126,7 +126,6 @@ class HostBuffer:
             self._free.append(at)
 
     def place(self, message: Message) -> int:
-        """Where a message that is to be received goes."""
         if message.combine is not ADD:
             return message.destination_offset
         at = self._beside[message.source, message.key] = self._free.pop()
@@ -213,7 +212,6 @@ class FileBuffer:
         self._free.append(self._places.pop((message.destination, message.key)))
 
     def place(self, message: Message) -> int:
-        """A free buffer."""
         at = self._places[message.source, message.key] = self._free.pop()
         return at
 
@@ -249,13 +247,11 @@ class FileBuffer:
         return ["the file is not whole"] if self._next < self._count else []
 
     def sha256(self) -> str | None:
-        """Of the file, when all of it was sent or received."""
         if self._hash is None or self._next < self._count:
             return None
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Close the file."""
         self._files.close()
 
 

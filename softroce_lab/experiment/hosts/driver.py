@@ -121,22 +121,18 @@ class HostDriver(HostWork):
         return self.rails[sum(message.key) % len(self.rails)]
 
     def send(self, number: int, message: Message) -> None:
-        """Post a send."""
         at = message.source_offset if self.memory is None else self.memory.source(message)
         self._rail(message).post_send(number, message, at)
 
     def receive(self, number: int, message: Message) -> None:
-        """Post a receive."""
         at = message.destination_offset if self.memory is None else self.memory.place(message)
         self._rail(message).post_receive(number, message, at)
 
     def keep(self, message: Message) -> None:
-        """Keep the bytes of a message that arrived before its turn."""
         if self.memory is not None:
             self.memory.keep(message)
 
     def combine(self, message: Message) -> None:
-        """Do with the bytes of a message what it asks for."""
         if self.memory is not None:
             self.memory.combine(message)
 

@@ -171,12 +171,10 @@ class StripedMessenger:
         endpoint.set_qkey(qkey)
 
     def address(self, peer: int) -> Address:
-        """Where this peer reaches us."""
         endpoint = self._endpoint
         return Address(endpoint.address, endpoint.data_qp, endpoint.recovery_qp, self._qkey)
 
     def connect(self, peer: int, address: Address) -> None:
-        """Make a peer known."""
         self._peers[peer] = self._endpoint.connect(
             ip=address.ip,
             mac=self._mac,
@@ -186,7 +184,6 @@ class StripedMessenger:
         )
 
     def post_send(self, number: int, message: Message, offset: int) -> None:
-        """Send bytes of the memory."""
         self._endpoint.post_send(
             self._peers[message.destination],
             message.key,
@@ -197,7 +194,6 @@ class StripedMessenger:
         )
 
     def post_receive(self, number: int, message: Message, offset: int) -> None:
-        """Receive a message into the memory."""
         self._endpoint.post_receive(
             self._peers[message.source],
             message.key,
@@ -212,18 +208,15 @@ class StripedMessenger:
         self._endpoint.flush_messages(self._peers[peer])
 
     def step(self) -> int:
-        """Let the policy decide on what happened."""
         return self._runner.step() if self._runner is not None else 0
 
     def completions(self) -> Sequence[Completion]:
-        """All completed posts that were not reported yet."""
         if self.fd != NO_FD:
             _clear(self.fd)
         found: Sequence[Completion] = _poll(self._endpoint)
         return found
 
     def summary(self) -> dict[str, Any]:
-        """The final report of the policy."""
         return self._policy.summary() if self._policy is not None else {}
 
 
@@ -346,7 +339,6 @@ class RcMessenger:
         return attr
 
     def post_send(self, number: int, message: Message, offset: int) -> None:
-        """Send bytes of the memory."""
         request = _native.SendRequest()
         request.wr_id = number
         request.opcode, request.send_flags = int(IBV_WR_SEND_WITH_IMM), int(IBV_SEND_SIGNALED)
@@ -356,7 +348,6 @@ class RcMessenger:
         _check(error, f"post a send to host {message.destination}")
 
     def post_receive(self, number: int, message: Message, offset: int) -> None:
-        """Receive a message into the memory."""
         request = _native.ReceiveRequest()
         request.wr_id = number
         request.targets = self._place(offset, message.length_bytes)
@@ -378,7 +369,6 @@ class RcMessenger:
         return 0
 
     def completions(self) -> Sequence[Completion]:
-        """All completed posts that were not reported yet."""
         if self._channel is not None:
             while self._channel.take() is not None:
                 pass

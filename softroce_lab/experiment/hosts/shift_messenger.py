@@ -183,7 +183,6 @@ class ShiftMessenger:
     # ---------------------------------------------------------------- posts
 
     def post_send(self, number: int, message: Message, offset: int) -> None:
-        """Send bytes of the memory."""
         self._posted_ns[number] = self.backup.now_ns
         data = socket.htonl(immediate(message.key))
         place = self._place(offset, message.length_bytes)
@@ -192,7 +191,6 @@ class ShiftMessenger:
         )
 
     def post_receive(self, number: int, message: Message, offset: int) -> None:
-        """Receive a message into the memory."""
         self._posted_ns[number] = self.backup.now_ns
         place = self._place(offset, message.length_bytes)
         self._qps[message.source].post_recv(RecvWR(number, 1, place))
@@ -221,7 +219,6 @@ class ShiftMessenger:
         return 0
 
     def completions(self) -> Sequence[Completion]:
-        """All completed posts that were not reported yet."""
         if self._pump is not None and self._pump.error is not None:
             raise RunError(f"the thread that drives the backup ended: {self._pump.error!r}")
         if self._channel is not None:
