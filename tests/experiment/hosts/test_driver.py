@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Workloads with real bytes on an imagined cable: what hosts have in the end is what they must."""
 
+import weakref
+
 import pytest
 
 from softroce_lab.errors import RunError, ibv_wc_status
@@ -89,6 +91,15 @@ def test_a_dead_peer_is_the_end_of_the_work():
         assert driver.failed
         assert set(driver.failed_peers) == {peer}
         assert driver.wrong() is None  # nothing is said of what did not arrive
+
+
+def test_the_memory_of_a_host_is_freed_with_it_at_once():
+    """A host that held itself would keep its bytes until the garbage collector comes."""
+    run = drivers(WORKLOADS["all-reduce"])
+    run.run()
+    memory = weakref.ref(run.memories[0])
+    del run
+    assert memory() is None
 
 
 def test_a_message_of_another_length_is_refused():
