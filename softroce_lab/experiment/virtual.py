@@ -26,7 +26,7 @@ from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha25
 from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.journal import Journal, acted
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
-from softroce_lab.experiment.hosts.opening import open_over
+from softroce_lab.experiment.hosts.opening import host_model, open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
 from softroce_lab.experiment.messages import table
@@ -41,7 +41,6 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
-from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
@@ -222,22 +221,18 @@ class VirtualRun:
 
     def model_of(self, transport: Transport) -> HostModel:
         """A host that has this transport."""
-        fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
-        return HostModel(
-            path_mtu=self.path_mtu,
+        return host_model(
+            transport,
+            self.path_mtu,
+            QKEY,
+            self.engine_timing,
+            self.empty.rtt_ns,
+            self.empty.rate_bps,
             window_packets=transport.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
-            most_unacked=MOST_PSNS,
             congestion_control=transport.congestion_control or self.usual_control,
-            framing=transport.frames,
-            connection_epoch=QKEY & 0xFF,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
-            **dataclasses.asdict(self.engine_timing),
-            **dataclasses.asdict(fabric),
-            **transport.knobs.engine(),
-            **transport.engine,
-            **transport.coding(self.path_mtu),
         )
 
     def host_names(self) -> list[str]:

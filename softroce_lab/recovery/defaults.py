@@ -10,12 +10,9 @@ slow itself. All are derived in docs/retry-bounds.md.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from softroce_lab.recovery.jitter import backed_off
-
-if TYPE_CHECKING:
-    from softroce_lab._native import MessageConfig
 
 MILLISECOND_NS = 1_000_000
 MACHINE_RTT_NS = 2 * MILLISECOND_NS
@@ -224,11 +221,6 @@ class EngineTiming:
             rto_high_ns=machine.rto_high_ns + fabric.rto_high_ns,
             packet_lifetime_ns=machine.packet_lifetime_ns + fabric.packet_lifetime_ns,
         )
-
-    def apply(self, config: MessageConfig) -> None:
-        """Set these in an engine's configuration."""
-        for field in dataclasses.fields(self):
-            setattr(config, field.name, getattr(self, field.name))
 
 
 def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:

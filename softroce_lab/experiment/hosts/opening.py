@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A transport's messengers: which ones, and what they are made of."""
+"""What a transport is on a host: the engine's settings, and the messengers."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,42 @@ from softroce_lab.experiment.hosts.messenger import (
 )
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.recovery import congestion
+from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
+from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner, Recorder
 from softroce_lab.shift import Settings
+from softroce_lab.sim.fabric import HostModel
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
 
 _SHIFT = Settings()
+
+
+def host_model(
+    transport: Transport,
+    path_mtu: int,
+    qkey: int,
+    timing: EngineTiming,
+    base_rtt_ns: int,
+    line_rate_bps: int,
+    **settings: Any,
+) -> HostModel:
+    """The engine of a host that has this transport. `settings`: further ones of `HostModel`."""
+    values = {
+        "path_mtu": path_mtu,
+        "most_unacked": MOST_PSNS,
+        "framing": transport.frames,
+        "connection_epoch": qkey & 0xFF,
+        **settings,
+        **dataclasses.asdict(timing),
+        **dataclasses.asdict(congestion.FabricFigures.of(base_rtt_ns, line_rate_bps)),
+        **transport.knobs.engine(),
+        **transport.engine,
+        **transport.coding(path_mtu),
+    }
+    return HostModel(**values)
 
 
 def open_messenger(

@@ -42,7 +42,7 @@ from softroce_lab.experiment.hosts.messenger import (
     Messenger,
     RcSettings,
 )
-from softroce_lab.experiment.hosts.opening import open_over
+from softroce_lab.experiment.hosts.opening import host_model, open_over
 from softroce_lab.experiment.hosts.report import HostReport
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
@@ -56,10 +56,8 @@ from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.recovery import congestion
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
-from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.telemetry import counters_file, memory
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.event_log import EventLog
@@ -77,31 +75,23 @@ def _say(**document: Any) -> None:
 
 
 def _configure(settings: HostSettings) -> Any:
-    config = _native.HostConfig()
-    messages = config.messages
-    messages.address = settings.address
-    messages.path_mtu = settings.path_mtu
-    messages.paths = settings.paths
-    messages.window_packets = settings.window_packets
-    messages.most_unacked = MOST_PSNS
-    messages.receive_ring_packets = settings.receive_frames
-    messages.congestion_control = settings.congestion_control
-    messages.pacing_slack_ns = PACING_SLACK_NS
-    EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns).apply(
-        messages
-    )
-    base_rtt_ns = settings.fabric_rtt_ns + MACHINE_RTT_NS
-    fabric = congestion.FabricFigures.of(base_rtt_ns, settings.line_rate_bps)
-    for name, value in dataclasses.asdict(fabric).items():
-        if value is not None:
-            setattr(messages, name, value)
     transport = Transport.of(settings.transport)
-    for name, value in (transport.knobs.engine() | transport.engine).items():
-        setattr(messages, name, value)
-    for name, value in transport.coding(settings.path_mtu).items():
-        setattr(messages, name, value)
-    messages.framing = transport.frames
-    messages.connection_epoch = settings.qkey & 0xFF
+    model = host_model(
+        transport,
+        settings.path_mtu,
+        settings.qkey,
+        EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns),
+        settings.fabric_rtt_ns + MACHINE_RTT_NS,
+        settings.line_rate_bps,
+        paths=settings.paths,
+        window_packets=settings.window_packets,
+        congestion_control=settings.congestion_control,
+        receive_ring_packets=settings.receive_frames,
+        payload=True,
+    )
+    messages = model.config(settings.address)
+    messages.pacing_slack_ns = PACING_SLACK_NS
+    config = _native.HostConfig()
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex
