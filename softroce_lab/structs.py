@@ -19,8 +19,8 @@ from softroce_lab import _native
 
 _CODES = {
     f"{sign}{size}": code
-    for size, (unsigned, signed) in {1: "Bb", 2: "Hh", 4: "Ii", 8: "Qq"}.items()
-    for sign, code in (("u", unsigned), ("i", signed))
+    for sign, codes in (("u", "BHIQ"), ("i", "bhiq"))
+    for size, code in zip((1, 2, 4, 8), codes, strict=True)
 }
 
 CONSTANTS: dict[str, Any] = _native.CONSTANTS

@@ -42,5 +42,5 @@ def prepare(both, path, size_bytes, *, hashed=True):
     """Let the first host send a file to the second as soon as both begin."""
     transfer = FileTransfer((0, 1), str(path), size_bytes, MESSAGE_BYTES, DEPTH, None, hashed)
     text = packed(transfer)
-    tasks = {number: ("workload", WorkloadSettings(number, text, 1, DEPTH)) for number in (0, 1)}
+    tasks = {number: WorkloadSettings(number, text, 1, DEPTH) for number in (0, 1)}
     processes.prepare(dict(enumerate(both)), tasks)

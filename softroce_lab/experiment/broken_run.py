@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.recovery import congestion
 
 
@@ -34,7 +35,7 @@ def _broken(
         seed=seed,
         clock=experiment.clock,
         hosts=tuple(node.name for node in plan.plain_hosts),
-        messages=MessageLog(experiment.workload(seed).messages()).table(),
+        messages=table(experiment.workload(seed).schedule()),
         end_ns=0,
         problems=[error.what],
         facts={"idle_rules": []},

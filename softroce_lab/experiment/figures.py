@@ -12,7 +12,8 @@ import numpy as np
 
 from softroce_lab.experiment.alone import Alone
 from softroce_lab.experiment.figure_table import COLLECTIVES, FIGURES, few_samples, quantile
-from softroce_lab.experiment.workload_run import NEVER_NS, Flows, WorkloadRun
+from softroce_lab.experiment.messages import NEVER_NS
+from softroce_lab.experiment.workload_run import Flows, WorkloadRun
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.open_loop import OpenLoop
 from softroce_lab.workloads.operations import Operations

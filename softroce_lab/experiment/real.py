@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import ipaddress
 import itertools
 import select
 import time
@@ -16,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import injections, virtual, workload_record
+from softroce_lab.experiment import injections, recoveries, virtual, workload_record
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
 from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
-from softroce_lab.experiment.hosts import real_recoveries
-from softroce_lab.experiment.hosts.buffers import sha256_fact, unequal
+from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
 from softroce_lab.experiment.hosts.journal import acted
-from softroce_lab.experiment.hosts.messenger import Done, RcSettings
+from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.processes import HostHandle
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
@@ -34,18 +33,17 @@ from softroce_lab.experiment.hosts.settings import (
     packed,
     path_mtu_bytes,
 )
+from softroce_lab.experiment.hosts.shift_messenger import transitions_of
+from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import NEVER_NS, MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
-from softroce_lab.plan.plan import Node
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
-from softroce_lab.rnic import GID
-from softroce_lab.telemetry.counters import added_up
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
 
 STALL_S = 15.0  # without progress a run is over: every wait has a bound
@@ -85,12 +83,12 @@ def _run(
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
     observation = Observation(lab, *rails)
     with contextlib.ExitStack() as stack:
-        own = experiment.own_transports(seed)
-        handles = _Handles(lab, transport, own, seed, observation.epoch_ns, options, *rails)
-        crew = handles.crew(workload, stack)
+        crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
-        hosts.prepare(crew, _tasks(crew, workload, seed, experiment.depth), patience_s)
+        text, depth = packed(workload), experiment.depth
+        tasks = {index: WorkloadSettings(index, text, seed, depth) for index in crew}
+        hosts.prepare(crew, tasks, patience_s)
         begun_ns = _begin(lab, crew.values(), observation.epoch_ns)
         problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
         problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
@@ -98,15 +96,21 @@ def _run(
         time.sleep(SETTLE_S)
         finished = _finished(crew, {} if problems else _right(workload, seed), patience_s)
     names = tuple(node.name for node in lab.plan.plain_hosts)
-    reports = {names[index]: figures for index, (figures, _) in finished.items()}
-    journals = {index: journal for index, (_, journal) in finished.items()}
-    acts = {names[index]: journal["events"] for index, journal in journals.items()}
+    reports = {names[index]: report for index, (report, _) in finished.items()}
+    figures = {name: report.figures for name, report in reports.items()}
+    acts = {names[index]: records.decisions for index, (_, records) in finished.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
-    observed = observation.end(reports, striped=shown, workload_ns=(begun_ns, begun_ns + end_ns))
-    found, of_losses = real_recoveries.recorded(lab.plan, *rails, observed, finished, begun_ns)
-    verified, wrong, digests = _checked(reports)
-    grown_bytes = max(figures.pop("grown_bytes") for figures in reports.values())
-    policy_errors = [why for each in reports.values() if (why := each.pop("policy_error"))]
+    workload_ns = (begun_ns, begun_ns + end_ns)
+    observed = observation.end(figures, striped=shown, workload_ns=workload_ns)
+    found = recoveries.of_hosts((each.recoveries for _, each in finished.values()), begun_ns)
+    links = [link.name for link in observed.links]
+    ends = {index: report.queue_pairs for index, (report, _) in finished.items()}
+    recorded, queue_pairs = recoveries.recorded(
+        lab.plan, *rails, found, observed.injections, links, ends
+    )
+    digests = {name: report.sha256 for name, report in reports.items()}
+    right, wrong = verified((report.wrong for report in reports.values()), digests)
+    policy_errors = [report.policy_error for report in reports.values() if report.policy_error]
     run = WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
@@ -114,22 +118,37 @@ def _run(
         seed=seed,
         clock="real",
         hosts=names,
-        messages=_messages(workload, journals, begun_ns),
+        messages=table(
+            workload.schedule(), {index: records.ends for index, (_, records) in finished.items()}
+        ),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
-        counters={name: _counters(figures) for name, figures in reports.items()},
-        stats=_stats(reports),
+        counters={name: report.counters for name, report in reports.items()},
+        stats={
+            name + of_rail: stats
+            for name, report in reports.items()
+            for of_rail, stats in report.stats.items()
+        },
         events=events(observed, acts, begun_ns),
-        recoveries=found,
-        policies={name: summary for name, each in reports.items() if (summary := each["policy"])},
-        transitions=_transitions(reports, lab, rails[0], begun_ns),
-        verified=verified,
+        recoveries=recorded,
+        policies={name: report.policy for name, report in reports.items() if report.policy},
+        transitions=transitions_of(
+            lab.plan, {name: report.transitions for name, report in reports.items()}, begun_ns
+        ),
+        verified=right,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
-        facts=facts(observed, reports, lab)
+        facts=facts(observed, figures, lab)
         | _timing(transport, lab, options, *rails)
-        | {"workload_begun_ns": begun_ns, **of_losses, **sha256_fact(digests)},
-        cost={"grown_bytes": grown_bytes},
+        | {
+            "workload_begun_ns": begun_ns,
+            "queue_pairs": queue_pairs,
+            "recoveries_not_recorded": sum(
+                report.recoveries_not_recorded for report in reports.values()
+            ),
+            **sha256_fact(digests),
+        },
+        cost={"grown_bytes": max(report.grown_bytes for report in reports.values())},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
 
@@ -144,8 +163,8 @@ def _right(workload: Workload, seed: int) -> dict[int, str]:
 
 def _finished(
     crew: Mapping[int, HostHandle], right: Mapping[int, str], patience_s: float
-) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
-    """Stop the hosts: their figures and journals."""
+) -> dict[int, tuple[HostReport, HostRecords]]:
+    """Stop the hosts: their figures and records."""
     return {index: host.finish(patience_s, right.get(index)) for index, host in crew.items()}
 
 
@@ -157,62 +176,44 @@ def _begin(lab: Lab, crew: Iterable[HostHandle], epoch_ns: int) -> int:
     return begun_ns
 
 
-def _tasks(
-    crew: Iterable[int], workload: Workload, seed: int, depth: int
-) -> dict[int, tuple[str, WorkloadSettings]]:
-    """What each host process is to do."""
-    text = packed(workload)
-    return {index: ("workload", WorkloadSettings(index, text, seed, depth)) for index in crew}
-
-
 # ---------------------------------------------------------------- before
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Handles:
-    """Makes the processes of a run's hosts."""
-
-    lab: Lab
-    transport: Transport
-    own: Mapping[int, Transport]  # of hosts that have another one
-    seed: int
-    epoch_ns: int
-    options: HostOptions
-    rails: Mapping[str, int]  # of hosts that use another one than their first
-    others: Mapping[str, tuple[int, ...]]  # further ones that a host uses
-
-    def crew(self, workload: Workload, stack: contextlib.ExitStack) -> dict[int, HostHandle]:
-        """A process for every host that takes part, by its index."""
-        plan = self.lab.plan
-        path_mtu = path_mtu_bytes(plan.mtu, self.options.ip_version)
-        empty = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, self.rails, self.others)
-        product = empty.window_packets(path_mtu)
-        most = min(product, _most_window_packets(workload))
-        cpus = itertools.chain(self.options.cpus, itertools.repeat(-1))
-        return {
-            index: stack.enter_context(
-                self._handle(
-                    plan.plain_hosts[index], self.own.get(index, self.transport), most, cpu
-                )
-            )
-            for index, cpu in zip(workload.ranks, cpus, strict=False)
-        }
-
-    def _handle(self, node: Node, transport: Transport, most: int, cpu: int) -> HostHandle:
-        return HostHandle(
-            self.lab,
-            node,
-            transport,
-            self.epoch_ns,
-            _QKEY | self.seed & 0xFFFF,
+def _crew(
+    experiment: Experiment,
+    transport: Transport,
+    seed: int,
+    lab: Lab,
+    options: HostOptions,
+    epoch_ns: int,
+    stack: contextlib.ExitStack,
+) -> dict[int, HostHandle]:
+    """A process for every host that takes part, by its index; the stack ends them."""
+    plan, workload, own = lab.plan, experiment.workload(seed), experiment.own_transports(seed)
+    rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
+    path_mtu = path_mtu_bytes(plan.mtu, options.ip_version)
+    product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, *rails).window_packets(path_mtu)
+    most = min(product, _most_window_packets(workload))
+    cpus = itertools.chain(options.cpus, itertools.repeat(-1))
+    crew = {}
+    for index, cpu in zip(workload.ranks, cpus, strict=False):
+        used = own.get(index, transport)
+        host = HostHandle(
+            lab,
+            plan.plain_hosts[index],
+            used,
+            epoch_ns,
+            _QKEY | seed & 0xFFFF,
             cpu,
-            ip_version=self.options.ip_version,
-            event_log=self.options.event_log,
-            rails=self.rails,
-            others=self.others,
-            congestion_control=_control(transport, self.lab),
-            window_packets=transport.knobs.window_packets(most),
+            ip_version=options.ip_version,
+            event_log=options.event_log,
+            rails=rails[0],
+            others=rails[1],
+            congestion_control=_control(used, lab),
+            window_packets=used.knobs.window_packets(most),
         )
+        crew[index] = stack.enter_context(host)
+    return crew
 
 
 def _control(transport: Transport, lab: Lab) -> str:
@@ -313,83 +314,6 @@ class _Watch:
 # ---------------------------------------------------------------- afterwards
 
 
-def _messages(workload: Workload, journals: Mapping[int, Any], begun_ns: int) -> Any:
-    """The table of all messages, in times since the beginning."""
-    log = MessageLog(workload.messages())
-    for index, journal in journals.items():
-        for row in journal["completions"].tolist():
-            done = _done(row, begun_ns)
-            tell = log.received if done.kind == "receive" else log.sent
-            tell(index, done)
-    return log.table()
-
-
-def _checked(
-    reports: Mapping[str, dict[str, Any]],
-) -> tuple[bool | None, list[str], dict[str, str | None]]:
-    """Whether all bytes are right, None if not all arrived; what is wrong; SHA-256 of files."""
-    lines = [figures.pop("wrong") for figures in reports.values()]
-    digests = {name: figures.pop("sha256") for name, figures in reports.items()}
-    wrong = [line for each in lines for line in each or ()] + unequal(digests)
-    return (None if None in lines else not wrong), wrong, digests
-
-
-def _counters(report: Mapping[str, Any]) -> dict[str, int]:
-    """Of all of a host's RNICs."""
-    others = [other.pop("counters") for other in report["other_rails"].values()]
-    return added_up([report["counters"], *others])
-
-
-def _stats(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """By host; of a second RNIC by its port, `h1:eth2`."""
-    found = {}
-    for name, report in reports.items():
-        found[name] = report.pop("stats")
-        for port, other in report["other_rails"].items():
-            found[f"{name}:{port}"] = other.pop("stats")
-    return found
-
-
-def _transitions(
-    reports: Mapping[str, dict[str, Any]], lab: Lab, rails: Mapping[str, int], begun_ns: int
-) -> list[dict[str, Any]]:
-    """Of the queue pairs with a backup, in the columns of shift.parquet."""
-    names = {}
-    for node in lab.plan.plain_hosts:
-        port = node.ports[rails.get(node.name, 0)]
-        for address in filter(None, (port.address, port.address6)):
-            names[str(GID.of_address(int(ipaddress.ip_address(address))))] = node.name
-    return [
-        {
-            "host": name,
-            **row,
-            "time_ns": row["time_ns"] - begun_ns,
-            "peer": names.get(row["peer"], row["peer"]),
-        }
-        for name, report in reports.items()
-        for row in report.pop("transitions")
-    ]
-
-
-def _done(row: tuple[Any, ...], begun_ns: int) -> Done:
-    """A row of a journal (`journal.COMPLETION`) as reported by a messenger."""
-    peer, operation, step, message, received, *figures = row
-    status, length, packets, retransmitted, duplicates, posted_ns, first_ns, completed_ns = figures
-    return Done(
-        "receive" if received else "send",
-        peer,
-        (operation, step, message),
-        status,
-        length,
-        packets,
-        retransmitted,
-        duplicates,
-        posted_ns - begun_ns,
-        first_ns - begun_ns if first_ns else NEVER_NS,
-        completed_ns - begun_ns,
-    )
-
-
 def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
     """In times since the beginning."""
     links = [link.name for link in observed.links]
@@ -423,20 +347,16 @@ def _timing(
     }
 
 
-def facts(observed: Observed, reports: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
-    """For the manifest: what a run on the real clock has besides its figures."""
+def facts(observed: Observed, figures: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:
+    """For the manifest: what a run on the real clock has besides. `figures`: of each process."""
     return {
         "xdp_mode": lab.mode,
         "lacks": lab.lacks,
         "recorded": observed.recorded,
         "begun_monotonic_ns": observed.epoch_ns,
         "processes": {
-            name: {
-                key: value
-                for key, value in figures.items()
-                if key not in ("counters", "pauses", "policy")
-            }
-            for name, figures in reports.items()
+            name: {key: value for key, value in of_host.items() if key != "pauses"}
+            for name, of_host in figures.items()
         },
         "ports": [dataclasses.asdict(port) for port in observed.ports],
         "stage": dataclasses.asdict(observed.stage),

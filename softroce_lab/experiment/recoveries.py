@@ -9,6 +9,7 @@ stay records of 64 bytes until they are written, and have words a part at a time
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
+from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
 from softroce_lab.telemetry.repairs import CAUSES
@@ -80,6 +82,37 @@ class Recorded:
     def __iter__(self) -> Iterator[Columns]:
         for begin in range(0, max(len(self.found), 1), _PART):
             yield _columns(self, self.found[begin : begin + _PART])
+
+
+def recorded(
+    plan: Plan,
+    rails: Mapping[str, int],
+    others: Mapping[str, tuple[int, ...]],
+    found: Recoveries,
+    lost: Drops,
+    links: Sequence[str],
+    ends: Mapping[int, Sequence[RailQueuePairs]],
+) -> tuple[Recorded, list[dict[str, int]]]:  # fmt: skip
+    """A run's records and, for the manifest, the queue pairs that they and drops tell of.
+
+    `rails`: by name, of hosts that use another one than their first, counted from 0; `others`:
+    further rails that a host uses.
+    """
+    hosts = plan.plain_hosts
+    addresses = {
+        index: [
+            _number(node.ports[rail])
+            for rail in (rails.get(node.name, 0), *others.get(node.name, ()))
+        ]
+        for index, node in enumerate(hosts)
+    }
+    names = {_number(port): node.name for node in hosts for port in node.ports}
+    pairs = queue_pairs(ends, addresses)
+    return Recorded(found, names, links, pairs), used(pairs, found, lost)
+
+
+def _number(port: Port) -> int:
+    return int(ipaddress.IPv4Address(str(port.address)))
 
 
 def of_hosts(parts: Iterable[Recoveries], begun_ns: int) -> Recoveries:

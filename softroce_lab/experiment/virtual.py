@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from softroce_lab import units
-from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.errors import RunError
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
 from softroce_lab.experiment.broken_run import or_broken
@@ -22,32 +22,25 @@ from softroce_lab.experiment.capturing import (
     comment_transitions,
 )
 from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
-from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, unequal
+from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, verified
+from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.journal import acted, taken
-from softroce_lab.experiment.hosts.messenger import Messenger, RcSettings, connect_all
-from softroce_lab.experiment.hosts.opening import open_over
+from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
+from softroce_lab.experiment.hosts.opening import host_model, open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
-from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
-from softroce_lab.experiment.recoveries import QueuePair
+from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
+from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import (
-    CONTEXTS_MISSED,
-    Done,
-    MessageLog,
-    Messages,
-    WorkloadRun,
-)
+from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
 from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import EngineTiming, Timing
-from softroce_lab.recovery.knobs import MOST_PSNS
-from softroce_lab.rnic import GID
 from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import HostModel, SimFabric
@@ -55,14 +48,11 @@ from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.workloads.jobs import Jobs
-from softroce_lab.workloads.message import Message
-from softroce_lab.workloads.progress import Act, HostWork, Posts
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.work import Workload
 
 QKEY = 0x11111111
-_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
-_REPORTED_EVERY = 256  # completions
+_REPORTED_EVERY = 256  # messages
 _SHIFT = Settings(probe_interval_ns=1_000_000, most_probe_interval_ns=16_000_000)
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
@@ -151,17 +141,6 @@ def alone_of_all(
     }
 
 
-class _Host:
-    """A host that takes part."""
-
-    def __init__(self, index: int, messenger: Messenger, work: HostWork) -> None:
-        self.index = index
-        self.messenger = messenger
-        self.work = work
-        self.wakes_ns = NEVER_NS  # when it has something to do, if nothing happens before
-        self.buffer: HostMemory | None = None
-
-
 class VirtualRun:
     """A run in progress; `fabric` and `hosts` remain for inspection."""
 
@@ -192,6 +171,7 @@ class VirtualRun:
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         rails = experiment.rails_by_name(seed)
         others = {} if only else experiment.other_rails_by_name(transport, seed)
+        self.rails_by_name = ({}, {}) if only else (rails, others)  # a part has one rail a host
         self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns, rails, others)
         self.timing = self._timing(transport)
         self.engine_timing = EngineTiming.for_rtt(
@@ -201,27 +181,29 @@ class VirtualRun:
         self.usual_control = congestion.for_plan(whole)
         self.control = transport.congestion_control or self.usual_control
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
-        others = {host: self.model_of(each) for host, each in self.own.items()}
-        rails = {} if only else experiment.rails(seed)  # a part of a plan has one rail a host
-        self.fabric = SimFabric(self.plan, self.model_of(transport), others, rails)
+        self.fabric = SimFabric(
+            self.plan,
+            self.model_of(transport),
+            {host: self.model_of(each) for host, each in self.own.items()},
+            {} if only else experiment.rails(seed),
+        )
         if with_acts:
             self.fabric.native.record_recoveries()
             self.fabric.native.record_samples()
         for stall in () if only else experiment.stalls(seed):
             self.fabric.stall(*stall)
         self.schedule: Schedule = self.workload.schedule()
-        self.log = MessageLog(self.schedule.messages)
-        self.hosts: dict[int, _Host] = {}
-        self.shifting: list[_Host] = []  # those whose queue pairs have a backup
+        self.hosts: dict[int, HostDriver] = {}
+        self.shifting: dict[HostDriver, ShiftMessenger] = {}  # those with a backup
         self.with_acts = with_acts
-        self.unfinished = 0
-        self.done = 0
-        self.failed = False
+        self.unfinished: set[int] = set()
+        self.done_messages = 0
         self._failed_with: list[tuple[int, int]] = []  # (host, peer) of posts that failed
         self._disconnected: set[tuple[int, int]] = set()
         self.problems: list[str] = []
         self.policy_error: PolicyError | None = None
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
+        self._wakes_ns: dict[int, int] = {}  # the newest time of each host in it
         self._open_hosts(with_acts=with_acts)
 
     def _policy_failed(self, error: PolicyError) -> None:
@@ -239,23 +221,19 @@ class VirtualRun:
 
     def model_of(self, transport: Transport) -> HostModel:
         """A host that has this transport."""
-        fabric = congestion.FabricFigures.of(self.empty.rtt_ns, self.empty.rate_bps)
-        return HostModel(
-            path_mtu=self.path_mtu,
+        return host_model(
+            transport,
+            self.path_mtu,
+            QKEY,
+            self._timing(transport),
+            self.engine_timing,
+            self.empty.rtt_ns,
+            self.empty.rate_bps,
             window_packets=transport.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
-            most_unacked=MOST_PSNS,
             congestion_control=transport.congestion_control or self.usual_control,
-            framing=transport.frames,
-            connection_epoch=QKEY & 0xFF,
             payload=self.carries,
             message_slots=self.experiment.raw.message_slots,
             rnic=self.rnic,
-            timing=self._timing(transport).session(),
-            **dataclasses.asdict(self.engine_timing),
-            **dataclasses.asdict(fabric),
-            **transport.knobs.engine(),
-            **transport.engine,
-            **transport.coding(self.path_mtu),
         )
 
     def host_names(self) -> list[str]:
@@ -265,28 +243,27 @@ class VirtualRun:
     # ---------------------------------------------------------------- before
 
     def _open_hosts(self, *, with_acts: bool) -> None:
-        for index, vertices in self.schedule.of.items():
-            buffer = self._buffer(index)
+        for index in self.schedule.of:
             if with_acts:
                 for endpoint, _ in self._rails(index):
                     endpoint.record_decisions()
-            transport = self.own.get(index, self.transport)
-            messenger = open_over(
+            transport, memory = self.own.get(index, self.transport), self._memory(index)
+            rails = open_over(
                 transport,
                 self._rails(index),
                 shift=_SHIFT,
-                memory=None if buffer is None else buffer.memory,
+                memory=None if memory is None else memory.memory,
                 timing=self._timing(transport),
                 rc=self.rc_of(transport),
                 qkey=QKEY,
             )
-            host = _Host(index, messenger, HostWork(vertices, self.experiment.depth))
-            host.buffer = buffer
+            depth = self.experiment.depth
+            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=self.path_mtu)
             self.hosts[index] = host
-            if isinstance(messenger, ShiftMessenger):
-                self.shifting.append(host)
+            if isinstance(rails[0], ShiftMessenger):
+                self.shifting[host] = rails[0]
         connect_all(
-            {index: host.messenger for index, host in self.hosts.items()},
+            self.hosts,
             {
                 (min(each.source, each.destination), max(each.source, each.destination))
                 for each in self.schedule.messages
@@ -298,7 +275,7 @@ class VirtualRun:
         own = self.fabric.endpoints[host], self.fabric.next_hop_mac(host)
         return [own, *(self.fabric.endpoint(host, n) for n in self.other_rails.get(host, ()))]
 
-    def _buffer(self, host: int) -> HostMemory | None:
+    def _memory(self, host: int) -> HostMemory | None:
         if not self.carries:
             return None
         return host_memory(self.workload, self.schedule, host, self.seed, self.experiment.depth)
@@ -314,74 +291,74 @@ class VirtualRun:
         return self._result()
 
     def _go(self) -> None:
-        posts = {index: host.work.begin() for index, host in self.hosts.items()}
-        for index, each in posts.items():
-            for message in each.of(Act.RECEIVE):
-                self._receive(self.hosts[index], message)
-        for index, each in posts.items():
-            self._post(self.hosts[index], Posts(a for a in each if a[0] is not Act.RECEIVE))
-        # Some are at their end already: a host may have nothing to do but computations of no time.
-        self.unfinished = sum(not host.work.finished for host in self.hosts.values())
+        for host in self.hosts.values():
+            host.prepare()
+        self.unfinished = set(self.hosts)
+        for host in self.hosts.values():
+            host.start()
+            self._note(host)
         while self.unfinished and not self.problems and not self._stopped():
             self._go_on()
 
     def _stopped(self) -> bool:
         """Whether nothing will complete any more: what failed holds up the rest."""
-        if not self.failed:
+        if not self._disconnected:
             return False
-        return all(host.work.quiet for host in self.hosts.values())
+        return all(host.quiet for host in self.hosts.values())
 
     def _go_on(self) -> None:
         deadline_ns = self.deadline_ns
         until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
         if self.shifting:
-            until_ns = min(until_ns, *(host.messenger.next_time_ns for host in self.shifting))
+            until_ns = min(until_ns, *(each.next_time_ns for each in self.shifting.values()))
         for index in self.fabric.run(until_ns):
             host = self.hosts.get(index)
             if host is None:
                 raise RunError(f"host {index} takes no part, and something came there")
             self._serve(host)
-        for host in self.shifting:
-            if host.messenger.next_time_ns <= self.fabric.now_ns:
+        for host, messenger in self.shifting.items():
+            if messenger.next_time_ns <= self.fabric.now_ns:
                 self._serve(host)
         self._disconnect()
         now_ns = self.fabric.now_ns
         while self._times and self._times[0][0] <= now_ns:
             host = self.hosts[heapq.heappop(self._times)[1]]
-            was_finished = host.work.finished
-            self._post(host, host.work.on_time(now_ns))
-            self.unfinished -= host.work.finished and not was_finished
+            host.wake(now_ns)
+            self._note(host)
         if now_ns >= deadline_ns:
-            left = sum(host.work.left for host in self.hosts.values())
+            left = sum(host.left for host in self.hosts.values())
             self.problems.append(
                 f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
             )
 
-    def _serve(self, host: _Host) -> None:
-        host.messenger.step()
-        for done in host.messenger.completions():
-            self._complete(host, done)
+    def _serve(self, host: HostDriver) -> None:
+        host.step()
+        self._take(host)
 
-    def _post(self, host: _Host, posts: Posts) -> None:
-        for act, message in posts:
-            if act is Act.SEND:
-                self._send(host, message)
-            elif act is Act.RECEIVE:
-                self._receive(host, message)
-            elif host.buffer is not None:
-                host.buffer.take(act, message)
-        if host.work.next_at_ns != host.wakes_ns:
-            host.wakes_ns = host.work.next_at_ns
-            if host.wakes_ns != NEVER_NS:
-                heapq.heappush(self._times, (host.wakes_ns, host.index))
+    def _take(self, host: HostDriver) -> None:
+        before = host.done_messages
+        host.serve()
+        self._failed_with += [(host.index, peer) for peer in host.failed_peers]
+        host.failed_peers.clear()
+        self._report(host.done_messages - before)
+        self._note(host)
 
-    def _receive(self, host: _Host, message: Message) -> None:
-        at = message.destination_offset if host.buffer is None else host.buffer.place(message)
-        host.messenger.post_receive(message.source, message.key, at, message.length_bytes)
+    def _report(self, arrived: int) -> None:
+        """Tell how many messages there are, now and then."""
+        before = self.done_messages
+        self.done_messages += arrived
+        if before // _REPORTED_EVERY != self.done_messages // _REPORTED_EVERY:
+            self.progress(self.done_messages)
 
-    def _send(self, host: _Host, message: Message) -> None:
-        at = message.source_offset if host.buffer is None else host.buffer.source(message)
-        host.messenger.post_send(message.destination, message.key, at, message.length_bytes)
+    def _note(self, host: HostDriver) -> None:
+        """When it has something to do though nothing happens, and whether it is finished."""
+        next_ns = host.due_ns
+        if next_ns != self._wakes_ns.get(host.index, NEVER_NS):
+            self._wakes_ns[host.index] = next_ns
+            if next_ns != NEVER_NS:
+                heapq.heappush(self._times, (next_ns, host.index))
+        if host.finished:
+            self.unfinished.discard(host.index)
 
     def _disconnect(self) -> None:
         """Where a post failed, both programs end at once what is open between them."""
@@ -392,40 +369,8 @@ class VirtualRun:
             for index, peer in (pair, pair[::-1]):
                 self._disconnected.add((index, peer))
                 host = self.hosts[index]
-                host.messenger.disconnect(peer)
-                for done in host.messenger.completions():
-                    self._complete(host, done)
-
-    def _complete(self, host: _Host, done: Done) -> None:
-        if done.status != _SUCCESS:
-            self._failed_with.append((host.index, done.peer))
-        was_finished = host.work.finished
-        if done.kind == "send":
-            self.log.sent(host.index, done)
-            self._sent(host, done)
-        else:
-            self.log.received(host.index, done)
-            self._received(host, done)
-        self.unfinished -= host.work.finished and not was_finished
-
-    def _sent(self, host: _Host, done: Done) -> None:
-        if done.status != _SUCCESS:
-            self.failed = True
-            host.work.on_send_failed(done.peer, done.key)
-            return
-        if host.buffer is not None:
-            host.buffer.sent(done.peer, done.key)
-        self._post(host, host.work.on_sent(done.peer, done.key, self.fabric.now_ns))
-        self.done += 1
-        if self.done % _REPORTED_EVERY == 0:
-            self.progress(self.done)
-
-    def _received(self, host: _Host, done: Done) -> None:
-        if done.status != _SUCCESS:
-            self.failed = True
-            host.work.on_receive_failed(done.peer, done.key)
-            return
-        self._post(host, host.work.on_received(done.peer, done.key, self.fabric.now_ns))
+                host.disconnect(peer)
+                self._take(host)
 
     # ---------------------------------------------------------------- afterwards
 
@@ -433,16 +378,17 @@ class VirtualRun:
         names = tuple(node.name for node in self.plan.plain_hosts)
         links = list(self.fabric.links())  # once: thousands of them take a while
         stopped = self._stopped_shares([link["delivered_bytes"] for link in links])
-        pairs, found = self._queue_pairs(), self.fabric.take_recoveries()
         lost = self.fabric.injections()
-        used = recoveries.used(pairs, found, lost)
-        recorded = recoveries.Recorded(
-            found,
-            self._names(),
+        recorded, used = recoveries.recorded(
+            self.plan,
+            *self.rails_by_name,
+            self.fabric.take_recoveries(),
+            lost,
             list(self.fabric.link_names.values()),
-            pairs,
+            {index: host.queue_pairs for index, host in self.hosts.items()},
         )
-        messages = self.log.table()
+        messages = table(self.schedule, {index: host.ends for index, host in self.hosts.items()})
+        digests = self._digests()
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
@@ -456,8 +402,11 @@ class VirtualRun:
             counters=self._counters(),
             events=self._events(lost),
             policies=self._summaries(),
-            transitions=self._transitions(),
-            verified=self._verified(messages),
+            transitions=transitions_of(
+                self.plan,
+                {names[host.index]: each.transitions() for host, each in self.shifting.items()},
+            ),
+            verified=self._verified(digests),
             problems=self.problems,
             # A packet that goes on over another rail is another packet there.
             repairs=None if self.with_backup else self.fabric.repairs(),
@@ -479,31 +428,9 @@ class VirtualRun:
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(links),
                 "stopped": stopped,
-                **sha256_fact(self._digests()),
+                **sha256_fact(digests),
             },
         )
-
-    def _names(self) -> dict[int, str]:
-        """Of hosts, by the IPv4 addresses of the rails that they use."""
-        return {
-            int(endpoint.address) & 0xFFFFFFFF: node.name
-            for index, node in enumerate(self.plan.plain_hosts)
-            for endpoint, _ in self._rails(index)
-        }
-
-    def _address(self, host: int) -> int:
-        return int(self.fabric.endpoints[host].address) & 0xFFFFFFFF
-
-    def _queue_pairs(self) -> list[QueuePair]:
-        """Of reliable connections, each direction."""
-        ends = {
-            index: getattr(host.messenger, "queue_pairs", []) for index, host in self.hosts.items()
-        }
-        addresses = {
-            index: [int(endpoint.address) & 0xFFFFFFFF for endpoint, _ in self._rails(index)]
-            for index in ends
-        }
-        return recoveries.queue_pairs(ends, addresses)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""
@@ -512,23 +439,10 @@ class VirtualRun:
             return {}
         try:
             for index, host in self.hosts.items():
-                if summary := host.messenger.summary():
+                if summary := host.summary():
                     found[self.plan.plain_hosts[index].name] = summary
         except PolicyError as error:
             self._policy_failed(error)
-        return found
-
-    def _transitions(self) -> list[dict[str, Any]]:
-        """Of the queue pairs with a backup, in the columns of shift.parquet."""
-        names = {
-            str(GID.of_address(self._address(host.index))): self.plan.plain_hosts[host.index].name
-            for host in self.shifting
-        }
-        found = []
-        for host in self.shifting:
-            name = self.plan.plain_hosts[host.index].name
-            assert isinstance(host.messenger, ShiftMessenger)  # noqa: S101 - they are those
-            found += [{"host": name, **row} for row in host.messenger.transitions(names)]
         return found
 
     def _counters(self) -> dict[str, dict[str, int]]:
@@ -565,25 +479,20 @@ class VirtualRun:
             if rates_bps[link := self.fabric.uplink(index, rail)]
         )
 
-    def _verified(self, messages: Messages) -> bool | None:
-        buffers = [host.buffer for host in self.hosts.values() if host.buffer is not None]
-        wrong: list[str] = []
-        if self.verifies:
-            wrong = [line for buffer in buffers for line in buffer.wrong() or ()]
-            wrong += unequal(self._digests())
-        for buffer in buffers:
-            buffer.close()
-        if not self.verifies:
-            return None
+    def _verified(self, digests: Mapping[str, str | None]) -> bool | None:
+        lines = [host.wrong() for host in self.hosts.values()] if self.verifies else [None]
+        for host in self.hosts.values():
+            if host.memory is not None:
+                host.memory.close()
+        found, wrong = verified(lines, digests if self.verifies else {})
         # Bytes of messages that failed are wrong by that: how they failed is the reason.
-        all_arrived = bool((messages["status"] == _SUCCESS).all())
-        self.problems += wrong if all_arrived and not self.problems else []
-        return not wrong
+        self.problems += wrong if found is False and not self.problems else []
+        return found
 
     def _digests(self) -> dict[str, str | None]:
         """SHA-256 by host, of a file's bytes."""
         hosts = zip(self.host_names(), self.hosts.values(), strict=True)
-        return {name: host.buffer.sha256() for name, host in hosts if host.buffer is not None}
+        return {name: host.memory.sha256() for name, host in hosts if host.memory is not None}
 
     def _events(self, lost: Drops) -> dict[str, Any]:
         """What rules did to packets, and policies upon it, as columns."""

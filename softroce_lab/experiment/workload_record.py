@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.experiment.workload_run import MESSAGE, Flows, WorkloadRun
+from softroce_lab.experiment.messages import MESSAGE
+from softroce_lab.experiment.workload_run import Flows, WorkloadRun
 from softroce_lab.telemetry import transitions
 from softroce_lab.telemetry.drops import addresses
 from softroce_lab.telemetry.repairs import CAUSES

@@ -14,38 +14,13 @@ import numpy.typing as npt
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import figure_table
 from softroce_lab.experiment.figure_table import total
-from softroce_lab.experiment.hosts.messenger import Done
-from softroce_lab.recovery.api import Key
+from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE, Messages
 from softroce_lab.telemetry.repairs import Repairs
 from softroce_lab.telemetry.transitions import figures as figures_of
-from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
     from softroce_lab.experiment.capturing import RunCapture
 
-NOT_DONE = -1  # the status of a message that was still outstanding in the end, or never posted
-NEVER_NS = -1  # the time of what did not happen, or is not known
-
-MESSAGE = np.dtype(
-    [
-        ("source", "u4"),  # hosts by their index among the plan's plain hosts
-        ("destination", "u4"),
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("message", "u4"),
-        ("bytes", "u8"),
-        ("packets", "u4"),
-        ("retransmitted", "u4"),
-        ("duplicates", "u4"),
-        ("status", "i2"),  # an ibv_wc_status, or NOT_DONE
-        ("posted_ns", "i8"),
-        ("first_sent_ns", "i8"),
-        ("first_received_ns", "i8"),
-        ("received_ns", "i8"),
-        ("completed_ns", "i8"),
-    ]
-)
-Messages: TypeAlias = npt.NDArray[np.void]
 Verdict: TypeAlias = Literal["passed", "failed"]
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -80,46 +55,6 @@ class Flows:
             (self.alone_ns, part.alone_ns),
         ):
             mine[rows] = theirs
-
-
-class MessageLog:
-    """Becomes the table of messages, as completions of both ends come in."""
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self._rows: dict[tuple[int, int, Key], list[int]] = {
-            (message.source, message.destination, message.key): [
-                message.source, message.destination, *message.key, message.length_bytes,
-                0, 0, 0, NOT_DONE, *[NEVER_NS] * 5,
-            ]
-            for message in messages
-        }  # fmt: skip
-
-    def sent(self, source: int, done: Done) -> None:
-        """A send of host `source` is over."""
-        row = self._rows[source, done.peer, done.key]
-        row[6], row[7] = done.packets, done.retransmitted
-        if done.status != _FLUSHED or row[9] == NOT_DONE:  # a flushed end only followed the other
-            row[9] = done.status
-        row[10], row[11], row[14] = done.posted_ns, _first_ns(done), done.completed_ns
-
-    def received(self, destination: int, done: Done) -> None:
-        """A receive of host `destination` is over."""
-        row = self._rows[done.peer, destination, done.key]
-        row[8] = done.duplicates
-        if done.status == _SUCCESS:
-            row[12], row[13] = _first_ns(done), done.completed_ns
-        elif row[9] in (NOT_DONE, _FLUSHED):
-            row[9] = done.status
-
-    def table(self) -> Messages:
-        """All messages, in the workload's order."""
-        return np.array([tuple(row) for row in self._rows.values()], dtype=MESSAGE)
-
-
-def _first_ns(done: Done) -> int:
-    """When the first packet was on its way; of what failed, 0 means that none was."""
-    least_ns = 0 if done.status == _SUCCESS else 1
-    return done.first_ns if done.first_ns >= least_ns else NEVER_NS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ import numpy as np
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.figure_table import SPURIOUS
 from softroce_lab.experiment.forecast.expected_events import longest_path
+from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fuzz import workload_invariants
 from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
 from softroce_lab.recovery.registry import Kind

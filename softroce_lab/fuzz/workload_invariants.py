@@ -21,8 +21,9 @@ from softroce_lab.experiment.kinds.base import WorkloadSpec
 from softroce_lab.experiment.kinds.goal import GoalSpec
 from softroce_lab.experiment.kinds.jobs import JobsSpec
 from softroce_lab.experiment.kinds.training import MoeSpec, TrainingSpec
+from softroce_lab.experiment.messages import NEVER_NS, Messages
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import NEVER_NS, Messages, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fuzz import promptness
 from softroce_lab.fuzz.promptness import Name, Times
 from softroce_lab.workloads.jobs import Jobs

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from softroce_lab.experiment import workload_record
-from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
+from softroce_lab.experiment.messages import MESSAGE
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.perftest.failover import Moment, Options, Outcome, plan_of
 from softroce_lab.telemetry.rundir import RUNS, RunDirectory, environment
 
@@ -57,7 +60,7 @@ def _run(outcome: Outcome, options: Options, clock: str, hosts: tuple[str, ...])
         seed=options.seed,
         clock=clock,
         hosts=hosts,
-        messages=MessageLog(()).table(),
+        messages=np.zeros(0, MESSAGE),
         end_ns=outcome.end_ns,
         links=outcome.links,
         events=outcome.events,

@@ -226,11 +226,6 @@ class EngineTiming:
             packet_lifetime_ns=machine.packet_lifetime_ns + fabric.packet_lifetime_ns,
         )
 
-    def apply(self, config: MessageConfig) -> None:
-        """Set these in an engine's configuration."""
-        for field in dataclasses.fields(self):
-            setattr(config, field.name, getattr(self, field.name))
-
 
 def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:
     """Both for a manifest, without what is not set; what stands in both is the policies'."""

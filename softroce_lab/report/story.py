@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
-from softroce_lab.experiment.workload_run import NOT_DONE
+from softroce_lab.experiment.messages import NOT_DONE
 from softroce_lab.report.figures_of import since_begun_ns
 from softroce_lab.report.incidents import UNKNOWN, Incident, Messages, What
 

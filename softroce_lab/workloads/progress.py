@@ -11,35 +11,17 @@ and what requires what failed never starts. Others go on.
 
 from __future__ import annotations
 
+import abc
 import collections
-import enum
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
-from softroce_lab.workloads.work import Workload
 
 DEPTH = 4  # sends outstanding to a peer, unless the experiment sets another
-
-
-class Act(enum.Enum):
-    """What to do with a message."""
-
-    KEEP = enum.auto()  # it arrived before what it requires: keep its bytes until then
-    COMBINE = enum.auto()  # it arrived
-    RECEIVE = enum.auto()  # post a receive for it
-    SEND = enum.auto()  # post it
-
-
-class Posts(list[tuple[Act, Message]]):
-    """What to do now, in this order."""
-
-    def of(self, act: Act) -> list[Message]:
-        """The messages to do this with."""
-        return [message for each, message in self if each is act]
 
 
 class _Processor:
@@ -52,8 +34,11 @@ class _Processor:
         self.queue: collections.deque[int] = collections.deque()
 
 
-class HostWork:
-    """What one host has to do. Driven by calls; each returns what to post next."""
+class HostWork(abc.ABC):
+    """What one host has to do. Told what has ended, it asks for what comes next.
+
+    `number` calls a send or a receive by its vertex. How it is done is another class's.
+    """
 
     def __init__(self, vertices: Sequence[Vertex], depth: int = DEPTH) -> None:
         self._vertices = vertices
@@ -66,8 +51,8 @@ class HostWork:
         self._sort()
         self._left = sum(map(len, (*self._sends.values(), *self._receives.values())))
         self._computes_left = len(vertices) - self._left
-        self._sending: dict[int, dict[Key, int]] = {peer: {} for peer in self._sends}
-        self._receiving: dict[int, dict[Key, int]] = {peer: {} for peer in self._receives}
+        self._sending: dict[int, set[int]] = {peer: set() for peer in self._sends}
+        self._receiving: dict[int, set[int]] = {peer: set() for peer in self._receives}
         self._early: set[int] = set()  # receives that arrived before what they require
         self._followers: collections.deque[int] = _queue()  # one requirement less each
         self._freed: set[int] = set()  # peers, a send to whom waits for nothing any more
@@ -75,10 +60,9 @@ class HostWork:
         self._alarms: list[tuple[int, int]] = []  # heap of (at_ns, computation): it begins, or ends
         self._running: set[int] = set()  # computations
         self._processors: dict[int, _Processor] = collections.defaultdict(_Processor)
-        self._posts = Posts()  # of the call that is being processed
         self._now_ns = 0
         self._outstanding_sends = 0
-        self.failures: list[tuple[int, Key]] = []  # (peer, key)
+        self.failed = False  # whether a message failed
 
     def _sort(self) -> None:
         for index, vertex in enumerate(self._vertices):
@@ -107,11 +91,6 @@ class HostWork:
         return self._outstanding_sends == 0 and not self._due and not self._alarms
 
     @property
-    def failed(self) -> bool:
-        """Whether any of it failed."""
-        return bool(self.failures)
-
-    @property
     def next_at_ns(self) -> int:
         """When `on_time` has something to do; NEVER_NS: nothing waits for a time."""
         due_ns = self._due[0][0] if self._due else NEVER_NS
@@ -122,27 +101,42 @@ class HostWork:
         """Sends and receives that are not over."""
         return self._left
 
-    def outstanding(self) -> Iterator[tuple[str, int, Key]]:
-        """("send" or "receive", peer, key) of all that is posted and not over, in order."""
-        for word, ends in (("send", self._sending), ("receive", self._receiving)):
-            for peer, keys in ends.items():
-                yield from ((word, peer, key) for key in sorted(keys))
+    # ---------------------------------------------------------------- what it asks for
+
+    @abc.abstractmethod
+    def send(self, number: int, message: Message) -> None:
+        """Post a send."""
+
+    @abc.abstractmethod
+    def receive(self, number: int, message: Message) -> None:
+        """Post a receive."""
+
+    @abc.abstractmethod
+    def keep(self, message: Message) -> None:
+        """Keep the bytes of a message that arrived before what its receive requires."""
+
+    @abc.abstractmethod
+    def combine(self, message: Message) -> None:
+        """Do with the bytes of a message, which arrived now or was kept, what it asks for."""
 
     # ---------------------------------------------------------------- what happens
 
-    def begin(self, now_ns: int = 0) -> Posts:
-        """The run begins."""
-        self._now_ns = now_ns
+    def prepare(self) -> None:
+        """Post the first receives, before any host begins."""
         for peer in self._receives:
             self._post_receives(peer)
+
+    def begin(self, now_ns: int = 0) -> None:
+        """The run begins."""
+        self._now_ns = now_ns
         for index, vertex in enumerate(self._vertices):
             if not isinstance(vertex, Send) and not _requirements(vertex):
                 self._enable(index)
         for peer in self._sends:
             self._post_sends(peer)
-        return self._collected()
+        self._follow()
 
-    def on_time(self, now_ns: int) -> Posts:
+    def on_time(self, now_ns: int) -> None:
         """It is later now: computations end, and sends that waited for their time are posted."""
         self._now_ns = max(self._now_ns, now_ns)
         while self._due and self._due[0][0] <= self._now_ns:
@@ -153,44 +147,46 @@ class HostWork:
                 self._end_compute(index)
             else:
                 self._begin_compute(index)
-        return self._collected()
+        self._follow()
 
-    def on_sent(self, peer: int, key: Key, now_ns: int = 0) -> Posts:
+    def on_sent(self, number: int, now_ns: int = 0) -> None:
         """A send completed. KeyError if it was not outstanding."""
         self._now_ns = max(self._now_ns, now_ns)
-        index = self._end_send(peer, key)
-        self._complete(index)
+        peer = self._end_send(number)
+        self._complete(number)
         self._post_sends(peer)
-        return self._collected()
+        self._follow()
 
-    def on_received(self, peer: int, key: Key, now_ns: int = 0) -> Posts:
+    def on_received(self, number: int, now_ns: int = 0) -> None:
         """A message arrived. KeyError if it was not awaited."""
         self._now_ns = max(self._now_ns, now_ns)
-        index = self._receiving[peer].pop(key)
-        if self._missing[index]:
-            self._early.add(index)
-            self._posts.append((Act.KEEP, self._message(index)))
+        message = self._message(number)
+        self._receiving[message.source].remove(number)
+        if self._missing[number]:
+            self._early.add(number)
+            self.keep(message)
         else:
-            self._end_receive(index)
-        self._post_receives(peer)
-        return self._collected()
+            self._end_receive(number)
+        self._post_receives(message.source)
+        self._follow()
 
-    def on_send_failed(self, peer: int, key: Key) -> None:
+    def on_send_failed(self, number: int) -> None:
         """A send completed in error: nothing more goes to this peer."""
-        self._end_send(peer, key)
-        self.failures.append((peer, key))
+        self.failed = True
+        peer = self._end_send(number)
         self._left -= len(self._sends[peer])
         self._sends[peer].clear()
 
-    def on_receive_failed(self, peer: int, key: Key) -> None:
+    def on_receive_failed(self, number: int) -> None:
         """A receive completed in error: nothing more is awaited of this peer."""
-        del self._receiving[peer][key]
+        self.failed = True
+        peer = self._message(number).source
+        self._receiving[peer].remove(number)
         self._left -= 1 + len(self._receives[peer])
         self._receives[peer].clear()
-        self.failures.append((peer, key))
 
-    def _collected(self) -> Posts:
-        """What to do now; first, what follows from all that completed or started."""
+    def _follow(self) -> None:
+        """Do what follows from all that completed or started."""
         while self._followers or self._freed:
             while self._followers:
                 self._satisfy(self._followers.popleft())
@@ -198,8 +194,6 @@ class HostWork:
             left = (peer for peer in freed if self._sends[peer])  # in the schedule's order
             for peer in sorted(left, key=lambda peer: self._sends[peer][0]):
                 self._post_sends(peer)
-        posts, self._posts = self._posts, Posts()
-        return posts
 
     # ---------------------------------------------------------------- the graph
 
@@ -233,14 +227,16 @@ class HostWork:
 
     def _end_receive(self, index: int) -> None:
         self._left -= 1
-        self._posts.append((Act.COMBINE, self._message(index)))
+        self.combine(self._message(index))
         self._complete(index)
 
-    def _end_send(self, peer: int, key: Key) -> int:
-        index = self._sending[peer].pop(key)
+    def _end_send(self, index: int) -> int:
+        """The peer."""
+        peer = self._message(index).destination
+        self._sending[peer].remove(index)
         self._outstanding_sends -= 1
         self._left -= 1
-        return index
+        return peer
 
     # ---------------------------------------------------------------- computations
 
@@ -282,19 +278,17 @@ class HostWork:
         queue, posted = self._receives[peer], self._receiving[peer]
         while queue and len(posted) < 2 * self._depth:
             index = queue.popleft()
-            message = self._message(index)
-            posted[message.key] = index
-            self._posts.append((Act.RECEIVE, message))
+            posted.add(index)
+            self.receive(index, self._message(index))
 
     def _post_sends(self, peer: int) -> None:
         """Those that may be posted now, in order; the time that the next one waits for is kept."""
         queue, posted = self._sends[peer], self._sending[peer]
         while queue and len(posted) < self._depth and not self._waits(queue[0], peer):
             index = queue.popleft()
-            message = self._message(index)
-            posted[message.key] = index
-            self._posts.append((Act.SEND, message))
+            posted.add(index)
             self._outstanding_sends += 1
+            self.send(index, self._message(index))
             self._start(index)
 
     def _waits(self, index: int, peer: int) -> bool:
@@ -314,8 +308,3 @@ def _queue() -> collections.deque[int]:
 
 def _requirements(vertex: Vertex) -> int:
     return len(vertex.requires) + len(vertex.irequires)
-
-
-def host_works(workload: Workload, depth: int = DEPTH) -> dict[int, HostWork]:
-    """Every host that takes part, by its index in the plan, with its work."""
-    return {host: HostWork(each, depth) for host, each in workload.schedule().of.items()}

@@ -17,10 +17,10 @@ from tests.recovery.replaying import Recording
 class RecordedHost(process.HostProcess):
     """The same process, with a recording of its endpoint between the engine and the policy."""
 
-    def messenger(self, memory):
+    def open(self, memory):
         self._timing = Timing.on_machine(self.settings.fabric_rtt_ns)
         self._recording = Recording(self.host)
-        return open_messenger(
+        messenger = open_messenger(
             self.transport,
             self._recording,
             memory=memory,
@@ -28,6 +28,7 @@ class RecordedHost(process.HostProcess):
             next_hop_mac=self.settings.gateway_mac,
             qkey=self.settings.qkey,
         )
+        return [messenger]
 
     def figures(self):
         kept = (self._timing, self._recording.calls)

@@ -6,7 +6,8 @@ import pytest
 
 from softroce_lab.experiment import figures, virtual, workload_table
 from softroce_lab.experiment.figure_table import few_samples
-from softroce_lab.experiment.workload_run import MESSAGE, WorkloadRun
+from softroce_lab.experiment.messages import MESSAGE
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic

@@ -86,7 +86,7 @@ def test_nothing_of_a_run_stays_open_where_a_peer_is_dead(transport, workload):
     run = made.go()
     assert run.verdict == "failed"
     assert not any("deadline" in reason for reason in run.reasons)
-    left = {host.index: host.work.left for host in made.hosts.values()}
+    left = {host.index: host.left for host in made.hosts.values()}
     assert left == {0: 0, 1: 0, 2: 0}
 
 

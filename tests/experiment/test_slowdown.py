@@ -17,8 +17,8 @@ from softroce_lab.experiment.figure_table import (
     few_samples,
 )
 from softroce_lab.experiment.gates import expect
+from softroce_lab.experiment.messages import NEVER_NS
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.workload_run import NEVER_NS
 from softroce_lab.recovery import registry
 from softroce_lab.sweep.schema import columns, fits
 from softroce_lab.telemetry.rundir import RunDirectory

@@ -11,12 +11,9 @@ import pytest
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import workload_record, workload_table
 from softroce_lab.experiment.figure_table import few_samples, quantile
-from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE, open_ends, table
 from softroce_lab.experiment.workload_run import (
-    NEVER_NS,
-    NOT_DONE,
     Flows,
-    MessageLog,
     WorkloadRun,
 )
 from softroce_lab.statistics import median_interval
@@ -24,33 +21,29 @@ from softroce_lab.telemetry.repairs import REPAIR
 from softroce_lab.telemetry.rundir import RunDirectory
 from softroce_lab.workloads.flows import Incast
 from softroce_lab.workloads.operations import Operations
+from softroce_lab.workloads.schedule import Compute, Send
 
 DEAD = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 
 
-def done(kind, peer, key, *times, status=0, **more):
-    fields = dict.fromkeys(("bytes", "packets", "retransmitted", "duplicates"), 0) | more
-    posted, first, completed = times
-    return Done(
-        kind, peer, key, status, posted_ns=posted, first_ns=first, completed_ns=completed, **fields
-    )
-
-
 def logged(rounds=2):
     """Incasts of 1000 bytes from hosts 1 and 2 to host 0, all well."""
-    work = Operations(Incast((0, 1, 2), 1000, 1000), rounds)
-    log = MessageLog(work.messages())
-    for message in work.messages():
-        begin = message.key[0] * 1000
-        end = begin + 100 * message.source
-        sent = done("send", 0, message.key, begin, begin + 1, end, packets=2, retransmitted=1)
-        log.sent(message.source, sent)
-        arrived = done("receive", message.source, message.key, 0, begin + 50, end - 5, duplicates=3)
-        log.received(0, arrived)
-    return log
+    schedule = Operations(Incast((0, 1, 2), 1000, 1000), rounds).schedule()
+    ends = {host: open_ends(len(vertices)) for host, vertices in schedule.of.items()}
+    for host, vertices in schedule.of.items():
+        for number, vertex in enumerate(vertices):
+            if isinstance(vertex, Compute):
+                continue
+            begin = vertex.message.key[0] * 1000
+            end = begin + 100 * vertex.message.source
+            if isinstance(vertex, Send):
+                ends[host][number] = (0, 2, 1, 0, begin, begin + 1, end)
+            else:
+                ends[host][number] = (0, 2, 0, 3, 0, begin + 50, end - 5)
+    return table(schedule, ends)
 
 
-def of(log, **more):
+def of(messages, **more):
     links = [
         {
             "name": "s1->h1",
@@ -67,7 +60,7 @@ def of(log, **more):
         "seed": 4,
         "clock": "virtual",
         "hosts": ("h1", "h2", "h3"),
-        "messages": log.table(),
+        "messages": messages,
         "end_ns": 5000,
         "links": links,
         "counters": {"h1": {"rx_duplicate": 5}, "h2": {"tx_data": 7, "tx_retransmitted": 1}},
@@ -99,7 +92,7 @@ def test_flows_complete_since_they_arrived_and_not_since_they_were_posted():
 
 
 def test_the_table_of_messages():
-    row = logged(1).table()[1]
+    row = logged(1)[1]
     assert row["source"] == 2
     assert row["destination"] == 0
     fields = ("bytes", "packets", "retransmitted", "duplicates", "status")
@@ -109,13 +102,13 @@ def test_the_table_of_messages():
 
 
 def test_what_never_happened():
-    log = MessageLog(Incast((0, 1, 2), 1000, 600).messages())
-    log.sent(1, done("send", 0, (0, 0, 0), 5, 6, 9, status=DEAD))
-    log.received(0, done("receive", 2, (0, 0, 1), 5, 0, 9, status=DEAD))
-    found = log.table()
+    receiver, sender = open_ends(4), open_ends(2)
+    receiver[3] = (DEAD, 0, 0, 0, 5, NEVER_NS, 9)
+    sender[0] = (DEAD, 0, 0, 0, 5, 6, 9)
+    found = table(Incast((0, 1, 2), 1000, 600).schedule(), {0: receiver, 1: sender})
     assert found["status"].tolist() == [DEAD, NOT_DONE, NOT_DONE, DEAD]
     assert found["received_ns"].tolist() == [NEVER_NS] * 4
-    run = of(log)
+    run = of(found)
     assert run.verdict == "failed"
     assert run.reasons == [
         "2 of 4 messages: IBV_WC_RETRY_EXC_ERR, the first 0/0/0 from h2 to h1",

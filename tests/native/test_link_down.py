@@ -44,15 +44,15 @@ def test_link_down_for_a_moment(lab, tmp_path, transport, victim):
     path.write_bytes(bytes(range(256)) * 4096 * 64)
     for size in SIZES:
         os.truncate(path, size)
-        busy_s, figures = transfer(lab, path, transport, victim)
-        if figures[victim]["counters"]["tx_link_down"]:
+        busy_s, reports = transfer(lab, path, transport, victim)
+        if reports[victim].counters["tx_link_down"]:
             break  # otherwise it was over before this process had the link down
     assert busy_s < DOWN_S / 2, "the engine spins while its port is down"
-    assert figures[victim]["counters"]["tx_link_down"] > 0
+    assert reports[victim].counters["tx_link_down"] > 0
 
 
 def transfer(lab, path, transport, victim):
-    """Processor time of the victim while its link is down, and both hosts' figures."""
+    """Processor time of the victim while its link is down, and both hosts' reports."""
     both = pair(lab, transport)
     try:
         hosts.start(both)
@@ -66,9 +66,9 @@ def transfer(lab, path, transport, victim):
         set_link(lab, both[victim].node.name, "up")
         for host in both:
             host.expect("done", timeout_s=120)
-        figures = [host.finish()[0] for host in both]
-        assert figures[0]["sha256"] == figures[1]["sha256"]
+        reports = [host.finish()[0] for host in both]
+        assert reports[0].sha256 == reports[1].sha256
     finally:
         for host in both:
             host.close()
-    return busy_s, figures
+    return busy_s, reports

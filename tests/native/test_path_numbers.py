@@ -20,7 +20,6 @@ SETTLED_AT, END_AT, WORDS_AT = 4 + 4, 4, 8 + 4 * 16  # in the body of a NACK
 LOST_PACKET = np.dtype([("index", "u4"), ("attempts", "u2"), ("path", "u1"), ("reason", "u1")])
 
 
-
 class Path(ByHand):
     """A message over one path, and frames on it with any number."""
 

@@ -4,10 +4,13 @@
 import contextlib
 from unittest import mock
 
+import numpy as np
+
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs import yaml_source
 
 TEXT = """\
@@ -53,7 +56,7 @@ def found(transport="program", seed=1):
     """What a run came to."""
     return WorkloadRun(
         transport=transport, protocol="none", congestion_control="none", seed=seed, clock="real",
-        hosts=("h1", "h2"), messages=MessageLog(()).table(), end_ns=10**9, links=[LINK],
+        hosts=("h1", "h2"), messages=np.zeros(0, MESSAGE), end_ns=10**9, links=[LINK],
         facts={"programs": ENDED, "idle_rules": []},
     )  # fmt: skip
 

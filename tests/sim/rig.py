@@ -16,6 +16,7 @@ from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.sim.fabric import HostModel, SimFabric
 from softroce_lab.sim.presets import RnicModel
+from softroce_lab.workloads.message import Message
 
 IDEAL = RnicModel()
 FOREVER_NS = 60_000_000_000
@@ -84,6 +85,7 @@ class Rig:
         self.received = {}  # by key
         self.sent = {}
         self._numbers = defaultdict(int)
+        self._posts = []  # (what became of its kind, by key; message; peer) by number
         self._disconnected = set()  # (host, peer)
         self._open = 0
 
@@ -102,12 +104,16 @@ class Rig:
 
     def send(self, source, destination, key, length):
         """Have a message sent."""
-        self.messengers[source].post_send(destination, key, 0, length)
+        message = Message(key, source, destination, length)
+        self._posts.append((self.sent, message, destination))
+        self.messengers[source].post_send(len(self._posts) - 1, message, 0)
         self._open += 1
 
     def receive(self, source, destination, key, length):
         """Have a message received."""
-        self.messengers[destination].post_receive(source, key, 0, length)
+        message = Message(key, source, destination, length)
+        self._posts.append((self.received, message, source))
+        self.messengers[destination].post_receive(len(self._posts) - 1, message, 0)
         self._open += 1
 
     @property
@@ -131,9 +137,10 @@ class Rig:
         messenger.step()
         for done in messenger.completions():
             self._open -= 1
-            (self.sent if done.kind == "send" else self.received)[done.key] = done
-            if done.status and (host, done.peer) not in self._disconnected:
-                for one, other in ((host, done.peer), (done.peer, host)):
+            ended, message, peer = self._posts[done.wr_id]
+            ended[message.key] = done
+            if done.status and (host, peer) not in self._disconnected:
+                for one, other in ((host, peer), (peer, host)):
                     self._disconnected.add((one, other))
                     self.messengers[one].disconnect(other)
                     self._serve(one)

@@ -13,6 +13,7 @@ from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.repairs import CAUSES, times_ns
+from softroce_lab.workloads.message import Message
 
 DELAY_NS = 10_000
 FRAME_NS = 2048 - 40 + 106  # of a full frame, at a byte a nanosecond
@@ -171,10 +172,11 @@ def test_a_packet_of_which_a_copy_arrives_is_not_lost():
 def test_a_late_receive_costs_what_it_lacks():
     """What is refused is sent again when the receive is posted, and no packet twice."""
     made = VirtualRun(experiment([]), Transport.named("oracle"), 1, lambda _: None)
-    sender, receiver = made.hosts[0].messenger, made.hosts[1].messenger
-    sender.post_send(1, (0, 0, 0), 0, PACKETS * 2008)
+    (sender,), (receiver,) = made.hosts[0].rails, made.hosts[1].rails
+    message = Message((0, 0, 0), 0, 1, PACKETS * 2008)
+    sender.post_send(0, message, 0)
     made.fabric.run(2_000_000_000)
-    receiver.post_receive(0, (0, 0, 0), 0, PACKETS * 2008)
+    receiver.post_receive(0, message, 0)
     while not (done := list(sender.completions())):
         assert made.fabric.run(4_000_000_000)
         receiver.step()

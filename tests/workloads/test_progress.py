@@ -5,8 +5,8 @@ import pytest
 
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.workloads.message import Message
-from softroce_lab.workloads.progress import Act, HostWork
 from softroce_lab.workloads.schedule import Compute, Receive, Send
+from tests.workloads.recorder import Recorder
 
 
 def sends(count, peer=1, **more):
@@ -22,155 +22,151 @@ def numbers(messages):
 
 
 def test_depth_bounds_what_is_outstanding_to_each_peer():
-    work = HostWork(sends(5) + sends(3, peer=2) + receives(9), depth=2)
-    posts = work.begin()
-    assert [(m.destination, m.key[2]) for m in posts.of(Act.SEND)] == [
+    host = Recorder(sends(5) + sends(3, peer=2) + receives(9), depth=2)
+    posts = host.begin()
+    assert [(m.destination, m.key[2]) for m in posts["send"]] == [
         (1, 0),
         (1, 1),
         (2, 0),
         (2, 1),
     ]
-    assert numbers(posts.of(Act.RECEIVE)) == [0, 1, 2, 3]
-    assert numbers(work.on_sent(1, (0, 0, 1)).of(Act.SEND)) == [2]
-    assert numbers(work.on_received(1, (0, 0, 3)).of(Act.RECEIVE)) == [4]
+    assert numbers(posts["receive"]) == [0, 1, 2, 3]
+    assert numbers(host.sent(1, (0, 0, 1))["send"]) == [2]
+    assert numbers(host.received(1, (0, 0, 3))["receive"]) == [4]
 
 
 def test_a_send_waits_for_what_it_passes_on():
-    work = HostWork(receives(2) + sends(1, peer=2, requires=(0, 1)))
-    assert work.begin().of(Act.SEND) == []
-    assert work.quiet
-    assert work.on_received(1, (0, 0, 1)).of(Act.SEND) == []
-    assert numbers(work.on_received(1, (0, 0, 0)).of(Act.SEND)) == [0]
-    assert not work.quiet
-    work.on_sent(2, (0, 0, 0))
-    assert work.finished
-    assert not work.failed
+    host = Recorder(receives(2) + sends(1, peer=2, requires=(0, 1)))
+    assert host.begin()["send"] == []
+    assert host.quiet
+    assert host.received(1, (0, 0, 1))["send"] == []
+    assert numbers(host.received(1, (0, 0, 0))["send"]) == [0]
+    assert not host.quiet
+    host.sent(2, (0, 0, 0))
+    assert host.finished
+    assert not host.failed
 
 
 def test_later_sends_to_a_peer_do_not_overtake_one_that_waits():
     waiting = sends(1, requires=(0,))
-    work = HostWork([*receives(1), *waiting, Send(Message((0, 1, 0), 0, 1, 10))])
-    assert work.begin().of(Act.SEND) == []
-    assert [m.key for m in work.on_received(1, (0, 0, 0)).of(Act.SEND)] == [(0, 0, 0), (0, 1, 0)]
+    host = Recorder([*receives(1), *waiting, Send(Message((0, 1, 0), 0, 1, 10))])
+    assert host.begin()["send"] == []
+    assert [m.key for m in host.received(1, (0, 0, 0))["send"]] == [(0, 0, 0), (0, 1, 0)]
 
 
 def test_a_send_waits_for_its_time():
-    work = HostWork(sends(2, at_ns=100))
-    assert work.begin().of(Act.SEND) == []
-    assert work.next_at_ns == 100
-    assert not work.quiet
-    assert work.on_time(99).of(Act.SEND) == []
-    assert numbers(work.on_time(100).of(Act.SEND)) == [0, 1]
-    assert work.next_at_ns == NEVER_NS
+    host = Recorder(sends(2, at_ns=100))
+    assert host.begin()["send"] == []
+    assert host.next_at_ns == 100
+    assert not host.quiet
+    assert host.on_time(99)["send"] == []
+    assert numbers(host.on_time(100)["send"]) == [0, 1]
+    assert host.next_at_ns == NEVER_NS
 
 
 def test_a_time_that_was_past_in_the_beginning():
-    assert numbers(HostWork(sends(1, at_ns=100)).begin(now_ns=150).of(Act.SEND)) == [0]
+    assert numbers(Recorder(sends(1, at_ns=100)).begin(now_ns=150)["send"]) == [0]
 
 
 def test_a_failed_send_ends_a_pair_and_no_other():
-    work = HostWork(sends(9) + sends(1, peer=2) + receives(9), depth=1)
-    work.begin()
-    work.on_send_failed(1, (0, 0, 0))
-    assert work.failed
-    assert work.failures == [(1, (0, 0, 0))]
-    assert not work.finished
-    assert work.left == 1 + 9
-    assert list(work.outstanding()) == [
-        ("send", 2, (0, 0, 0)),
-        ("receive", 1, (0, 0, 0)),
-        ("receive", 1, (0, 0, 1)),
-    ]
-    work.on_sent(2, (0, 0, 0))
-    assert work.quiet
+    host = Recorder(sends(9) + sends(1, peer=2) + receives(9), depth=1)
+    host.begin()
+    host.send_failed(1, (0, 0, 0))
+    assert host.failed
+    assert not host.finished
+    assert host.left == 1 + 9
+    assert not host.quiet
+    host.sent(2, (0, 0, 0))
+    assert host.quiet
 
 
 def test_what_waits_for_a_failed_receive_is_never_sent():
-    work = HostWork(receives(9) + sends(1, peer=2, requires=(5,)), depth=1)
-    work.begin()
-    work.on_receive_failed(1, (0, 0, 0))
-    assert list(work.outstanding()) == [("receive", 1, (0, 0, 1))]
-    work.on_receive_failed(1, (0, 0, 1))
-    assert work.left == 1
-    assert work.quiet
-    assert not work.finished
+    host = Recorder(receives(9) + sends(1, peer=2, requires=(5,)), depth=1)
+    host.begin()
+    host.receive_failed(1, (0, 0, 0))
+    assert host.left == 1 + 1
+    host.receive_failed(1, (0, 0, 1))
+    assert host.left == 1
+    assert host.quiet
+    assert not host.finished
 
 
 def test_a_completion_of_nothing_is_refused():
-    work = HostWork(sends(2) + receives(2), depth=1)
-    work.begin()
+    host = Recorder(sends(2) + receives(2), depth=1)
+    host.begin()
     with pytest.raises(KeyError):
-        work.on_sent(1, (0, 0, 1))
+        host.on_sent(1)
+    host.received(1, (0, 0, 0))
     with pytest.raises(KeyError):
-        work.on_received(1, (0, 0, 9))
+        host.received(1, (0, 0, 0))
 
 
 # ---------------------------------------------------------------- the graph
 
 
 def test_a_computation_takes_its_time():
-    work = HostWork([*receives(1), Compute(50, (0,)), *sends(1, peer=2, requires=(1,))])
-    work.begin()
-    assert work.on_received(1, (0, 0, 0), now_ns=1000).of(Act.SEND) == []
-    assert not work.quiet
-    assert work.next_at_ns == 1050
-    assert work.on_time(1049).of(Act.SEND) == []
-    assert numbers(work.on_time(1050).of(Act.SEND)) == [0]
-    work.on_sent(2, (0, 0, 0))
-    assert work.finished
+    host = Recorder([*receives(1), Compute(50, (0,)), *sends(1, peer=2, requires=(1,))])
+    host.begin()
+    assert host.received(1, (0, 0, 0), now_ns=1000)["send"] == []
+    assert not host.quiet
+    assert host.next_at_ns == 1050
+    assert host.on_time(1049)["send"] == []
+    assert numbers(host.on_time(1050)["send"]) == [0]
+    host.sent(2, (0, 0, 0))
+    assert host.finished
 
 
 def test_a_computation_behind_a_send_begins_when_that_completed():
-    work = HostWork([*sends(1), Compute(50, (0,))])
-    work.begin()
-    work.on_sent(1, (0, 0, 0), now_ns=300)
-    assert work.next_at_ns == 350
+    host = Recorder([*sends(1), Compute(50, (0,))])
+    host.begin()
+    host.sent(1, (0, 0, 0), now_ns=300)
+    assert host.next_at_ns == 350
 
 
 def test_a_processor_computes_one_at_a_time_and_two_processors_two():
-    work = HostWork([Compute(10), Compute(10), Compute(15, cpu=1)])
-    work.begin()
+    host = Recorder([Compute(10), Compute(10), Compute(15, cpu=1)])
+    host.begin()
     ends = []
-    while not work.finished:
-        ends.append(work.next_at_ns)
-        work.on_time(work.next_at_ns)
+    while not host.finished:
+        ends.append(host.next_at_ns)
+        host.on_time(host.next_at_ns)
     assert ends == [10, 15, 20]
 
 
 def test_a_computation_begins_at_its_time():
-    work = HostWork([Compute(10, at_ns=100), *sends(1, requires=(0,))])
-    assert work.begin().of(Act.SEND) == []
-    assert work.on_time(100).of(Act.SEND) == []
-    assert numbers(work.on_time(110).of(Act.SEND)) == [0]
+    host = Recorder([Compute(10, at_ns=100), *sends(1, requires=(0,))])
+    assert host.begin()["send"] == []
+    assert host.on_time(100)["send"] == []
+    assert numbers(host.on_time(110)["send"]) == [0]
 
 
 def test_nothing_is_finished_while_a_computation_is_left():
-    work = HostWork([Compute(10)])
-    work.begin()
-    assert not work.finished
-    assert work.left == 0
-    work.on_time(10)
-    assert work.finished
+    host = Recorder([Compute(10)])
+    host.begin()
+    assert not host.finished
+    assert host.left == 0
+    host.on_time(10)
+    assert host.finished
 
 
 def test_a_chain_of_joins_may_be_long():
     links = [Compute(0, (each - 1,) if each else ()) for each in range(50_000)]
-    work = HostWork([*links, *sends(1, requires=(49_999,))])
-    assert numbers(work.begin().of(Act.SEND)) == [0]
+    host = Recorder([*links, *sends(1, requires=(49_999,))])
+    assert numbers(host.begin()["send"]) == [0]
 
 
 def test_what_only_must_have_started_is_not_waited_for():
-    work = HostWork([Compute(100), Compute(5, irequires=(0,), cpu=1), *sends(1, requires=(1,))])
-    work.begin()
-    assert numbers(work.on_time(5).of(Act.SEND)) == [0]
+    host = Recorder([Compute(100), Compute(5, irequires=(0,), cpu=1), *sends(1, requires=(1,))])
+    host.begin()
+    assert numbers(host.on_time(5)["send"]) == [0]
 
 
 def test_a_message_may_arrive_before_what_its_receive_requires():
-    work = HostWork([*receives(1), *receives(1, peer=2, requires=(0,))])
-    work.begin()
-    posts = work.on_received(2, (0, 0, 0))
-    assert (len(posts.of(Act.KEEP)), posts.of(Act.COMBINE)) == (1, [])
-    assert not work.finished
-    posts = work.on_received(1, (0, 0, 0))
-    assert [message.source for message in posts.of(Act.COMBINE)] == [1, 2]
-    assert work.finished
+    host = Recorder([*receives(1), *receives(1, peer=2, requires=(0,))])
+    host.begin()
+    posts = host.received(2, (0, 0, 0))
+    assert (len(posts["keep"]), posts["combine"]) == (1, [])
+    assert not host.finished
+    posts = host.received(1, (0, 0, 0))
+    assert [message.source for message in posts["combine"]] == [1, 2]
+    assert host.finished

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ from softroce_lab.experiment.hosts.messenger import Memory
 from softroce_lab.recovery.api import Key
 from softroce_lab.workloads.file import FileTransfer
 from softroce_lab.workloads.message import ADD, Buffer, Message, combine
-from softroce_lab.workloads.progress import Act
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.work import Buffered, Workload, mismatches
 
@@ -29,14 +28,17 @@ class HostMemory(Protocol):
     def source(self, message: Message) -> int:
         """Where the bytes of a message that is to be sent are."""
 
-    def sent(self, peer: int, key: Key) -> None:
+    def sent(self, message: Message) -> None:
         """A message was sent: its bytes are not needed any more."""
 
     def place(self, message: Message) -> int:
         """Where a message that is to be received goes."""
 
-    def take(self, act: Act, message: Message) -> None:
-        """Process a message that arrived: `Act.KEEP` or `Act.COMBINE`."""
+    def keep(self, message: Message) -> None:
+        """Keep the bytes of a message that arrived before its turn."""
+
+    def combine(self, message: Message) -> None:
+        """Do with a message what it asks for."""
 
     def wrong(self, digest: str | None = None) -> list[str] | None:
         """What is wrong with the bytes in the end; None: not examined.
@@ -62,9 +64,18 @@ def host_memory(
     return HostBuffer(workload, schedule, host, seed, depth)
 
 
-def unequal(digests: Mapping[str, str | None]) -> list[str]:
-    """What is wrong with the SHA-256 of a file at its hosts; [] if all are equal."""
-    return ["the SHA-256 of both ends differ"] if len(set(digests.values())) > 1 else []
+def verified(
+    wrong: Iterable[Sequence[str] | None], digests: Mapping[str, str | None]
+) -> tuple[bool | None, list[str]]:
+    """Whether all bytes of a run are right, and what is wrong. None: not all were examined.
+
+    `wrong`: of each host (`HostMemory.wrong`); `digests`: the SHA-256 of a file at its hosts.
+    """
+    lines = list(wrong)
+    found = [line for each in lines for line in each or ()]
+    if len(set(digests.values())) > 1:
+        found.append("the SHA-256 of both ends differ")
+    return (None if None in lines else not found), found
 
 
 def sha256_fact(digests: Mapping[str, str | None]) -> dict[str, dict[str, str | None]]:
@@ -109,28 +120,27 @@ class HostBuffer:
         ]
         return at
 
-    def sent(self, peer: int, key: Key) -> None:
+    def sent(self, message: Message) -> None:
         """A copy is not needed any more."""
-        if (at := self._copies.pop((peer, key), None)) is not None:
+        if (at := self._copies.pop((message.destination, message.key), None)) is not None:
             self._free.append(at)
 
     def place(self, message: Message) -> int:
-        """Where a message that is to be received goes."""
         if message.combine is not ADD:
             return message.destination_offset
         at = self._beside[message.source, message.key] = self._free.pop()
         return at
 
-    def take(self, act: Act, message: Message) -> None:
-        """Keep a copy of what came early, and add what is to be added."""
-        if message.combine is not ADD:
-            return  # it arrived where it belongs
-        name = message.source, message.key
-        if act is Act.KEEP:
-            self._early[name] = self._taken(message).copy()
-            return
-        early = self._early.pop(name, None)
-        combine(message, self.buffer, self._taken(message) if early is None else early)
+    def keep(self, message: Message) -> None:
+        """Keep a copy of what is to be added: its room is for the next one."""
+        if message.combine is ADD:
+            self._early[message.source, message.key] = self._taken(message).copy()
+
+    def combine(self, message: Message) -> None:
+        """Add what is to be added; the rest arrived where it belongs."""
+        if message.combine is ADD:
+            early = self._early.pop((message.source, message.key), None)
+            combine(message, self.buffer, self._taken(message) if early is None else early)
 
     def _taken(self, message: Message) -> Memory:
         """A message beside the buffer, whose room is free from the next one on."""
@@ -197,16 +207,18 @@ class FileBuffer:
         self._digest(message, data)
         return at
 
-    def sent(self, peer: int, key: Key) -> None:
+    def sent(self, message: Message) -> None:
         """The buffer is free."""
-        self._free.append(self._places.pop((peer, key)))
+        self._free.append(self._places.pop((message.destination, message.key)))
 
     def place(self, message: Message) -> int:
-        """A free buffer."""
         at = self._places[message.source, message.key] = self._free.pop()
         return at
 
-    def take(self, act: Act, message: Message) -> None:
+    def keep(self, message: Message) -> None:
+        """Nothing: no receive of a file requires anything."""
+
+    def combine(self, message: Message) -> None:
         """Hash the message, and write it to the file if there is one; its buffer is free."""
         at = self._places.pop((message.source, message.key))
         data = self.memory[at : at + message.length_bytes].data
@@ -235,13 +247,11 @@ class FileBuffer:
         return ["the file is not whole"] if self._next < self._count else []
 
     def sha256(self) -> str | None:
-        """Of the file, when all of it was sent or received."""
         if self._hash is None or self._next < self._count:
             return None
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Close the file."""
         self._files.close()
 
 

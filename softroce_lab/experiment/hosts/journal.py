@@ -1,54 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host writes down while it runs: completions, and what its transport decided."""
+"""What a host writes down while it runs: what its transport decided, and how late."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import _native
-from softroce_lab.experiment.hosts.messenger import Done
 from softroce_lab.structs import Struct
-from softroce_lab.telemetry.recoveries import Recoveries
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
 
-COMPLETION = np.dtype(
-    [
-        ("peer", "u4"),
-        ("operation", "u2"),
-        ("step", "u2"),
-        ("message", "u4"),
-        ("received", "?"),
-        ("status", "u1"),
-        ("bytes", "u4"),
-        ("packets", "u4"),
-        ("retransmitted", "u4"),
-        ("duplicates", "u4"),
-        ("posted_ns", "i8"),
-        ("first_ns", "i8"),
-        ("completed_ns", "i8"),
-    ]
-)
 DECISION = np.dtype(Struct("Decision").dtype)
 Decisions: TypeAlias = npt.NDArray[np.void]  # of dtype DECISION
 
 
 class Journal:
-    """Grows with messages, never with packets."""
+    """How late a user's policy decided."""
 
     def __init__(self) -> None:
-        self._completions: list[tuple[Any, ...]] = []
         self._lateness: list[int] = []
-
-    def complete(self, done: Done) -> None:
-        """Write down that a post is over."""
-        kind, peer, key, *figures = done
-        self._completions.append((peer, *key, kind == "receive", *figures))
 
     def decided(self, lateness_ns: int) -> None:
         """A policy took up an event this long after it happened."""
@@ -57,11 +32,6 @@ class Journal:
     def lateness(self) -> dict[str, int]:
         """Percentiles of how late a user's policy decided."""
         return percentiles(np.array(self._lateness))
-
-    def save(self, file: IO[bytes], decisions: Decisions, found: Recoveries) -> None:
-        """Write completions, decisions, and what was done about losses, as .npz."""
-        completions = np.array(self._completions, dtype=COMPLETION)
-        np.savez(file, completions=completions, events=decisions, recoveries=found)
 
 
 def percentiles(late_ns: npt.NDArray[Any]) -> dict[str, int]:
@@ -90,26 +60,10 @@ def lines(decisions: Decisions, epoch_ns: int) -> Iterator[dict[str, Any]]:
 
 
 def acted(node: str, acts: Decisions) -> dict[str, npt.NDArray[Any]]:
-    """What a host's transport decided, as columns of a table of events."""
-    count = len(acts)
-    empty = np.full(count, "")
-    zero = np.zeros(count, dtype=np.uint32)
+    """What a host's transport decided: those columns of events.parquet that it has."""
+    names = ("time_ns", "operation", "step", "message", "packets")
     return {
-        "time_ns": acts["time_ns"],
-        "source": np.full(count, node),
+        "source": np.full(len(acts), node),
         "event": np.array(_native.DECISIONS)[acts["kind"]],
-        "link": empty,
-        "rule": empty,
-        "packet_kind": empty,
-        "operation": acts["operation"],
-        "step": acts["step"],
-        "message": acts["message"],
-        "index": zero,
-        "attempt": zero.astype(np.uint16),
-        "packets": acts["packets"],
-        "src": empty,
-        "dst": empty,
-        "sport": zero.astype(np.uint16),
-        "psn": zero,
-        "qpn": zero,
+        **{name: acts[name] for name in names},
     }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One host's end of a transport: messages posted, messages done; the same on either clock.
+"""One host's end of a transport on one rail: messages posted, completions; on either clock.
 
 A messenger is made of an endpoint, whoever drives that: the engine's thread over AF_XDP, a
-simulated fabric, or a pair on an imagined cable. Peers are called by their host's index.
+simulated fabric, or a pair on an imagined cable. Peers are called by their host's index, posts by
+a number, which their completion has as `wr_id`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import _native
-from softroce_lab.errors import RunError, ibv_wc_status
+from softroce_lab.errors import RunError
 from softroce_lab.recovery.api import NEVER_NS, Key
 from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
 from softroce_lab.recovery.runner import PolicyRunner
@@ -34,30 +35,29 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND_WITH_IMM,
 )
 from softroce_lab.rnic.qp import transition_mask
+from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
-    from softroce_lab._native import CompletionQueue, Endpoint, WorkCompletion
+    from softroce_lab._native import CompletionQueue, Endpoint
 
 Memory: TypeAlias = npt.NDArray[np.uint8]
-Kind: TypeAlias = Literal["send", "receive"]
 
 NO_FD = -1
-_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _MANY = 1 << 12  # completions taken at once
 
 
-class Done(NamedTuple):
-    """A post that is over. Times are nanoseconds since the run began."""
+class Completion(NamedTuple):
+    """A post that is over, as the engine reports it, with times of the engine."""
 
-    kind: Kind
-    peer: int  # index of the other host
-    key: Key
+    wr_id: int  # the number of the post
     status: int  # an ibv_wc_status
-    bytes: int
-    packets: int  # that carry the message
+    flags: int
+    immediate: int
+    byte_len: int
+    packets: int  # that carry the message; 0: it was never cut into packets
     retransmitted: int  # packets sent again; 0 of a receive
     duplicates: int  # packets that were there already; 0 of a send
-    posted_ns: int
+    posted_ns: int  # of a send
     first_ns: int  # when the first packet was sent, or had arrived; 0: none was
     completed_ns: int
 
@@ -72,7 +72,6 @@ class Address:
     qkey: int = 0
     psn: int = 0  # of RC, the first that is sent
     backup: dict[str, Any] = dataclasses.field(default_factory=dict)  # of `shift`: keys and values
-    rails: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # addresses on the others
 
 
 class RailQueuePairs(NamedTuple):
@@ -90,7 +89,7 @@ class RailQueuePairs(NamedTuple):
 
 
 class Messenger(Protocol):
-    """A host's end of a transport. Those of RC have `queue_pairs`, which both ends list alike."""
+    """A host's end of a transport on one rail."""
 
     @property
     def fd(self) -> int:
@@ -102,10 +101,14 @@ class Messenger(Protocol):
     def connect(self, peer: int, address: Address) -> None:
         """Make a peer known, by the address that it has for us."""
 
-    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
+    @property
+    def queue_pairs(self) -> Sequence[RailQueuePairs]:
+        """Of RC, which both ends list alike."""
+
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         """Send bytes of the memory. To one peer, in the order in which it posts the receives."""
 
-    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
+    def post_receive(self, number: int, message: Message, offset: int) -> None:
         """Receive a message into the memory."""
 
     def disconnect(self, peer: int) -> None:
@@ -121,40 +124,30 @@ class Messenger(Protocol):
     def step(self) -> int:
         """Let the recovery policy, or the backup, decide on what happened; how many events."""
 
-    def completions(self) -> list[Done]:
+    def completions(self) -> Sequence[Completion]:
         """All completed posts that were not reported yet."""
 
     def summary(self) -> dict[str, Any]:
         """What the transport counted."""
 
-    def close(self) -> None:
-        """End everything; nothing touches the memory any more."""
 
+def _registered(endpoint: Endpoint, memory: Memory | None) -> tuple[int, int]:
+    """The address and the key of memory that messages come from and go to; 0 where there is none.
 
-class _Region:
-    """Memory that messages come from and go to, registered; None: packets carry no bytes."""
-
-    def __init__(self, endpoint: Endpoint, memory: Memory | None) -> None:
-        self._endpoint = endpoint
-        self._memory = memory  # kept for as long as the engine may access it
-        self.address = self.key = 0
-        if memory is not None:
-            self.address = memory.ctypes.data
-            self.key = endpoint.register_memory(
-                self.address, memory.nbytes, int(IBV_ACCESS_LOCAL_WRITE)
-            )
-
-    def close(self) -> None:
-        """From now on the memory is its owner's."""
-        if self._memory is not None:
-            self._endpoint.deregister_memory(self.key)
-            self._memory = None
+    A messenger keeps it: it is the engine's until that ends.
+    """
+    if memory is None:
+        return 0, 0
+    address = memory.ctypes.data
+    access = int(IBV_ACCESS_LOCAL_WRITE)
+    return address, endpoint.register_memory(address, memory.nbytes, access)
 
 
 class StripedMessenger:
     """Over striped messages: datagrams, and recovery by native code or by a user's policy."""
 
     next_time_ns = NEVER_NS
+    queue_pairs: Sequence[RailQueuePairs] = ()
 
     def __init__(
         self,
@@ -168,78 +161,63 @@ class StripedMessenger:
         """`next_hop_mac`: of the gateway; `qkey`: the same at all hosts of a run."""
         self._endpoint = endpoint
         self._runner = runner  # of a user's policy
-        self._region = _Region(endpoint, memory)
+        self._memory = memory
+        _, self._memory_key = _registered(endpoint, memory)
         self._mac = next_hop_mac
         self._qkey = qkey
         self._peers: dict[int, int] = {}  # host's index -> engine's
-        self._hosts: list[int] = []  # and back
         self.fd: int = getattr(endpoint, "completion_fd", NO_FD)
         endpoint.set_qkey(qkey)
 
     def address(self, peer: int) -> Address:
-        """Where this peer reaches us."""
         endpoint = self._endpoint
         return Address(endpoint.address, endpoint.data_qp, endpoint.recovery_qp, self._qkey)
 
     def connect(self, peer: int, address: Address) -> None:
-        """Make a peer known."""
-        index = self._endpoint.connect(
+        self._peers[peer] = self._endpoint.connect(
             ip=address.ip,
             mac=self._mac,
             data_qp=address.qp,
             recovery_qp=address.recovery_qp,
             qkey=address.qkey,
         )
-        if index != len(self._hosts):
-            raise RunError(f"the endpoint has peers that are not of this run, host {peer} is known")
-        self._peers[peer] = index
-        self._hosts.append(peer)
 
-    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Send bytes of the memory."""
-        self._endpoint.post_send(self._peers[peer], key, self._region.key, offset, length, 0)
+    def post_send(self, number: int, message: Message, offset: int) -> None:
+        self._endpoint.post_send(
+            self._peers[message.destination],
+            message.key,
+            self._memory_key,
+            offset,
+            message.length_bytes,
+            number,
+        )
 
-    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Receive a message into the memory."""
-        self._endpoint.post_receive(self._peers[peer], key, self._region.key, offset, length, 0)
+    def post_receive(self, number: int, message: Message, offset: int) -> None:
+        self._endpoint.post_receive(
+            self._peers[message.source],
+            message.key,
+            self._memory_key,
+            offset,
+            message.length_bytes,
+            number,
+        )
 
     def disconnect(self, peer: int) -> None:
         """Receives of which no packet came would wait on: they have no keepalive."""
         self._endpoint.flush_messages(self._peers[peer])
 
     def step(self) -> int:
-        """Let the policy decide on what happened."""
         return self._runner.step() if self._runner is not None else 0
 
-    def completions(self) -> list[Done]:
-        """All completed posts that were not reported yet."""
+    def completions(self) -> Sequence[Completion]:
         if self.fd != NO_FD:
             _clear(self.fd)
-        return [self._done(each) for each in _poll(self._endpoint)]
-
-    def _done(self, completion: WorkCompletion) -> Done:
-        return Done(
-            "send" if completion.opcode == 0 else "receive",
-            self._hosts[completion.peer],
-            completion.key,
-            completion.status,
-            completion.byte_len,
-            completion.packets,
-            completion.retransmitted,
-            completion.duplicates,
-            completion.posted_ns,
-            completion.first_ns,
-            completion.completed_ns,
-        )
+        found: Sequence[Completion] = _poll(self._endpoint)
+        return found
 
     def summary(self) -> dict[str, Any]:
         """What the transport counted."""
         return self._endpoint.figures() if self._runner is None else self._runner.summary()
-
-    def close(self) -> None:
-        """Flush all posts, then let the memory go."""
-        self._endpoint.flush_messages()
-        self._region.close()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -279,15 +257,6 @@ class RcSettings:
         return dataclasses.replace(self, timeout=timeout, retry_count=retries)
 
 
-class _Posted(NamedTuple):
-    """A work request of an RC queue pair."""
-
-    kind: Kind
-    peer: int
-    key: Key
-    posted_ns: int
-
-
 class RcMessenger:
     """Over reliable connections: a queue pair to each peer, recovery by its go-back-N.
 
@@ -311,15 +280,14 @@ class RcMessenger:
     ) -> None:
         """`next_hop_mac`: of the gateway; `salt`: first PSNs follow from it, one a run."""
         self._endpoint = endpoint
-        self._region = _Region(endpoint, memory)
+        self._memory = memory
+        self._address, self._memory_key = _registered(endpoint, memory)
         self._settings = settings or RcSettings()
         self._mac = next_hop_mac
         self._salt = salt
         self._mtu = endpoint.path_mtu
         self._cq: CompletionQueue = endpoint.create_cq()
         self._qps: dict[int, int] = {}  # host's index -> number
-        self._posted: dict[int, _Posted] = {}  # by wr_id
-        self._next_id = 0
         self._channel = None
         self.fd = NO_FD
         if hasattr(endpoint, "completion_fd"):  # it runs in its own thread, which wakes this one
@@ -370,23 +338,21 @@ class RcMessenger:
         attr.min_rnr_timer = self._settings.min_rnr_timer
         return attr
 
-    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Send bytes of the memory."""
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         request = _native.SendRequest()
+        request.wr_id = number
         request.opcode, request.send_flags = int(IBV_WR_SEND_WITH_IMM), int(IBV_SEND_SIGNALED)
-        request.imm_data = immediate(key)
-        request.sources = self._place(offset, length)
-        request.wr_id = self._note("send", peer, key)
-        error, _ = self._endpoint.post_sends(self._qps[peer], [request])
-        _check(error, f"post a send to host {peer}")
+        request.imm_data = immediate(message.key)
+        request.sources = self._place(offset, message.length_bytes)
+        error, _ = self._endpoint.post_sends(self._qps[message.destination], [request])
+        _check(error, f"post a send to host {message.destination}")
 
-    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Receive a message into the memory."""
+    def post_receive(self, number: int, message: Message, offset: int) -> None:
         request = _native.ReceiveRequest()
-        request.targets = self._place(offset, length)
-        request.wr_id = self._note("receive", peer, key)
-        error, _ = self._endpoint.post_receives(self._qps[peer], [request])
-        _check(error, f"post a receive from host {peer}")
+        request.wr_id = number
+        request.targets = self._place(offset, message.length_bytes)
+        error, _ = self._endpoint.post_receives(self._qps[message.source], [request])
+        _check(error, f"post a receive from host {message.source}")
 
     def disconnect(self, peer: int) -> None:
         """To the error state: a responder's queue pair learns of nothing else (IBA 9.7)."""
@@ -396,56 +362,23 @@ class RcMessenger:
         _check(error, f"end the queue pair with host {peer}")
 
     def _place(self, offset: int, length: int) -> list[Any]:
-        region = self._region
-        return [_native.ScatterGather(region.address + offset, length, region.key)]
-
-    def _note(self, kind: Kind, peer: int, key: Key) -> int:
-        self._next_id += 1
-        self._posted[self._next_id] = _Posted(kind, peer, key, self._endpoint.now_ns)
-        return self._next_id
+        return [_native.ScatterGather(self._address + offset, length, self._memory_key)]
 
     def step(self) -> int:
         """Nothing: recovery is the queue pair's."""
         return 0
 
-    def completions(self) -> list[Done]:
-        """All completed posts that were not reported yet."""
+    def completions(self) -> Sequence[Completion]:
         if self._channel is not None:
             while self._channel.take() is not None:
                 pass
             self._cq.arm(False)  # before polling: what comes from now on wakes us again
-        return [self._done(each) for each in _poll(self._cq)]
-
-    def _done(self, completion: WorkCompletion) -> Done:
-        posted = self._posted.pop(completion.wr_id)
-        status, length = completion.status, completion.byte_len
-        if status == _SUCCESS and posted.kind == "receive":
-            check_name(posted.peer, posted.key, completion.immediate)
-        return Done(
-            posted.kind,
-            posted.peer,
-            posted.key,
-            status,
-            length,
-            max(1, -(-length // self._mtu)),  # also of one that failed before it was cut
-            completion.retransmitted,
-            completion.duplicates,
-            completion.posted_ns or posted.posted_ns,
-            completion.first_ns,
-            completion.completed_ns,
-        )
+        found: Sequence[Completion] = _poll(self._cq)
+        return found
 
     def summary(self) -> dict[str, Any]:
         """Nothing: counters cover all state of queue pairs."""
         return {}
-
-    def close(self) -> None:
-        """Destroy the queue pairs, then let the memory go."""
-        for number in self._qps.values():
-            self._endpoint.destroy_qp(number)
-        self._qps.clear()
-        self._posted.clear()
-        self._region.close()
 
 
 def first_psn(salt: int, qp: int) -> int:
@@ -456,15 +389,6 @@ def first_psn(salt: int, qp: int) -> int:
 def immediate(key: Key) -> int:
     """By which a receiver verifies that sends and receives meet: halves of step and message."""
     return (key[1] & 0xFFFF) << 16 | key[2] & 0xFFFF
-
-
-def check_name(peer: int, key: Key, received: int) -> None:
-    """RunError if a message's immediate is not that of the receive that it met."""
-    if received != immediate(key):
-        raise RunError(
-            f"host {peer} sent another message than {key}: sends and receives "
-            "were posted in different orders"
-        )
 
 
 def _check(error: int, what: str) -> None:
@@ -479,8 +403,8 @@ def _masks() -> list[int]:
     return [transition_mask(int(IBV_QPT_RC), state) for state in states]
 
 
-def _poll(queue: Endpoint | CompletionQueue) -> list[WorkCompletion]:
-    """All that wait."""
+def _poll(queue: Endpoint | CompletionQueue) -> Any:
+    """All completions that wait: native ones, with what `Completion` has."""
     taken = batch = queue.poll_completions(_MANY)
     while len(batch) == _MANY:
         batch = queue.poll_completions(_MANY)
@@ -494,9 +418,19 @@ def _clear(fd: int) -> None:
         os.read(fd, 8)
 
 
-def connect_all(messengers: Mapping[int, Messenger], pairs: Iterable[tuple[int, int]]) -> None:
+class Connectable(Protocol):
+    """A messenger, or those of all rails of a host."""
+
+    def address(self, peer: int) -> Any:
+        """Where this peer reaches us."""
+
+    def connect(self, peer: int, address: Any) -> None:
+        """Make a peer known, by the address that it has for us."""
+
+
+def connect_all(hosts: Mapping[int, Connectable], pairs: Iterable[tuple[int, int]]) -> None:
     """Connect hosts of one process: every pair (lower, higher) that exchanges messages."""
     for low, high in sorted(set(pairs)):
-        addresses = messengers[low].address(high), messengers[high].address(low)
-        messengers[low].connect(high, addresses[1])
-        messengers[high].connect(low, addresses[0])
+        addresses = hosts[low].address(high), hosts[high].address(low)
+        hosts[low].connect(high, addresses[1])
+        hosts[high].connect(low, addresses[0])

@@ -27,13 +27,14 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.errors import LabError, RunError
+from softroce_lab.experiment.hosts.buffers import host_memory
+from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.journal import Decisions, Journal, lines, percentiles, taken
 from softroce_lab.experiment.hosts.messenger import (
     Address,
@@ -41,25 +42,24 @@ from softroce_lab.experiment.hosts.messenger import (
     Messenger,
     RcSettings,
 )
-from softroce_lab.experiment.hosts.opening import open_over
-from softroce_lab.experiment.hosts.rails_messenger import RailsMessenger
+from softroce_lab.experiment.hosts.opening import host_model, open_over
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
     WorkloadSettings,
     read_command,
+    unpacked,
 )
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
-from softroce_lab.experiment.hosts.worker import Worker
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.recovery import congestion
 from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
-from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.telemetry import counters_file, memory
+from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.event_log import EventLog
 from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
 
@@ -75,32 +75,24 @@ def _say(**document: Any) -> None:
 
 
 def _configure(settings: HostSettings) -> Any:
-    config = _native.HostConfig()
-    messages = config.messages
-    messages.address = settings.address
-    messages.path_mtu = settings.path_mtu
-    messages.paths = settings.paths
-    messages.window_packets = settings.window_packets
-    messages.most_unacked = MOST_PSNS
-    messages.receive_ring_packets = settings.receive_frames
-    messages.congestion_control = settings.congestion_control
-    messages.pacing_slack_ns = PACING_SLACK_NS
-    EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns).apply(
-        messages
-    )
-    base_rtt_ns = settings.fabric_rtt_ns + MACHINE_RTT_NS
-    fabric = congestion.FabricFigures.of(base_rtt_ns, settings.line_rate_bps)
-    for name, value in dataclasses.asdict(fabric).items():
-        if value is not None:
-            setattr(messages, name, value)
     transport = Transport.of(settings.transport)
-    for name, value in (transport.knobs.engine() | transport.engine).items():
-        setattr(messages, name, value)
-    for name, value in transport.coding(settings.path_mtu).items():
-        setattr(messages, name, value)
-    transport.knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)).apply(messages)
-    messages.framing = transport.frames
-    messages.connection_epoch = settings.qkey & 0xFF
+    model = host_model(
+        transport,
+        settings.path_mtu,
+        settings.qkey,
+        transport.knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)),
+        EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns),
+        settings.fabric_rtt_ns + MACHINE_RTT_NS,
+        settings.line_rate_bps,
+        paths=settings.paths,
+        window_packets=settings.window_packets,
+        congestion_control=settings.congestion_control,
+        receive_ring_packets=settings.receive_frames,
+        payload=True,
+    )
+    messages = model.config(settings.address)
+    messages.pacing_slack_ns = PACING_SLACK_NS
+    config = _native.HostConfig()
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex
@@ -171,12 +163,13 @@ class Rnic:
         self.host.record_recoveries()
         self.host.record_decisions()
 
+    def stats(self) -> dict[str, Any]:
+        """All that the engine counted, by layer."""
+        return counters_file.parse(_native.statistics(self.host)).document()
+
     def figures(self) -> dict[str, Any]:
-        """Stop the engine; what it and its port counted."""
-        self.host.stop()
+        """What passed its port."""
         return {
-            "counters": self.host.counters(),
-            "stats": counters_file.parse(_native.statistics(self.host)).document(),
             "frames_sent": self.host.frames_sent,
             "frames_received": self.host.frames_received,
             "port": self.host.port_statistics(),
@@ -218,13 +211,11 @@ class HostProcess:
             return None
         return EventLog(self.host, settings.event_log, host=settings.node, run=self.transport.label)
 
-    def messenger(self, memory: Memory) -> Messenger:
-        """Its end of the transport."""
+    def open(self, memory: Memory) -> list[Messenger]:
+        """Its end of the transport, on each rail."""
         settings = self.settings
         gateways = [settings.gateway_mac, *(each["gateway_mac"] for each in settings.others)]
-        rails = [
-            (rnic.host, mac) for rnic, mac in zip((self.rnic, *self.others), gateways, strict=True)
-        ]
+        rails = [(rnic.host, mac) for rnic, mac in zip(self.rnics, gateways, strict=True)]
         knobs = self.transport.knobs
         return open_over(
             self.transport,
@@ -274,12 +265,16 @@ class HostProcess:
             if rnic.host.failure:
                 raise RunError(f"the engine of {self.settings.node} stopped: {rnic.host.failure}")
 
+    def stop(self) -> None:
+        """Stop the engines: their figures are final."""
+        for rnic in self.rnics:
+            rnic.host.stop()
+
     def figures(self) -> dict[str, Any]:
-        """Stop the engines; what all layers counted, and how late things were."""
-        found = self.rnic.figures()
+        """What passed the ports, and how late things were."""
         log = self.log and self.log.close(lines(self.decisions(), self.settings.epoch_ns))
         return {
-            **found,
+            **self.rnic.figures(),
             "other_rails": {other.name: other.figures() for other in self.others},
             "event_log": log and dataclasses.asdict(log),
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
@@ -289,131 +284,129 @@ class HostProcess:
         }
 
 
-def _parts(messenger: Messenger) -> Sequence[Messenger]:
-    """Those that decide apart from each other: a rail each."""
-    return messenger.parts if isinstance(messenger, RailsMessenger) else (messenger,)
-
-
 class HostTask:
     """The single task of a host process."""
 
-    def __init__(self, process: HostProcess, task: Worker) -> None:
+    def __init__(self, process: HostProcess, settings: WorkloadSettings) -> None:
+        workload, host, depth = unpacked(settings.workload), settings.host, settings.depth
+        schedule = workload.schedule()
         self._process = process
-        self._task = task
-        self._messenger = process.messenger(task.memory)
+        self._memory = host_memory(workload, schedule, host, settings.seed, depth)
+        rails = process.open(self._memory.memory)
+        self._driver = HostDriver(
+            schedule, host, depth, rails, self._memory, path_mtu=process.settings.path_mtu
+        )
         self._threads = [
-            PolicyThread(rnic.host, part)
-            for rnic, part in zip(process.rnics, _parts(self._messenger), strict=False)
+            PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
         ]
+        self._backups = [rail for rail in rails if isinstance(rail, ShiftMessenger)]
         self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
-    def addresses(self) -> dict[int, dict[str, Any]]:
-        """The address for each peer."""
-        return {
-            peer: dataclasses.asdict(self._messenger.address(peer)) for peer in self._task.peers
-        }
+    def addresses(self) -> dict[int, list[dict[str, Any]]]:
+        """The addresses for each peer, by rail."""
+        driver = self._driver
+        return {peer: list(map(dataclasses.asdict, driver.address(peer))) for peer in driver.peers}
 
-    def connect(self, peers: dict[str, dict[str, Any]]) -> None:
+    def connect(self, peers: dict[str, list[dict[str, Any]]]) -> None:
         """Make the peers known, and post the receives."""
-        for peer, address in peers.items():
-            self._messenger.connect(int(peer), Address(**address))
-        self._task.prepare(self._messenger)
+        for peer, addresses in peers.items():
+            self._driver.connect(int(peer), [Address(**each) for each in addresses])
+        self._driver.prepare()
+
+    def _pause(self) -> None:
+        for thread in self._threads:
+            thread.stop()
+        for backup in self._backups:
+            backup.pause()
 
     def close(self) -> None:
         """End the threads, close the task's files."""
-        for thread in self._threads:
-            thread.stop()
-        if isinstance(self._messenger, ShiftMessenger):
-            self._messenger.pause()
-        self._task.close()
+        self._pause()
+        self._memory.close()
 
-    def finish(self, journal_fd: int, digest: str | None) -> dict[str, Any]:
-        """Stop, and report the result of the task; the journal goes to the file.
+    def finish(self, journal_fd: int, digest: str | None) -> HostReport:
+        """Stop, and report the result of the task; its records go to the file.
 
         `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
         """
-        for thread in self._threads:
-            thread.stop()
-        if isinstance(self._messenger, ShiftMessenger):
-            self._messenger.pause()
-        figures = self._process.figures()
+        self._pause()
+        process, driver = self._process, self._driver
+        process.stop()
         with open(journal_fd, "wb", closefd=False) as file:
-            found = self._process.recoveries()
-            self._process.journal.save(file, self._process.decisions(), found)
-        return {
-            **figures,
-            "transitions": self._transitions(),
-            **self._task.result(digest),
-            "realtime_policy": all(thread.realtime for thread in self._threads),
-            "recoveries_not_recorded": self._process.recoveries_not_recorded,
-            "queue_pairs": self._queue_pairs(),
-            "grown_bytes": self._grown_bytes,
-            **self._summary(),
-        }
+            records = HostRecords(driver.ends, process.decisions(), process.recoveries())
+            np.savez(file, **records._asdict())
+        policy, policy_error = self._summary()
+        return HostReport(
+            figures=process.figures()
+            | {
+                "bytes": driver.done_bytes,
+                "left": driver.left,
+                "realtime_policy": all(thread.realtime for thread in self._threads),
+            },
+            counters=added_up(rnic.host.counters() for rnic in process.rnics),
+            stats={"": process.rnic.stats()}
+            | {f":{rnic.name}": rnic.stats() for rnic in process.others},
+            wrong=driver.wrong(digest),
+            sha256=self._memory.sha256(),
+            policy=policy,
+            policy_error=policy_error,
+            transitions=[row for backup in self._backups for row in backup.transitions()],
+            queue_pairs=driver.queue_pairs,
+            recoveries_not_recorded=process.recoveries_not_recorded,
+            grown_bytes=self._grown_bytes,
+        )
 
-    def _queue_pairs(self) -> list[dict[str, Any]]:
-        """`RailQueuePairs`, as JSON has them."""
-        found = getattr(self._messenger, "queue_pairs", [])
-        return [each._asdict() | {"of_peer": list(each.of_peer.items())} for each in found]
-
-    def _transitions(self) -> list[dict[str, Any]]:
-        """Of queue pairs with a backup; peers by the GID of their rail."""
-        found = self._messenger
-        return found.transitions({}) if isinstance(found, ShiftMessenger) else []
-
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> tuple[dict[str, Any], str | None]:
         """The policy's figures, and why it failed if it did."""
         error = self._policy_error()
         if error is None:
             try:
-                return {"policy": self._messenger.summary(), "policy_error": None}
+                return self._driver.summary(), None
             except PolicyError as failed:
                 error = failed
-        return {"policy": {}, "policy_error": error.what}
+        return {}, error.what
 
     def work(self, start_ns: int) -> str | None:
         """Do the task from `start_ns` on, until it is over or a command arrives.
 
         Returns why a user's policy ended it, None if it did not.
         """
-        task, host = self._task, self._process.host
+        host = self._process.host
         while (left_ns := start_ns - host.now_ns) > 0:
             time.sleep(left_ns / 1e9)
         memory.forget_peak()
         before_bytes = memory.resident_bytes()
         try:
-            task.begin(host.now_ns)
+            self._driver.start(start_ns, host.now_ns)
             return self._work_on()
         finally:
             self._grown_bytes = memory.peak_bytes() - before_bytes
 
     def _work_on(self) -> str | None:
-        task, host = self._task, self._process.host
+        driver, host = self._driver, self._process.host
         _say(begun=True)
         reported = time.monotonic()
-        while not task.finished and not self._stop_requested():
+        while not driver.finished and not self._stop_requested():
             if (error := self._policy_error()) is not None:
                 return error.what
             self._check()
             if time.monotonic() - reported > _REPORT_S:
                 reported = time.monotonic()
                 _say(**self.progress())
-            for done in self._messenger.completions():
-                self._process.journal.complete(done)
-                task.complete(done)
-            if host.now_ns >= task.next_at_ns:
-                task.on_time(host.now_ns)
+            driver.serve()
+            if host.now_ns >= driver.due_ns:
+                driver.wake(host.now_ns)
         return None
 
     def progress(self) -> dict[str, Any]:
         """How far the task is, and what others may expect of it."""
-        task = self._task
+        driver = self._driver
         return {
-            "progress": task.done_bytes,
-            "messages": task.done_messages,
-            "quiet": task.quiet,
-            "due": task.next_at_ns != NEVER_NS,
-            "failed": task.failed,
+            "progress": driver.done_bytes,
+            "messages": driver.done_messages,
+            "quiet": driver.quiet,
+            "due": driver.due_ns != NEVER_NS,
+            "failed": driver.failed,
         }
 
     def _policy_error(self) -> PolicyError | None:
@@ -426,9 +419,10 @@ class HostTask:
 
         EOFError if the commanding process has closed the pipe.
         """
-        left_ns = self._task.next_at_ns - self._process.host.now_ns
+        left_ns = self._driver.due_ns - self._process.host.now_ns
         wait_s = min(_WAIT_S, max(0, left_ns) / 1e9)
-        ready, _, _ = select.select([self._messenger.fd, 0], [], [], wait_s)
+        fds = [rail.fd for rail in self._driver.rails]
+        ready, _, _ = select.select([*fds, 0], [], [], wait_s)
         if 0 not in ready:
             return False
         if not _read_line():
@@ -446,60 +440,47 @@ class HostTask:
 
 
 class Server:
-    """Execute commands, line by line."""
+    """Executes commands, line by line."""
 
     def __init__(self) -> None:
         self._process: HostProcess | None = None
-        self._host_task: HostTask | None = None
+        self._task: HostTask | None = None
 
     def run(self) -> None:
         """Until the input ends."""
         while line := _read_line():
             command, arguments = read_command(line)
-            if not (self._on_process(command, arguments) or self._on_host_task(command, arguments)):
+            if not self._execute(command, arguments):
                 raise RunError(f"a host process does not understand {command!r}")
 
-    def _on_process(self, command: str, arguments: dict[str, Any]) -> bool:
-        """Whether it is a command to the process as a whole."""
+    def _execute(self, command: str, arguments: dict[str, Any]) -> bool:
+        """Whether it is a command that can be carried out now."""
+        process, task = self._process, self._task
         match command:
             case "settings":
                 self._process = HostProcess(HostSettings(**arguments))
                 _say(ready=PolicyCall.table())
-            case "workload" if self._process is not None:
-                self._take(Worker(WorkloadSettings(**arguments)))
+            case "workload" if process is not None:
+                self._task = HostTask(process, WorkloadSettings(**arguments))
+                _say(addresses=self._task.addresses())
+            case "connect" if task is not None:
+                task.connect(arguments)
+                _say(connected=True)
+            case "begin" if task is not None:
+                why = task.work(**arguments)
+                _say(done=True, policy_error=why, **task.progress())
             case "stop":
                 pass  # the task was over already
-            case _:
-                return False
-        return True
-
-    def _take(self, task: Worker) -> None:
-        if self._process is not None:
-            self._host_task = HostTask(self._process, task)
-            _say(addresses=self._host_task.addresses())
-
-    def _on_host_task(self, command: str, arguments: dict[str, Any]) -> bool:
-        """Whether it is a command about the task."""
-        host_task = self._host_task
-        if host_task is None:
-            return False
-        match command:
-            case "connect":
-                host_task.connect(arguments)
-                _say(connected=True)
-            case "begin":
-                why = host_task.work(**arguments)
-                _say(done=True, policy_error=why, **host_task.progress())
-            case "finish":
-                _say(finished=host_task.finish(**arguments))
+            case "finish" if task is not None:
+                _say(finished=dataclasses.asdict(task.finish(**arguments)))
             case _:
                 return False
         return True
 
     def close(self) -> None:
         """End the engine, close the port and files."""
-        if self._host_task is not None:
-            self._host_task.close()
+        if self._task is not None:
+            self._task.close()
         if self._process is not None:
             self._process.close()
 

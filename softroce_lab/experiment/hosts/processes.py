@@ -24,7 +24,13 @@ import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import base_rtt, lifetime
-from softroce_lab.experiment.hosts.settings import HostSettings, RailSettings, path_mtu_bytes
+from softroce_lab.experiment.hosts.report import HostRecords, HostReport
+from softroce_lab.experiment.hosts.settings import (
+    HostSettings,
+    RailSettings,
+    WorkloadSettings,
+    path_mtu_bytes,
+)
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
@@ -238,15 +244,15 @@ class HostHandle:
 
     def finish(
         self, timeout_s: float = START_S, digest: str | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Stop the engine: its final figures, and the arrays of its journal.
+    ) -> tuple[HostReport, HostRecords]:
+        """Stop the engine: its final figures, and its records.
 
         `digest`: SHA-256 of the bytes that the task must have come to, hex, if it is known.
         """
         self.tell("finish", {"journal_fd": self._journal_fd, "digest": digest})
-        figures: dict[str, Any] = self.expect("finished", timeout_s)
+        report = HostReport.of(self.expect("finished", timeout_s))
         with open(f"/proc/self/fd/{self._journal_fd}", "rb") as journal:  # noqa: PTH123
-            return figures, dict(np.load(journal))
+            return report, HostRecords(**np.load(journal))
 
     def _failed(self, document: dict[str, Any]) -> RunError | UserError:
         kind = UserError if document["exit_code"] == ExitCode.USAGE else RunError
@@ -285,20 +291,18 @@ def start(hosts: Iterable[HostHandle]) -> None:
 
 def prepare(
     hosts: Mapping[int, HostHandle],
-    tasks: Mapping[int, tuple[str, Any]],
+    tasks: Mapping[int, WorkloadSettings],
     timeout_s: float = START_S,
 ) -> None:
-    """Give each host its task, a command and its settings, and introduce it to its peers.
+    """Give each host its task, and introduce it to its peers; both by the host's index.
 
-    Both by the number that peers are called by. Afterwards all receives are posted. RunError if
-    a host is not ready in `timeout_s`.
+    Afterwards all receives are posted. RunError if a host is not ready in `timeout_s`.
     """
-    for number, host in hosts.items():
-        command, settings = tasks[number]
-        host.tell(command, dataclasses.asdict(settings))
-    addresses = {number: host.expect("addresses", timeout_s) for number, host in hosts.items()}
-    for number, host in hosts.items():
-        peers = {peer: addresses[int(peer)][str(number)] for peer in addresses[number]}
+    for index, host in hosts.items():
+        host.tell("workload", dataclasses.asdict(tasks[index]))
+    addresses = {index: host.expect("addresses", timeout_s) for index, host in hosts.items()}
+    for index, host in hosts.items():
+        peers = {peer: addresses[int(peer)][str(index)] for peer in addresses[index]}
         host.tell("connect", peers)
     for host in hosts.values():
         host.expect("connected")

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.recoveries import QueuePair, Recorded
-from softroce_lab.experiment.workload_run import NEVER_NS, NOT_DONE
 from softroce_lab.fabric.verbs.device import gids
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry import program_losses

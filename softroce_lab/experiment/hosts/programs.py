@@ -20,15 +20,18 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from softroce_lab import units
 from softroce_lab.experiment import real
 from softroce_lab.experiment.hosts import leftovers, program_counters, program_losses, program_words
 from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, Printed, search
 from softroce_lab.experiment.hosts.program_counters import OfProcess
+from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import MessageLog, WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import damage
@@ -76,7 +79,7 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         seed=seed,
         clock="real",
         hosts=names,
-        messages=MessageLog(()).table(),
+        messages=np.zeros(0, MESSAGE),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
         stats={host: program_counters.stats(each) for host, each in processes.items()},

@@ -8,23 +8,24 @@ part of the address that peers get: the key-value service of the hosts of a run.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import socket
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import (
     NO_FD,
     Address,
-    Done,
+    Completion,
     Memory,
     RailQueuePairs,
     RcSettings,
-    check_name,
     first_psn,
     immediate,
 )
-from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.plan.plan import Plan
+from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.rnic import (
     CQ,
     GID,
@@ -48,10 +49,10 @@ from softroce_lab.rnic.enums import (
     IBV_QPS_ERR,
     IBV_QPT_RC,
     IBV_SEND_SIGNALED,
-    IBV_WC_SUCCESS,
     IBV_WR_SEND_WITH_IMM,
 )
 from softroce_lab.shift import Backup, LocalStore, Pump, Settings, ShiftQP
+from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint, WorkCompletion
@@ -71,7 +72,7 @@ class OtherRail:
     statistics: str = ""  # where the first RNIC publishes its counters, if it does
 
 
-class _Completion(WC):
+class _Timed(WC):
     """With all that the engine knows of it; what no RNIC made has `posted_ns` 0."""
 
     @classmethod
@@ -80,13 +81,6 @@ class _Completion(WC):
         wc.retransmitted, wc.duplicates = native.retransmitted, native.duplicates
         wc.posted_ns, wc.first_ns = native.posted_ns, native.first_ns
         return wc
-
-
-class _Posted(NamedTuple):
-    kind: Any
-    peer: int
-    key: Key
-    posted_ns: int
 
 
 class ShiftMessenger:
@@ -125,14 +119,13 @@ class ShiftMessenger:
             self._pump = Pump(self.backup)
         self._channel = channel
         self._cq = CQ(self._context, _CQE, channel=channel)
-        self._cq.completion = _Completion
+        self._cq.completion = _Timed
         if channel is not None:
             self._cq.req_notify()
         if self._pump is not None:
             self._pump.__enter__()
         self._qps: dict[int, ShiftQP] = {}
-        self._posted: dict[int, _Posted] = {}
-        self._next_id = 0
+        self._posted_ns: dict[int, int] = {}  # the first time: what is posted again waited for it
 
     # ---------------------------------------------------------------- setting up
 
@@ -189,28 +182,22 @@ class ShiftMessenger:
 
     # ---------------------------------------------------------------- posts
 
-    def post_send(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Send bytes of the memory."""
-        wr_id = self._note("send", peer, key)
-        data = socket.htonl(immediate(key))
-        place = self._place(offset, length)
-        self._qps[peer].post_send(
-            SendWR(wr_id, IBV_WR_SEND_WITH_IMM, 1, data, place, IBV_SEND_SIGNALED)
+    def post_send(self, number: int, message: Message, offset: int) -> None:
+        self._posted_ns[number] = self.backup.now_ns
+        data = socket.htonl(immediate(message.key))
+        place = self._place(offset, message.length_bytes)
+        self._qps[message.destination].post_send(
+            SendWR(number, IBV_WR_SEND_WITH_IMM, 1, data, place, IBV_SEND_SIGNALED)
         )
 
-    def post_receive(self, peer: int, key: Key, offset: int, length: int) -> None:
-        """Receive a message into the memory."""
-        wr_id = self._note("receive", peer, key)
-        self._qps[peer].post_recv(RecvWR(wr_id, 1, self._place(offset, length)))
+    def post_receive(self, number: int, message: Message, offset: int) -> None:
+        self._posted_ns[number] = self.backup.now_ns
+        place = self._place(offset, message.length_bytes)
+        self._qps[message.source].post_recv(RecvWR(number, 1, place))
 
     def _place(self, offset: int, length: int) -> list[SGE]:
         address, key = self._region
         return [SGE(address + offset, length, key)]
-
-    def _note(self, kind: str, peer: int, key: Key) -> int:
-        self._next_id += 1
-        self._posted[self._next_id] = _Posted(kind, peer, key, self.backup.now_ns)
-        return self._next_id
 
     def disconnect(self, peer: int) -> None:
         """To the error state: no post with the peer stays open."""
@@ -231,8 +218,7 @@ class ShiftMessenger:
             self.backup.advance()
         return 0
 
-    def completions(self) -> list[Done]:
-        """All completed posts that were not reported yet."""
+    def completions(self) -> Sequence[Completion]:
         if self._pump is not None and self._pump.error is not None:
             raise RunError(f"the thread that drives the backup ended: {self._pump.error!r}")
         if self._channel is not None:
@@ -243,34 +229,30 @@ class ShiftMessenger:
         while more == _MANY:
             more, taken = self._cq.poll(_MANY)
             found += taken
-        return [self._done(each) for each in found]
+        return [self._ended(each) for each in found]
 
-    def _done(self, wc: WC) -> Done:
-        posted = self._posted.pop(wc.wr_id)
-        received = posted.kind == "receive"
-        if wc.status == IBV_WC_SUCCESS and received:
-            check_name(posted.peer, posted.key, socket.ntohl(wc.imm_data))
-        mtu = int(self._context.endpoint.path_mtu)
-        return Done(
-            posted.kind,
-            posted.peer,
-            posted.key,
+    def _ended(self, wc: WC) -> Completion:
+        posted_ns = self._posted_ns.pop(wc.wr_id)
+        return Completion(
+            wc.wr_id,
             int(wc.status),
+            int(wc.wc_flags),
+            socket.ntohl(wc.imm_data),
             wc.byte_len,
-            max(1, -(-wc.byte_len // mtu)),
+            wc.packets,
             wc.retransmitted,
             wc.duplicates,
-            posted.posted_ns,  # the first time: what is posted again has waited for it
-            wc.first_ns or posted.posted_ns,
+            posted_ns,
+            wc.first_ns or posted_ns,
             wc.completed_ns or self.backup.now_ns,
         )
 
-    def transitions(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    def transitions(self) -> list[dict[str, Any]]:
         """All transitions as rows of `telemetry.transitions`, but for the host's own name.
 
-        `names`: of hosts by the GID of their rail.
+        Peers are called by the GID of their rail.
         """
-        return [each.row(names) for each in self.backup.events]
+        return [each.row() for each in self.backup.events]
 
     def summary(self) -> dict[str, Any]:
         """Nothing: there is no policy."""
@@ -282,9 +264,25 @@ class ShiftMessenger:
             self._pump.__exit__()
             self._pump = None
 
-    def close(self) -> None:
-        """End the backup's thread, and close all queue pairs; the memory is its owner's."""
-        self.pause()
-        self._posted.clear()
-        self._context.close()
-        self._other.close()
+
+def transitions_of(
+    plan: Plan, rows: Mapping[str, Iterable[dict[str, Any]]], begun_ns: int = 0
+) -> list[dict[str, Any]]:
+    """Rows of shift.parquet, since the run began, from those of hosts' messengers by name."""
+    names = {
+        str(GID.of_address(int(ipaddress.ip_address(address)))): node.name
+        for node in plan.plain_hosts
+        for port in node.ports
+        for address in (port.address, port.address6)
+        if address is not None
+    }
+    return [
+        {
+            "host": host,
+            **row,
+            "time_ns": row["time_ns"] - begun_ns,
+            "peer": names.get(row["peer"], row["peer"]),
+        }
+        for host, transitions in rows.items()
+        for row in transitions
+    ]

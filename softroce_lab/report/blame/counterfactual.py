@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from softroce_lab.errors import RunError, UserError, ibv_wc_status
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.messages import Messages
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
-from softroce_lab.experiment.workload_run import Messages
 from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.report import fabric
 from softroce_lab.report.recorded import Recorded, Run, name_of, need_messages

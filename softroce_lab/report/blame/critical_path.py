@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from softroce_lab.experiment.workload_run import Messages
+from softroce_lab.experiment.messages import Messages
 from softroce_lab.workloads.schedule import Compute, Receive, Schedule, Send, Vertex
 
 NO_MESSAGE = -1

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Two hosts on an imagined cable, a messenger of one transport at each end."""
+"""Two hosts on an imagined cable, a messenger of one transport at each end, or a driver."""
 
 from softroce_lab import _native
+from softroce_lab.experiment.hosts.buffers import host_memory
+from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.messenger import connect_all
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.recovery.pair_rig import ADDRESSES, config
+from tests.recovery.pair_rig import ADDRESSES, SECOND_NS, config, threshold
 
 SLICE_NS = 100_000
 
@@ -54,15 +56,35 @@ class Cable:
             if self.pair.now_ns >= until_ns:
                 return None
 
-    def drive(self, tasks, within_ns):
-        """Until both tasks are over."""
-        limit_ns = self.pair.now_ns + within_ns
-        while not all(task.finished for task in tasks):
-            due_ns = min(task.next_at_ns for task in tasks)
-            reported = self.step(min(limit_ns, due_ns)) or [[], []]
-            assert self.pair.now_ns < limit_ns, "unfinished"
-            for task, ended in zip(tasks, reported, strict=True):
-                for done in ended:
-                    task.complete(done)
-                if task.next_at_ns <= self.pair.now_ns:
-                    task.on_time(self.pair.now_ns)
+
+class Drivers:
+    """The drivers of a workload between the hosts of a cable."""
+
+    def __init__(self, transport, workload, hosts, *, seed=1, depth=2, loss=0.0):
+        schedule = workload.schedule()
+        self.memories = [host_memory(workload, schedule, host, seed, depth) for host in hosts]
+        self.cable = Cable(transport, [each.memory for each in self.memories], hosts=hosts)
+        ends = zip(hosts, self.cable.messengers, self.memories, strict=True)
+        self.both = [
+            HostDriver(schedule, host, depth, [end], memory, path_mtu=2048)
+            for host, end, memory in ends
+        ]
+        for which in (0, 1):
+            self.cable.pair.cable(which).loss = threshold(loss)
+
+    def run(self, within_ns=10 * SECOND_NS):
+        """Until both hosts are finished."""
+        pair = self.cable.pair
+        began_ns, limit_ns = pair.now_ns, pair.now_ns + within_ns
+        for driver in self.both:
+            driver.prepare()
+        for driver in self.both:
+            driver.start(began_ns, began_ns)
+        while not all(driver.finished for driver in self.both):
+            due_ns = min(driver.due_ns for driver in self.both)
+            pair.run(min(limit_ns, due_ns, pair.now_ns + SLICE_NS))
+            assert pair.now_ns < limit_ns, "unfinished"
+            for driver in self.both:
+                driver.step()
+                driver.serve()
+                driver.wake(pair.now_ns)

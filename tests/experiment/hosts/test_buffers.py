@@ -8,21 +8,17 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment.hosts.buffers import FileBuffer, HostBuffer, unequal
-from softroce_lab.experiment.hosts.messenger import Done
-from softroce_lab.experiment.hosts.settings import WorkloadSettings, packed
-from softroce_lab.experiment.hosts.worker import Worker
+from softroce_lab.experiment.hosts.buffers import FileBuffer, HostBuffer, verified
+from softroce_lab.experiment.hosts.messenger import Completion
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.file import FileTransfer
 from softroce_lab.workloads.message import FLOAT32
-from softroce_lab.workloads.progress import Act
-from tests.experiment.hosts.cable import Cable
-from tests.recovery.pair_rig import SECOND_NS, threshold
+from tests.experiment.hosts.cable import Drivers
 
 MESSAGE = 10_000
 
 
-class Sides:
+class Sides(Drivers):
     """A sender on side 0 and a receiver on side 1."""
 
     def __init__(self, folder, data, *, depth=2, hashed=True, save=True, loss=0.0, via="csa_ud"):
@@ -30,22 +26,14 @@ class Sides:
         self.source.write_bytes(data)
         saved = str(self.target) if save else None
         transfer = FileTransfer((0, 1), str(self.source), len(data), MESSAGE, depth, saved, hashed)
-        text = packed(transfer)
-        self.both = [Worker(WorkloadSettings(host, text, 1, depth)) for host in (0, 1)]
-        self.cable = Cable(via, [worker.memory for worker in self.both])
-        for which in (0, 1):
-            self.cable.pair.cable(which).loss = threshold(loss)
+        super().__init__(via, transfer, (0, 1), depth=depth, loss=loss)
 
     def run(self):
-        """Until both are done, or 10 s have passed; their results."""
-        for worker, end in zip(self.both, self.cable.messengers, strict=True):
-            worker.prepare(end)
-        for worker in self.both:
-            worker.begin(0)
-        self.cable.drive(self.both, 10 * SECOND_NS)
-        for worker in self.both:
-            worker.close()
-        return [worker.result() for worker in self.both]
+        """Until both are done: of each its bytes, what is wrong, its digest."""
+        super().run()
+        for memory in self.memories:
+            memory.close()
+        return [(each.done_bytes, each.wrong(), each.memory.sha256()) for each in self.both]
 
 
 @pytest.mark.parametrize("via", ["csa_ud", "rc"])
@@ -55,29 +43,26 @@ def test_every_size_arrives(tmp_path, size, depth, via):
     data = os.urandom(size)
     sides = Sides(tmp_path, data, depth=depth, via=via)
     digest = hashlib.sha256(data).hexdigest()
-    for result in sides.run():
-        assert result == {"bytes": size, "left": 0, "wrong": [], "sha256": digest}
+    assert sides.run() == 2 * [(size, [], digest)]
     assert sides.target.read_bytes() == data
 
 
 def test_what_is_lost_on_the_way_is_repeated_and_the_order_kept(tmp_path):
     data = os.urandom(40 * MESSAGE)
     sides = Sides(tmp_path, data, depth=5, loss=0.1)
-    digests = {result["sha256"] for result in sides.run()}
-    assert digests == {hashlib.sha256(data).hexdigest()}
+    assert sides.run() == 2 * [(len(data), [], hashlib.sha256(data).hexdigest())]
     assert sides.target.read_bytes() == data
 
 
 def test_received_bytes_need_not_be_kept_nor_hashed(tmp_path):
     sides = Sides(tmp_path, bytes(3 * MESSAGE), hashed=False, save=False)
-    for result in sides.run():
-        assert (result["bytes"], result["wrong"], result["sha256"]) == (3 * MESSAGE, None, None)
+    assert sides.run() == 2 * [(3 * MESSAGE, None, None)]
     assert not sides.target.exists()
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
     sides = Sides(tmp_path, bytes(100 * MESSAGE), depth=3)
-    assert [worker.memory.nbytes for worker in sides.both] == [3 * MESSAGE, 6 * MESSAGE]
+    assert [each.memory.nbytes for each in sides.memories] == [3 * MESSAGE, 6 * MESSAGE]
 
 
 def test_a_file_that_becomes_shorter_ends_the_run(tmp_path):
@@ -98,7 +83,7 @@ def test_a_file_that_cannot_be_written_ends_the_run(tmp_path):
     [message] = transfer.messages()
     buffer.place(message)
     with pytest.raises(RunError, match="cannot write the received file: No space left"):
-        buffer.take(Act.COMBINE, message)
+        buffer.combine(message)
 
 
 def test_messages_that_arrive_early_are_hashed_in_their_order(tmp_path):
@@ -115,37 +100,38 @@ def test_messages_that_arrive_early_are_hashed_in_their_order(tmp_path):
             continue  # the first arrives last
         begin = message.destination_offset
         buffer.memory[at : at + MESSAGE] = bytearray(data[begin : begin + MESSAGE])
-        buffer.take(Act.COMBINE, message)
+        buffer.combine(message)
         assert buffer.sha256() is None
     buffer.memory[places[0] : places[0] + MESSAGE] = bytearray(data[:MESSAGE])
-    buffer.take(Act.COMBINE, messages[0])
+    buffer.combine(messages[0])
     assert buffer.sha256() == hashlib.sha256(data).hexdigest()
 
 
-def test_digests_that_differ_are_wrong():
-    assert unequal({"h1": "aa", "h3": "aa"}) == unequal({"h1": None, "h3": None}) == []
-    assert unequal({"h1": "aa", "h3": "ab"}) == ["the SHA-256 of both ends differ"]
-    assert unequal({"h1": "aa", "h3": None}) == ["the SHA-256 of both ends differ"]
+@pytest.mark.parametrize(
+    ("digests", "found"),
+    [
+        (("aa", "aa"), (True, [])),
+        ((None, None), (True, [])),
+        (("aa", "ab"), (False, ["the SHA-256 of both ends differ"])),
+        (("aa", None), (False, ["the SHA-256 of both ends differ"])),
+    ],
+)
+def test_digests_that_differ_are_wrong(digests, found):
+    assert verified([[], []], dict(enumerate(digests))) == found
 
 
-def done(number, *, status=0, length=MESSAGE):
-    return Done("receive", 0, (0, 0, number), int(status), length, 1, 0, 0, 0, 0, 0)
+def test_what_was_not_examined_is_not_right():
+    assert verified([[], None], {}) == (None, [])
+    assert verified([["bytes"], None], {}) == (None, ["bytes"])
 
 
 def test_a_message_that_failed_is_the_end_of_the_transfer(tmp_path):
-    sides = Sides(tmp_path, bytes(3 * MESSAGE))
-    receiver, end = sides.both[1], sides.cable.messengers[1]
-    receiver.prepare(end)
-    receiver.complete(done(1, status=ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
+    receiver = Sides(tmp_path, bytes(3 * MESSAGE)).both[1]
+    receiver.prepare()
+    failed = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+    receiver.complete(Completion(1, failed, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     assert receiver.failed
-    assert receiver.done_bytes == 0
-    assert receiver.result()["sha256"] is None
-
-
-def test_a_message_of_another_length_ends_the_run(tmp_path):
-    sides = Sides(tmp_path, bytes(3 * MESSAGE))
-    with pytest.raises(RunError, match="is 9999 bytes long"):
-        sides.both[1].complete(done(1, length=MESSAGE - 1))
+    assert (receiver.done_bytes, receiver.memory.sha256()) == (0, None)
 
 
 def test_an_addition_that_comes_early_waits_for_its_turn():
@@ -157,14 +143,14 @@ def test_an_addition_that_comes_early_waits_for_its_turn():
     before = buffer.buffer.copy()
     data = {first.key: np.float32([1e-8]), second.key: np.float32([1e8])}
 
-    def arrive(message, act):
+    def arrive(message, take):
         at = buffer.place(message)
         buffer.memory[at : at + 4] = data[message.key].view(np.uint8)
-        buffer.take(act, message)
+        take(message)
         buffer.memory[at : at + 4] = 255  # what comes next
 
-    arrive(second, Act.KEEP)
+    arrive(second, buffer.keep)
     assert (buffer.buffer == before).all()
-    arrive(first, Act.COMBINE)
-    buffer.take(Act.COMBINE, second)
+    arrive(first, buffer.combine)
+    buffer.combine(second)
     assert buffer.buffer == before + data[first.key] + data[second.key]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host writes down: every completion, the acts that are worth a line, how late they came."""
+"""What a host writes down: the acts that are worth a line, their reasons, how late they came."""
 
 import types
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.experiment.hosts.journal import COMPLETION, EVENT, Journal
-from softroce_lab.experiment.hosts.messenger import Done
+from softroce_lab.experiment.hosts.journal import EVENT, Journal
+from softroce_lab.experiment.messages import open_ends
 from softroce_lab.recovery import api, control
 from softroce_lab.recovery.api import (
     CompleteSend,
@@ -31,24 +31,12 @@ def event(body=b"", key=KEY):
     return types.SimpleNamespace(key=key, body=body, number=0)
 
 
-def done(message, kind="receive", status=0, length=1 << 20):
-    return Done(kind, 7, (1, 2, message), status, length, 523, 1, 2, 10, 20, 1 << 40)
-
-
-def saved(journal, tmp_path):
-    path = tmp_path / "journal.npz"
-    with path.open("wb") as file:
-        journal.save(file, np.zeros(0, RECOVERY))
-    with np.load(path) as file:
-        return file["completions"], file["events"]
-
-
 def rows(events):
     return [(int(e["time_ns"]), str(e["kind"]), int(e["message"]), int(e["packets"]))
             for e in events]  # fmt: skip
 
 
-def test_decisions_have_the_last_reason_of_their_policy(tmp_path):
+def test_decisions_have_the_last_reason_of_their_policy():
     """An engine acts after its policy decided, and records when it did."""
     journal = Journal()
     timer, other = event(), event(key=(1, 2, 34))
@@ -61,31 +49,18 @@ def test_decisions_have_the_last_reason_of_their_policy(tmp_path):
     records["reason"] = REASONS.index("policy")
     late = records.copy()
     late["reason"] = REASONS.index("nak")
-    path = tmp_path / "journal.npz"
     for found, whys in (
         (records, ["policy", *3 * [api.EVENTS[timer.number]]]),
         (late, 4 * [""]),
     ):
-        with path.open("wb") as file:
-            journal.save(file, found)
-        with np.load(path) as file:
-            assert file["whys"].tolist() == whys
-            assert np.array_equal(file["recoveries"], found)
+        kept = journal.records(open_ends(0), found)
+        assert kept.whys.tolist() == whys
+        assert kept.recoveries is found
 
 
-def test_an_empty_journal_has_its_columns(tmp_path):
-    completions, events = saved(Journal(), tmp_path)
-    assert (completions.dtype, len(completions)) == (COMPLETION, 0)
+def test_an_empty_journal_has_its_columns():
+    events = Journal().events()
     assert (events.dtype, len(events)) == (EVENT, 0)
-
-
-def test_completions(tmp_path):
-    journal = Journal()
-    journal.complete(done(5))
-    journal.complete(done((1 << 32) - 1, "send", 12, (1 << 32) - 1))
-    first, last = saved(journal, tmp_path)[0]
-    assert first.tolist() == (7, 1, 2, 5, True, 0, 1 << 20, 523, 1, 2, 10, 20, 1 << 40)
-    assert last.tolist()[3:7] == ((1 << 32) - 1, False, 12, (1 << 32) - 1)
 
 
 def body(message):
@@ -109,30 +84,30 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("action", "cause", "row"), ACTS, ids=[row[0] for _, _, row in ACTS])
-def test_acts(tmp_path, action, cause, row):
+def test_acts(action, cause, row):
     journal = Journal()
     journal.record(123, cause, action)
-    assert rows(saved(journal, tmp_path)[1]) == [(123, *row)]
+    assert rows(journal.events()) == [(123, *row)]
 
 
-def test_acts_upon_a_control_message_are_about_its_message(tmp_path):
+def test_acts_upon_a_control_message_are_about_its_message():
     journal = Journal()
     look = body(control.Sack(9, (0, 0, 55), MISSING))
     journal.record(1, event(look), Retransmit(1, np.arange(3, dtype=np.uint32)))
     journal.record(2, event(b"\xff\xff"), Refuse("no such type"))
     journal.record(3, event(look), Control(0, body(control.Rnr(9, (0, 0, 66)))))
-    assert rows(saved(journal, tmp_path)[1]) == [
+    assert rows(journal.events()) == [
         (1, "retransmit", 55, 3),
         (2, "refuse", 0, 0),
         (3, "rnr", 66, 0),
     ]
 
 
-def test_timers_and_good_ends_are_not_written_down(tmp_path):
+def test_timers_and_good_ends_are_not_written_down():
     journal = Journal()
     for action in (SetTimer(1, 5), SetPeerTimer(0, 5), CompleteSend(1, FAILED)):
         journal.record(1, event(), action)
-    assert len(saved(journal, tmp_path)[1]) == 0
+    assert len(journal.events()) == 0
 
 
 def test_lateness():

@@ -56,8 +56,8 @@ def kill_in_mid_transfer(lab, endless, transport, victim):
         left = both[1 - victim]
         left.expect("done", timeout_s=PATIENCE_S)
         ended_s = time.monotonic() - killed
-        _, journal = left.finish()
-        assert int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR) in journal["completions"]["status"]
+        _, records = left.finish()
+        assert int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR) in records.ends["status"]
         return ended_s
     finally:
         for host in both:

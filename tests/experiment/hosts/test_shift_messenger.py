@@ -20,4 +20,3 @@ def test_a_run_ends_when_the_thread_of_its_backup_has_failed():
         with pytest.raises(RunError, match=r"drives the backup ended: ValueError.'a mistake'"):
             messenger.completions()
         messenger._pump = None
-        messenger.close()

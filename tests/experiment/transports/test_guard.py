@@ -50,7 +50,7 @@ def test_packets_may_be_a_list(tmp_path, packets):
         "    def on_sent(self, send, now_ns):\n"
         "        once = [] if self.retransmitted else [Retransmit(send, PACKETS)]\n"
         "        self.retransmitted = True\n"
-        "        return [*once, *super().on_sent(send, now_ns)]\n"
+        "        return [*once, *super().on_sent(send, now_ns)]\n",
     )
     (tmp_path / "mine.py").write_text(text.replace("PACKETS", packets))
     (tmp_path / "x.yaml").write_text(EXPERIMENT.replace("loss: 5%", "loss: 0%"))

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from softroce_lab.experiment.workload_run import MESSAGE
+from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.report.blame import charges
 from softroce_lab.report.blame.counterfactual import Outcome
 from softroce_lab.report.blame.critical_path import NO_MESSAGE, Piece

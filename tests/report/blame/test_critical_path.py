@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from softroce_lab.experiment.workload_run import MESSAGE
+from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.report.blame import counterfactual
 from softroce_lab.report.blame.counterfactual import Case
 from softroce_lab.report.blame.critical_path import Graph, Piece, critical_path

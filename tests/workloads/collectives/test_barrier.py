@@ -4,8 +4,8 @@
 import pytest
 
 from softroce_lab.workloads.collectives.barrier import Barrier
-from softroce_lab.workloads.progress import Act, host_works
 from tests.workloads.legal_order import carry_out
+from tests.workloads.recorder import recorders
 
 
 @pytest.mark.parametrize("hosts", range(2, 18))
@@ -32,7 +32,7 @@ def test_it_ends(order):
 
 
 def test_a_round_awaits_those_before():
-    work = host_works(Barrier((0, 1, 2, 3)))[0]
-    assert [each.destination for each in work.begin().of(Act.SEND)] == [1]
-    assert work.on_received(2, (0, 1, 0)).of(Act.SEND) == []
-    assert [each.destination for each in work.on_received(3, (0, 0, 0)).of(Act.SEND)] == [2]
+    host = recorders(Barrier((0, 1, 2, 3)))[0]
+    assert [each.destination for each in host.begin()["send"]] == [1]
+    assert host.received(2, (0, 1, 0))["send"] == []
+    assert [each.destination for each in host.received(3, (0, 0, 0))["send"]] == [2]

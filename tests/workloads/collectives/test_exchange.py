@@ -4,9 +4,9 @@
 import pytest
 
 from softroce_lab.workloads.collectives.exchange import Exchange
-from softroce_lab.workloads.progress import Act, host_works
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import carry_out
+from tests.workloads.recorder import recorders
 
 
 @pytest.mark.parametrize("peers", [1, 2, 5])
@@ -19,17 +19,17 @@ def test_all_bytes_arrive(peers, order):
 
 @pytest.mark.parametrize("peers", [1, 3])
 def test_a_rank_begins_with_so_many_peers(peers):
-    works = host_works(Exchange(tuple(range(8)), 10, 10, peers=peers))
-    for host, work in works.items():
-        begun = {message.destination for message in work.begin().of(Act.SEND)}
-        assert begun == {(host + distance) % 8 for distance in range(1, peers + 1)}
+    hosts = recorders(Exchange(tuple(range(8)), 10, 10, peers=peers))
+    for index, host in hosts.items():
+        begun = {message.destination for message in host.begin()["send"]}
+        assert begun == {(index + distance) % 8 for distance in range(1, peers + 1)}
 
 
 def test_a_step_is_over_when_it_is_sent_and_received():
-    work = host_works(Exchange((0, 1, 2), 10, 10))[0]
-    assert [each.destination for each in work.begin().of(Act.SEND)] == [1]
-    assert work.on_sent(1, (0, 0, 0)).of(Act.SEND) == []
-    assert [each.destination for each in work.on_received(2, (0, 0, 0)).of(Act.SEND)] == [2]
+    host = recorders(Exchange((0, 1, 2), 10, 10))[0]
+    assert [each.destination for each in host.begin()["send"]] == [1]
+    assert host.sent(1, (0, 0, 0))["send"] == []
+    assert [each.destination for each in host.received(2, (0, 0, 0))["send"]] == [2]
 
 
 def test_names():
