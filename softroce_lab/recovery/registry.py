@@ -42,7 +42,7 @@ class Entry:
     policy: type[MessagePolicy] | None = None  # a user's, in Python
     sends_sacks: bool = False  # while packets arrive
     path_probes: bool = False  # losses are found by numbers on paths
-    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
     codes: Callable[[Mapping[str, Value]], sdr.Codes] | None = None
     """Erasure codes that its messages may have, by its options; OptionError if there is none."""
