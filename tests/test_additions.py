@@ -120,25 +120,6 @@ def check_seen(case: Case) -> None:
 }
 
 # "sample": the tutorial's policy, built in.
-_NACK = (PROJECT_ROOT / "examples" / "transports" / "nack.py").read_text()
-TRANSPORT = {
-    "softroce_lab/recovery/sample.py": _NACK.replace("class Nack", "class Sample").replace(
-        'name = "nack"', 'name = "sample"'
-    ),
-    "softroce_lab/recovery/registry.py": [
-        ("register(UdRto)\n", "register(Sample)\n"),
-        ("from softroce_lab.recovery.sdr_sr", "from softroce_lab.recovery.sample import Sample\n"),
-    ],
-    "docs/transports.md": [("", "")],  # its description
-}
-EXPERIMENT = """
-name: t
-topology: {generator: {kind: star, hosts: 2}}
-faults: [{name: loss, links: "h1->*", loss: 5%}]
-transports: [{name: sample, options: {window: 2}}]
-workload: {kind: point-to-point, bytes: 1MiB, message: 64KiB}
-"""
-
 WRITTEN = """
 import json
 from softroce_lab.faults import expected, tc, text
@@ -259,12 +240,3 @@ def test_a_new_rule_is_one_place(scratch):
     shown = json.loads(python(scratch, *cli, capture, "--only", "rc.seen", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["checked"] > 100
-
-
-def test_a_new_transport_touches_three_files(scratch):
-    """It is known by name, takes its options and delivers."""
-    add(scratch, TRANSPORT)
-    (scratch / "x.yaml").write_text(EXPERIMENT)
-    shown = json.loads(python(scratch, "-m", "softroce_lab.cli", "run", "x.yaml", "--json"))
-    (run,) = shown["runs"]
-    assert (run["transport"], run["verdict"]) == ("sample+window=2", "passed")

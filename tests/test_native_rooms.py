@@ -23,9 +23,9 @@ STOREYS = (
     {"verbs"},
     {"sim", "live"},
     {"pair", "endpoint", "wire", "monitor"},
-    {"engine/rnic", "transport", "capture", "erasure", "system"},
+    {"engine/rnic", "transport", "capture", "system"},
     {"engine/striped"},
-    {"engine/verbs"},
+    {"engine/verbs", "erasure"},
     {"engine/codec", "engine/congestion"},
     {"engine"},  # units, counters, containers
     {"xdp"},  # what BPF and user space share

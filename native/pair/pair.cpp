@@ -182,6 +182,7 @@ void Pair::deliver(const Arrival& arrival) {
 
 void Pair::inject(int to, const std::uint8_t* frame, std::size_t bytes) {
   receive(to, frame, bytes);
+  side(to).messages().end_turn(now_);
 }
 
 void Pair::receive(int to, const std::uint8_t* frame, std::size_t bytes) {

@@ -183,8 +183,8 @@ class Own(MessagePolicy):
 
 def test_knobs_and_options_of_a_transport_are_listed(line, tmp_path):
     shown = line("--list", "--transport", "csa_ud").stdout
-    assert "hedging" in shown
-    assert "default false" in shown
+    assert "path_choice" in shown
+    assert "default true" in shown
     found = json.loads(line("--list", "--transport", "irn", "--json").stdout)
     assert [each["name"] for each in found[0]["knobs"]] == [
         "window", "paths", "retry_count", "timeout",

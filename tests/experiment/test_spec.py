@@ -438,7 +438,7 @@ def test_the_files_own_mistakes_come_first(folder):
 
 def test_transports_may_be_chosen():
     experiment = spec.load("csa-ud-intervals")
-    assert len(spec.with_transports(experiment, ["csa_ud"]).transports) == 4
+    assert len(spec.with_transports(experiment, ["csa_ud"]).transports) == 3
     two = spec.with_transports(experiment, ["csa_ud+linear", "rc", "rc"])
     assert [transport.label for transport in two.transports] == ["csa_ud+linear", "rc"]
     with pytest.raises(UserError, match=r"unknown transport 'csa_ud.linear'"):

@@ -20,9 +20,7 @@ _NACKS = "docs/protocols.md, section 1, Loss checks"
 RULES = Rules()
 
 _TIMER = 2  # of the flags of a NACK
-_SECOND_COPY = 3  # attempt: what was lost twice is sent again in two copies (hedging)
-HEDGED_SHARE = 0.01  # of the packets; more second copies than that are none
-_IN_STEP_COPY = 9  # attempt: what was lost eight times is, whatever it costs
+_IN_STEP_COPY = 9  # attempt: what was lost eight times is sent again in two copies
 SHARE = 0.05  # of the bytes of data, on the wire
 LEAST_BYTES = 4096  # a share of little data is no measure
 MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
@@ -168,7 +166,7 @@ def _doubts_retransmissions(view: Striped, stream: Stream) -> str | None:
 @RULES.rule(
     "csa.asked",
     "nothing is sent again unless a NACK behind the last transmission lacks it, but for second "
-    "copies of hedged packets",
+    "copies of packets that were lost eight times",
     _NACKS,
 )
 @_of_each_stream
@@ -179,14 +177,9 @@ def _asked(lab: Understood, stream: Stream, tally: Tally) -> None:
     mine = view.messages["stream"][sent["message"]] == stream.number
     again = np.flatnonzero(mine & (sent["attempt"] > 0))
     doubt = controls.doubts_feedback(stream)
-    copies = int(HEDGED_SHARE * np.count_nonzero(sent["attempt"] == 0))
     for number in again.tolist():
         one, before = sent[number], _attempt_before(sent, number)
-        free = one["attempt"] >= _IN_STEP_COPY
-        if _asked_between(controls, before, one):
-            tally.passed()
-        elif (free or copies) and _is_second_copy(controls, sent, number):
-            copies -= 0 if free else 1
+        if _asked_between(controls, before, one) or _is_second_copy(controls, sent, number):
             tally.passed()
         elif doubt:
             tally.doubts(doubt)
@@ -209,9 +202,9 @@ def _attempt_before(sent: np.ndarray, number: int) -> np.void | None:
 
 
 def _is_second_copy(controls: Controls, sent: np.ndarray, number: int) -> bool:
-    """Whether the attempt before was asked for, of a packet that had been lost twice."""
+    """Whether the attempt before was asked for, of a packet that had been lost eight times."""
     before = _attempt_before(sent, number)
-    if before is None or sent[number]["attempt"] < _SECOND_COPY:
+    if before is None or sent[number]["attempt"] < _IN_STEP_COPY:
         return False
     return _asked_between(controls, _attempt_before(sent, number - 1), before)
 

@@ -133,15 +133,10 @@ class KeepingRig(PairRig):
         self.pair.keep_sent()
 
 
-# ---------------------------------------------------------------- hedging
+# ---------------------------------------------------------------- two copies
 
 
-def hedged(lost_once=()):
-    """Of 200 packets these are lost twice, and sent again in two copies; others once."""
-    return csa_ud([*TWICE, *lost_once], messages=10, hedging=True)
-
-
-TWICE = (first(1, 3), second(1, 3), first(5, 9), second(5, 9))
+LOST_EIGHT_TIMES = first(1, 3) | {"attempt_last": 7}
 
 
 def attempts(tape, message, index):
@@ -149,42 +144,23 @@ def attempts(tape, message, index):
     return [tape.lab(number)["attempt"] for number in sent]
 
 
-def test_two_copies_of_what_was_lost_twice_need_one_nack(tmp_path):
-    tape = hedged(lost_once=[first(8, 2)])
-    assert attempts(tape, 1, 3) == attempts(tape, 5, 9) == [0, 1, 2, 3]
-    assert attempts(tape, 8, 2) == [0, 1]
-    verdicts = tape.check(tmp_path)
-    assert ours(verdicts, Outcome.FAIL) == set()
-    assert verdicts["csa.asked"].checked == 2 * 3 + 1
-
-
-def test_a_third_copy_needs_a_nack(tmp_path):
-    tape = hedged()
-    sent = tape.data(message=1, index=3, attempt=3, link=UP)[0]
-    tape.copy(sent, before=sent + 1)
-    tape.alter(sent + 1, **_retransmitted(tape, sent, attempt=4))
-    verdicts = tape.check(tmp_path)
-    assert "csa.asked" in failed(verdicts)
-    assert sent + 1 in shown(verdicts["csa.asked"])
-
-
-def test_more_copies_than_a_hundredth_of_the_packets_are_violations(tmp_path):
-    """Two of 200; the third is one too many."""
-    tape = csa_ud([*TWICE, first(8, 2), second(8, 2)], messages=10, hedging=True)
-    assert attempts(tape, 8, 2) == [0, 1, 2]  # csa_ud keeps to it
-    sent = tape.data(message=8, index=2, attempt=2, link=UP)[0]
-    tape.copy(sent, before=sent + 1)
-    tape.alter(sent + 1, **_retransmitted(tape, sent, attempt=3))
-    assert "csa.asked" in failed(tape.check(tmp_path))
-
-
 def test_two_copies_of_what_was_lost_eight_times_need_one_nack(tmp_path):
-    """Without hedging: losses may be in step with what a round of recovery sends."""
-    tape = csa_ud([first(1, 3) | {"attempt_last": 7}], messages=2)
+    """Losses may be in step with what a round of recovery sends."""
+    tape = csa_ud([LOST_EIGHT_TIMES], messages=2)
     assert attempts(tape, 1, 3) == list(range(10))
     verdicts = tape.check(tmp_path)
     assert ours(verdicts, Outcome.FAIL) == set()
     assert verdicts["csa.asked"].checked == 9
+
+
+def test_a_third_copy_needs_a_nack(tmp_path):
+    tape = csa_ud([LOST_EIGHT_TIMES], messages=2)
+    sent = tape.data(message=1, index=3, attempt=9, link=UP)[0]
+    tape.copy(sent, before=sent + 1)
+    tape.alter(sent + 1, **_retransmitted(tape, sent, attempt=10))
+    verdicts = tape.check(tmp_path)
+    assert "csa.asked" in failed(verdicts)
+    assert sent + 1 in shown(verdicts["csa.asked"])
 
 
 # ---------------------------------------------------------------- planted faults
