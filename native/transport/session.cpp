@@ -625,8 +625,8 @@ bool Session::is_newest(const SendMessage& message) const {
   return message.id == work_[message.peer].newest_id;
 }
 
-// What the sender's message fills, or will. Over the framing uc_immediate a receive has an id before
-// its first packet: sends that meet other receives than theirs are told by their keys.
+// What the sender's message fills, or will. Over the framing uc_immediate a receive has an id
+// before its first packet: sends that meet other receives than theirs are told by their keys.
 ReceiveMessage* Session::receive_of(PeerIndex peer, const MessageName& name) {
   ReceiveMessage* begun = engine_.find_begun(peer, name.id);
   if (begun == nullptr || !begun->open) return engine_.find_posted(peer, name.key);

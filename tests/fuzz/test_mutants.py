@@ -48,14 +48,14 @@ NATIVE = {  # transport, and the first seed that notices it
     "restored_too_much": ("sdr_ec", 5),
     "ack_of_next": ("csa_ud", 0),
     "ack_of_any_generation": ("csa_ud", 1),
-    "outcome_of_any_generation": ("csa_ud", 7),
+    "outcome_of_any_generation": ("csa_ud", 41),
     "keepalives_not_counted": ("csa_ud", 14),
-    "one_keepalive": ("ud_rto", 72),
-    "third_attempt_fails": ("csa_ud", 15),
-    "status_not_answered": ("csa_ud", 47),
+    "one_keepalive": ("ud_rto", 47),
+    "third_attempt_fails": ("csa_ud", 11),
+    "status_not_answered": ("csa_ud", 66),
     "losses_ignored": ("csa_ud", 1),
     "first_lost_forgotten": ("csa_ud", 2),
-    "asks_once": ("csa_ud", 47),
+    "asks_once": ("csa_ud", 41),
     "rto_not_armed": ("ud_rto", 1),
     "missing_is_first": ("ud_rto", 1),
     "missing_inverted": ("ud_rto", 1),
@@ -75,7 +75,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "rc_duplicate_executed": ("rc", 1),
     "rc_retries_unlimited": ("rc", 14),
     "dcqcn_stops": ("irn", 0),
-    "swift_stops": ("csa_ud", 47),
+    "swift_stops": ("ud_rto", 47),
 }
 
 
