@@ -13,6 +13,7 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
+from tests import own_policy
 from tests.check.plant import check, failed
 
 LINE = """\
@@ -242,18 +243,17 @@ def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     assert verdicts["once.counted"].outcome == Outcome.PASS
 
 
-EAGER = """
-from softroce_lab.recovery.policy import Retransmit
-from softroce_lab.recovery.ud_rto import UdRto
-
-class Eager(UdRto):
+EAGER = own_policy.named(
+    "Eager",
+    """\
     seen = ()
 
     def on_sent(self, send, now_ns):
         first = send.handle not in self.seen
         self.seen = (*self.seen, send.handle)
         return [*([Retransmit(send, [0])] if first else []), *super().on_sent(send, now_ns)]
-"""
+""",
+)
 
 
 def test_a_users_policy_is_judged_by_the_rules_of_sessions_alone(tmp_path):

@@ -19,6 +19,7 @@ from softroce_lab.fuzz.failover import case as failover_case
 from softroce_lab.fuzz.failover.draw import Drawn
 from softroce_lab.inputs import yaml_source
 from softroce_lab.shift.machine import Machine
+from tests import own_policy
 
 RC = Transport.named("rc")
 PLAIN = """\
@@ -234,7 +235,7 @@ def test_a_file_that_is_no_failover(tmp_path, old, new, complaint):
     assert complaint in result.stderr
 
 
-OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
+OWN = own_policy.named("Own")
 
 
 def test_a_transport_of_ones_own(tmp_path, monkeypatch):
@@ -245,7 +246,7 @@ def test_a_transport_of_ones_own(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, command)
     document = json.loads(result.stdout)
     assert (result.exit_code, document["violations"], document["runs"]) == (0, [], 2)
-    (tmp_path / "own.py").write_text(OWN.replace("pass", "on_sent = None"))
+    (tmp_path / "own.py").write_text(own_policy.named("Own", "    on_sent = None\n"))
     result = CliRunner().invoke(app, [*command, "--no-shrink"])
     (violation, _) = json.loads(result.stdout)["violations"]
     assert result.exit_code == 1

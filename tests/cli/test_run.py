@@ -15,6 +15,7 @@ from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry import fidelity
+from tests import own_policy
 
 FILE = """\
 name: mine
@@ -244,16 +245,18 @@ def test_a_full_disk_ends_a_run_behind_its_results(tmp_path, room_kib):
     assert "No space left on device" in found["error"]
 
 
-OWN = "from softroce_lab.recovery.ud_rto import UdRto\n\nclass Own(UdRto):\n    pass\n"
-RAISES = OWN.replace("pass", "def on_sent(self, event, now_ns):\n        return 1 / 0")
+OWN = own_policy.named("Own")
+RAISES = own_policy.named("Own", "    def on_sent(self, send, now_ns):\n        return 1 / 0\n")
+EXAMPLE = PROJECT_ROOT / "examples" / "transports" / "sack_timer.py"
 
 
 def test_a_transport_of_ones_own(line, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    result = line("mine", "--transport", "own.py:Own", "--transport", "ud_rto", "--json", "-q")
+    result = line("mine", "--transport", "own.py:Own", "--transport", f"{EXAMPLE}:SackTimer",
+                  "--json", "-q")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     own, like = json.loads(result.stdout)["runs"]
-    assert (own.pop("transport"), like.pop("transport")) == ("Own", "ud_rto")
+    assert (own.pop("transport"), like.pop("transport")) == ("Own", "SackTimer")
     assert {key: own[key] for key in ("packets_sent", "makespan_ns", "control_packets")} == {
         key: like[key] for key in ("packets_sent", "makespan_ns", "control_packets")
     }
@@ -269,9 +272,9 @@ def test_one_that_fails_is_a_verdict_and_one_that_cannot_be_used_is_the_users(li
     (tmp_path / "own.py").write_text(RAISES)
     failed = line("mine", "--transport", "own.py:Own", "--transport", "rc", "-q")
     assert failed.exit_code == 1
-    assert (
-        f"{tmp_path}/own.py:5: on_sent raised ZeroDivisionError: division by zero" in failed.stdout
-    )
+    line_number = RAISES.splitlines().index("        return 1 / 0") + 1
+    raised = f"{tmp_path}/own.py:{line_number}: on_sent raised ZeroDivisionError: division by zero"
+    assert raised in failed.stdout
     assert failed.stdout.splitlines()[1].split() == ["verdict", "FAILED", "passed"]
     refused = line("mine", "--transport", "own.py:Other", "-q")
     assert refused.exit_code == 2

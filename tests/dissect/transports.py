@@ -168,7 +168,8 @@ def controls() -> list[bytes]:
     for message in CONTROLS:
         rig.sides[0].endpoint.control(rig.sides[0].peer, control.encode(message, CHUNK))
     rig.step_until(MILLISECOND_NS)
-    return [frame for _, side, frame in rig.pair.take_sent() if side == 0]
+    frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
+    return frames[: len(CONTROLS)]  # behind them it answers the other side
 
 
 # ---------------------------------------------------------------- verbs
