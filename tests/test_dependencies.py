@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 from softroce_lab.paths import PROJECT_ROOT
 
-DEBIANS = {"numpy": "1.24.2", "scapy": "2.5.0"}
+OF_DEBIAN = {"numpy": "1.24.2", "scapy": "2.5.0"}
 """Releases of Debian 12 with which the lab does not work."""
 
 
@@ -24,8 +24,8 @@ def requirements():
 def test_each_has_a_lower_bound(requirement):
     """Else pip takes any release that is there already, however old."""
     assert any(each.operator == ">=" for each in requirement.specifier)
-    if requirement.name in DEBIANS:
-        assert not requirement.specifier.contains(DEBIANS[requirement.name])
+    if requirement.name in OF_DEBIAN:
+        assert not requirement.specifier.contains(OF_DEBIAN[requirement.name])
     if requirement.marker is None or requirement.marker.evaluate():
         try:
             found = importlib.metadata.version(requirement.name)

@@ -17,9 +17,9 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from typing_extensions import TypedDict
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.figure_table import FIGURES, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import CLASSES, FIGURES, SIZE_CLASSES
 from softroce_lab.experiment.held_back import WORDS
-from softroce_lab.sweep.schema import CLASSES, fits
+from softroce_lab.sweep.schema import fits
 
 _CONFIG = ConfigDict(extra="allow", strict=True)
 _Int = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
