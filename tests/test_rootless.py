@@ -119,7 +119,7 @@ def test_the_demo_says_what_is_missing_and_runs_on_the_virtual_clock(lab, folder
     assert "lab: this machine lacks the rights of root (run it as root" in result.stderr
     assert "so the demo runs on the virtual clock" in result.stderr
     assert re.search(r"^clock +virtual +virtual$", result.stdout, re.MULTILINE)
-    assert re.search(r"^verified \(SHA-256\) +yes +yes$", result.stdout, re.MULTILINE)
+    assert re.search(r"^verified, every byte +yes +yes$", result.stdout, re.MULTILINE)
 
 
 def test_the_demo_captures_on_the_virtual_clock(lab, folder):

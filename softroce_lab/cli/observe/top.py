@@ -90,7 +90,12 @@ def _document(plan: Plan, rates: dict[int, LinkRate]) -> dict[str, Any]:
         "schema_version": describe.SCHEMA_VERSION,
         "lab": plan.name,
         "links": [
-            {"directed_link": number, "name": names[number], **dataclasses.asdict(rate)}
+            {
+                "directed_link": number,
+                "name": names[number],
+                **dataclasses.asdict(rate),
+                "counts": rate.counts._asdict(),
+            }
             for number, rate in rates.items()
         ],
     }
@@ -120,8 +125,7 @@ def _some(count: int | None) -> str:
 
 
 def _is_busy(rate: LinkRate) -> bool:
-    counts = dataclasses.astuple(rate.counts)
-    return bool(rate.frames_per_second or rate.queued_bytes or any(counts))
+    return bool(rate.frames_per_second or rate.queued_bytes or any(rate.counts))
 
 
 def _table(plan: Plan, rates: dict[int, LinkRate], most: int | None) -> Group:

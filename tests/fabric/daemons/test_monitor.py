@@ -222,6 +222,7 @@ def test_an_idle_monitor_sleeps(rig, tmp_path):
 def test_an_idle_monitor_notices_that_it_was_stopped(rig, tmp_path):
     """While somebody is connected; it may have had 100 ms to sleep."""
     with monitoring(rig, tmp_path) as process, monitor.Connection(tmp_path, TIMEOUT_S):
+        monitor.sync(tmp_path, TIMEOUT_S)  # it has seen who is connected
         stopped_ns = time.monotonic_ns()
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.4)
