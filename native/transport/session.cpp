@@ -272,7 +272,6 @@ void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
       bad_control();
     } else {
       forget(*message);
-      send_acknowledged(*message);
       engine_.complete_send(message->handle, WcStatus::success, now_);
     }
   }

@@ -66,9 +66,8 @@ class Session : public MessageSession {
 
   // ---- hooks. A message that is gone in the engine has none.
   virtual void send_posted(SendMessage&) {}
-  virtual void sent(SendMessage&) {}  // nothing of it waits to be sent any more; `out`: not the
-                                      // first time
-  virtual void send_acknowledged(SendMessage&) {}
+  // Nothing of it waits to be sent any more. `Send::out` tells whether that was so before.
+  virtual void sent(SendMessage&) {}
   virtual void check_send(SendMessage& message) = 0;  // its timer
   virtual void receive_posted(ReceiveMessage&) {}
   virtual void first_packet(ReceiveMessage&) {}
