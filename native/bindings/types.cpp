@@ -54,12 +54,9 @@ void bind_config(nb::module_& m) {
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)
       .def_rw("transport", &MessageConfig::transport,
-              "one of session_names() or packet_transport_names(); 'policy': events are taken by "
-              "hand")
+              "one of session_names(); 'policy': events are taken by hand")
       .def_rw("timing", &MessageConfig::timing)
       .def_rw("options", &MessageConfig::options, "values of all options of the transport")
-      .def_rw("retry_limit", &MessageConfig::retry_limit)
-      .def_rw("rnr_retry", &MessageConfig::rnr_retry)
       .def_rw("spray", &MessageConfig::spray)
       .def_prop_rw(
           "rto_low_ns", [](const MessageConfig& c) { return to_ns(c.rto_low); },
@@ -201,7 +198,6 @@ void bind_types(nb::module_& m) {
   bind_event(m);
   bind_completion(m);
   m.def("framing_names", &framing_names);
-  m.def("packet_transport_names", &packet_transport_names);
   m.def("session_names", &session_names);
   nb::list decisions;
   for (const char* each : kDecisionNames) decisions.append(each);

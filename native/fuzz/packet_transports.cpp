@@ -72,8 +72,9 @@ MessageConfig config(int which, const Options& options) {
   config.message_slots = 4;
   config.window_packets = 64;
   config.initial_rtt = 24 * kMicrosecond;
-  config.retry_limit = 5;
-  config.rnr_retry = 3;  // 7 would be without end
+  config.timing.most_attempts = 5;
+  config.timing.rnr_retry = 3;  // 7 would be without end
+  config.timing.keepalive_probes = 5;
   config.transport = options.srnic ? "srnic" : "irn";
   config.spray = options.spray;
   config.carries_payload = options.payload;

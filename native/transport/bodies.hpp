@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Control messages of packet-reactive transports: what travels in the body on the recovery QP. All
-// of it is this project's definition; integers are big-endian. Besides RNR, REFUSE and ACK, which
-// are those of the session (control.hpp), there are
+// Control messages in which a message is named, and those of transports that react to every packet:
+// what travels in the body on the recovery QP. All of it is this project's definition; integers are
+// big-endian. Besides RNR and REFUSE, which are the session's (control.hpp), there are
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 an in-order packet, or one again
 //   PACKET_NACK  id, cumulative, echo stamp, packet         an out-of-order packet: that one
 //   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  an out-of-order packet: bit i is
 //                                                           set if packet base + i is here
-//   ASK          1 or 0, id, key                            receiver: is this still to come?
-//                                                           0: the id is not known
 //
 // Packets [0, cumulative) have arrived. The echo timestamp is that of the acknowledged packet.
 #pragma once
@@ -33,7 +31,6 @@ enum class BodyType : std::uint8_t {
   packet_ack = 16,
   packet_nack = 17,
   packet_sack = 18,
-  ask = 19,
 };
 
 struct Feedback {
@@ -52,11 +49,11 @@ struct Feedback {
   }
 };
 
-// A message by name, in RNR, REFUSE and ASK.
+// A message by name, in RNR and REFUSE.
 struct Naming {
   std::uint32_t id = 0;
   MessageKey key;
-  bool flag = false;        // REFUSE: by the receiver; ASK: the id is known
+  bool flag = false;        // REFUSE: by the receiver
   std::uint8_t status = 0;  // REFUSE
 };
 
@@ -110,7 +107,6 @@ inline SmallBody write(const Feedback& feedback) {
 
 inline SmallBody write(BodyType type, const Naming& naming) {
   SmallBody body(type);
-  if (type == BodyType::ask) body.put(static_cast<std::uint8_t>(naming.flag));
   body.put_name(naming.id, naming.key);
   if (type == BodyType::refuse) {
     body.put(static_cast<std::uint8_t>(naming.flag)).put(naming.status);
@@ -140,11 +136,11 @@ inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body)
 
 inline std::optional<Naming> read_naming(std::span<const std::uint8_t> body) {
   const auto type = static_cast<BodyType>(body[0]);
-  const bool ask = type == BodyType::ask, refuse = type == BodyType::refuse;
-  if (body.size() != (refuse ? 15U : ask ? 14U : 13U)) return std::nullopt;
+  const bool refuse = type == BodyType::refuse;
+  if (body.size() != (refuse ? 15U : 13U)) return std::nullopt;
   BodyReader reader(body.subspan(1));
   Naming naming;
-  std::uint8_t flag = ask ? reader.take<std::uint8_t>() : 0;
+  std::uint8_t flag = 0;
   naming.id = reader.take<std::uint32_t>();
   naming.key.operation = reader.take<std::uint16_t>();
   naming.key.step = reader.take<std::uint16_t>();

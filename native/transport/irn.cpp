@@ -24,6 +24,7 @@
 #include <algorithm>
 
 #include "selective_repeat.hpp"
+#include "transports.hpp"
 
 namespace softroce {
 namespace {
@@ -35,37 +36,36 @@ class Irn final : public SelectiveRepeat {
  private:
   static constexpr std::uint32_t kFewOut = 3;
 
-  std::uint32_t most_out() const override { return config().bdp_packets; }
+  std::uint32_t most_out() const override { return config().window_packets; }
 
   Time timeout(const SendMessage& message, const SendFlow& flow) const override {
     const bool few = message.next - flow.cumulative <= kFewOut;
-    return few ? config().rto_low : config().rto_high;
+    return few ? rto_low() : rto_high();
   }
 
   Feedback out_of_order(const ReceiveMessage&, std::uint32_t packet) const override {
     return {.type = BodyType::packet_nack, .packet = packet};
   }
 
-  void react(SendMessage& message, SendFlow& flow, const Feedback&, bool advanced,
-             Time now) override {
+  void react(SendMessage& message, SendFlow& flow, bool advanced) override {
     const bool timed_out = flow.cumulative < flow.timed_out_below;
-    if (advanced && timed_out && flow.retransmitted_below <= flow.cumulative)
-      retransmit(message, flow, flow.cumulative, now);
-    retransmit_lost(message, flow, now);
+    const bool next_is_lost =
+        advanced && timed_out && flow.retransmitted_below <= flow.cumulative;
+    if (!next_is_lost || retransmit(message, flow, flow.cumulative))
+      retransmit_lost(message, flow);
   }
 
-  void timed_out(SendMessage& message, SendFlow& flow, Time now) override {
+  void timed_out(SendMessage& message, SendFlow& flow) override {
     flow.timed_out_below = message.next;
     flow.retransmitted_below = flow.cumulative;
-    retransmit(message, flow, flow.cumulative, now);
-    retransmit_lost(message, flow, now);
+    if (retransmit(message, flow, flow.cumulative)) retransmit_lost(message, flow);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<PacketTransport> make_irn(const TransportConfig& config, TransportHost& host) {
-  return std::make_unique<Irn>(config, host);
+std::unique_ptr<MessageSession> make_irn(MessageEngine& engine) {
+  return std::make_unique<Irn>(engine);
 }
 
 }  // namespace softroce

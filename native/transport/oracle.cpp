@@ -1,54 +1,65 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "oracle.hpp"
-
+// `oracle` [D]: a bound for retransmission after loss, on the virtual clock alone. A packet that is
+// lost, whatever lost it, goes on as a ghost of no bytes through the queues ahead of it
+// (sim/ghosts.cpp). Its receiver answers the ghost as it would the packet, and the sender
+// retransmits at once. Feedback occupies nothing and cannot be lost.
+//
+// So there are no timers, and no retransmission of what has arrived. Windows and congestion control
+// are those of all transports; packets take all paths, as csa_ud's do.
+//
+// - A packet that was lost kEager times in a row waits for a sixteenth of the time since the first
+//   loss before each further transmission: an outage of a second costs a hundred, not 100,000.
+// - One that is lost for as long as kPatience ends its send in IBV_WC_RETRY_EXC_ERR, and the
+//   receive with it.
+// - A packet without a posted receive is refused; what was refused is retransmitted when the
+//   receive is posted. The wait has no limit (rnr_retry 7, IBA 9.7.5.2.8).
 #include <algorithm>
 #include <deque>
-#include <optional>
+#include <functional>
 #include <queue>
 #include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
-#include "bodies.hpp"
-#include "outstanding.hpp"
-#include "refusal.hpp"
+#include "session.hpp"
+#include "transports.hpp"
 
 namespace softroce {
 namespace {
 
-// Beside REFUSE (bodies.hpp). All but READY are about one packet: id, packet, its stamp.
+// Feedback is about one packet: id, packet, its stamp.
 enum class Word : std::uint8_t {
   arrived = 64,
   lost = 65,
   refused = 66,  // no receive is posted
-  ready = 67,    // id: a receive is, for what was refused
 };
-constexpr std::size_t kOfPacket = 13, kOfMessage = 5;
+constexpr std::size_t kFeedbackBytes = 13;
 
-class Oracle final : public PacketTransport {
+class Oracle final : public Session {
  public:
-  Oracle(const TransportConfig& config, TransportHost& host)
-      : host_(host),
-        patience_(config.retry_limit * std::max(config.base_rtt, kLongestWait)),
-        sends_(host, config.message_slots) {}
+  explicit Oracle(MessageEngine& engine)
+      : Session(engine),
+        patience_(kWaits * std::max(config().initial_rtt, kLongestWait)) {}
 
+  bool reacts() const override { return true; }
   bool omniscient() const override { return true; }
-  void send_posted(SendMessage& message) override;
-  void packet_sent(SendMessage&, std::uint32_t, Time) override {}
-  void receive_posted(ReceiveMessage& message, Time now) override;
+  void posted(SendMessage& message) override;
   void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) override {
     tell(Word::arrived, message.peer, lab);
   }
-  void packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) override;
+  void packet_refused(PeerIndex peer, const LabHeader& lab) override {
+    tell(Word::refused, peer, lab);
+  }
   void packet_lost(PeerIndex peer, const LabHeader& lab) override { tell(Word::lost, peer, lab); }
-  bool control_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) override;
-  void woken(Handle subject, Time asked_for, Time now) override;
+  bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) override;
+  void timer_ended(SendMessage& message, Time now) override;
 
  private:
+  // Of a packet: as long as others try, forty times 40 ms, or base RTTs.
   static constexpr Time kLongestWait = 40 * kMillisecond;
+  static constexpr Time kWaits = 40;
   static constexpr std::uint32_t kEager = 16;  // losses of a packet in a row
   static constexpr Time kShare = 16;           // of the time since the first of them
-  static constexpr std::size_t kMostUnready = 1 << 20;
 
   struct Loss {
     Time since = 0;
@@ -69,178 +80,121 @@ class Oracle final : public PacketTransport {
     std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
   };
 
-  Flow& flow_of(const SendMessage& message) {
-    return flows_[static_cast<std::uint32_t>(message.handle)];
-  }
+  Flow& flow_of(const SendMessage& message) { return flows_[index_of(message.handle)]; }
   void tell(Word word, PeerIndex peer, const LabHeader& lab) {
     SmallBody body(static_cast<BodyType>(word));
     body.put(lab.message_id).put(lab.index).put(lab.stamp_ns);
-    host_.send_control(peer, lab.path, body.bytes());
+    engine().send_feedback(peer, lab.path, body.bytes());
   }
-  void refuse(PeerIndex peer, const Naming& naming, std::uint8_t path) {
-    host_.send_control(peer, path, write(BodyType::refuse, naming).bytes());
+  void retransmit(SendMessage& message, std::uint32_t packet) {
+    engine().retransmit(message, packet, RetransmitReason::informed, now());
   }
-  bool of_packet(PeerIndex peer, std::span<const std::uint8_t> body, Time now);
-  bool arrived(SendMessage& message, std::uint32_t packet, Time now);
-  void lost(SendMessage& message, std::uint32_t packet, Time now);
-  void refused(SendMessage& message, std::uint32_t packet, Time now);
-  void ready(SendMessage& message, Time now);
-  bool ended(PeerIndex peer, const Naming& naming, Time now);
-  void give_up(SendMessage& message, Time now);
+  void arrived(SendMessage& message, std::uint32_t packet);
+  void packet_lost(SendMessage& message, std::uint32_t packet);
+  void packet_refused(SendMessage& message, std::uint32_t packet);
 
-  TransportHost& host_;
+  // ---- what the session asks for
+  void acknowledge(PeerIndex, std::uint32_t) override {}  // each packet is
+  void check_send(SendMessage&) override {}
+  void check_receive(ReceiveMessage&) override {}
+  void status_requested(ReceiveMessage& message, std::uint32_t id) override {
+    send_missing(message.peer, {.name = {id, message.key}, .set = {}});  // a receive is posted
+  }
+  void control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) override;
+
   const Time patience_;
-  OutstandingSends sends_;
   std::deque<Flow> flows_;  // by the handle's index
-  // Of messages that were refused without a receive, until it is posted: their ids.
-  std::unordered_map<PeerKey, std::uint32_t, PeerKeyHash> unready_;
 };
 
-void Oracle::send_posted(SendMessage& message) {
-  const auto index = static_cast<std::uint32_t>(message.handle);
+void Oracle::posted(SendMessage& message) {
+  const std::uint32_t index = index_of(message.handle);
   if (index >= flows_.size()) flows_.resize(index + 1);
   Bitmap arrived = std::move(flows_[index].arrived);
   arrived.reset(message.count);
   flows_[index] = {};
   flows_[index].arrived = std::move(arrived);
-  sends_.add(message);
-  host_.allow(message, message.count);
 }
 
-// ---------------------------------------------------------------- receiver
-
-void Oracle::receive_posted(ReceiveMessage& message, Time) {
-  const PeerKey key{message.peer, message.key};
-  if (const auto found = unready_.find(key); found != unready_.end()) {
-    SmallBody body(static_cast<BodyType>(Word::ready));
-    host_.send_control(message.peer, kAnyPath, body.put(found->second).bytes());
-    unready_.erase(found);
-  }
-}
-
-void Oracle::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
-  const Naming naming = refused_message(lab, why);
-  if (why == Refusal::complete) return;  // a copy: the sender knows
-  if (why != Refusal::no_receive) return refuse(peer, naming, lab.path);
-  if (unready_.size() >= kMostUnready) return tell(Word::lost, peer, lab);
-  unready_[{peer, naming.key}] = naming.id;
-  tell(Word::refused, peer, lab);
-}
-
-// ---------------------------------------------------------------- feedback
-
-bool Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
-  if (body.empty()) return false;
-  if (static_cast<BodyType>(body[0]) == BodyType::refuse) {
-    const auto naming = read_naming(body);
-    return naming && ended(peer, *naming, now);
-  }
-  if (static_cast<Word>(body[0]) != Word::ready) return of_packet(peer, body, now);
-  if (body.size() != kOfMessage) return false;
-  const auto id = BodyReader(body.subspan(1)).take<std::uint32_t>();
-  if (SendMessage* message = sends_.find(peer, id)) ready(*message, now);
-  return true;
-}
-
-bool Oracle::of_packet(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
-  if (body.size() != kOfPacket) return false;
+bool Oracle::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
+  set_now(now);
+  if (body.size() != kFeedbackBytes) return false;
   BodyReader reader(body.subspan(1));
   const auto id = reader.take<std::uint32_t>(), packet = reader.take<std::uint32_t>();
-  if (!host_.echoed(peer, reader.take<std::uint32_t>(), now)) return false;
-  SendMessage* message = sends_.find(peer, id);
+  if (!engine().echoed(peer, reader.take<std::uint32_t>(), now)) return false;
+  SendMessage* message = find_send(peer, id);
   if (message == nullptr) return true;  // over
   if (packet >= message->next) return false;
   switch (static_cast<Word>(body[0])) {
     case Word::arrived:
-      return arrived(*message, packet, now);
+      return arrived(*message, packet), true;
     case Word::lost:
-      return lost(*message, packet, now), true;
+      return packet_lost(*message, packet), true;
     case Word::refused:
-      return refused(*message, packet, now), true;
-    case Word::ready:
-      break;
+      return packet_refused(*message, packet), true;
   }
   return false;
 }
 
-bool Oracle::arrived(SendMessage& message, std::uint32_t packet, Time now) {
+void Oracle::arrived(SendMessage& message, std::uint32_t packet) {
   Flow& flow = flow_of(message);
-  if (!flow.arrived.set(packet)) return true;
+  if (!flow.arrived.set(packet)) return;
   if (!flow.lost.empty()) flow.lost.erase(packet);
-  if (++flow.arrivals == message.count) host_.end(message, WcStatus::success, now);
-  return true;
+  if (++flow.arrivals == message.count) finish_send(message);
 }
 
-void Oracle::lost(SendMessage& message, std::uint32_t packet, Time now) {
+void Oracle::packet_lost(SendMessage& message, std::uint32_t packet) {
   Flow& flow = flow_of(message);
   if (flow.arrived.test(packet)) return;
-  Loss& loss = flow.lost.try_emplace(packet, Loss{.since = now}).first->second;
+  Loss& loss = flow.lost.try_emplace(packet, Loss{.since = now()}).first->second;
   if (flow.is_refused) return flow.refused.push_back(packet);
-  if (++loss.times <= kEager)
-    return host_.retransmit(message, packet, RetransmitReason::informed, now);
-  const Time taken = now - loss.since;
-  if (taken > patience_) return give_up(message, now);
-  const Time until = now + taken / kShare;
+  if (++loss.times <= kEager) return retransmit(message, packet);
+  const Time taken = now() - loss.since;
+  if (taken > patience_) return give_up_send(message, WcStatus::retry_exc_err);
+  const Time until = now() + taken / kShare;
   flow.waiting.push({until, packet});
-  host_.wake_at(until, message.handle);
+  engine().set_timer(message.handle, flow.waiting.top().until);
 }
 
-// Feedback may be overtaken: what is refused behind READY was sent before it.
-void Oracle::refused(SendMessage& message, std::uint32_t packet, Time now) {
+void Oracle::timer_ended(SendMessage& message, Time now) {
+  set_now(now);
+  auto& waiting = flow_of(message).waiting;
+  for (; !waiting.empty() && waiting.top().until <= now; waiting.pop())
+    retransmit(message, waiting.top().packet);
+  if (!waiting.empty()) engine().set_timer(message.handle, waiting.top().until);
+}
+
+// Feedback may be overtaken: what is refused behind the answer was sent before it.
+void Oracle::packet_refused(SendMessage& message, std::uint32_t packet) {
   Flow& flow = flow_of(message);
-  if (flow.is_ready) return lost(message, packet, now);
+  if (flow.is_ready) return packet_lost(message, packet);
   flow.is_refused = true;
   flow.refused.push_back(packet);
-  host_.pause(message, true);
+  if (!message.paused) pause(message, true);
 }
 
-void Oracle::ready(SendMessage& message, Time now) {
-  Flow& flow = flow_of(message);
+// The receive is posted.
+void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
+  const auto missing =
+      static_cast<BodyType>(body[0]) == BodyType::sack ? read_missing(body) : std::nullopt;
+  if (!missing || missing->set) return bad_control();
+  SendMessage* message = find_send(peer, missing->name.id);
+  if (message == nullptr || message->key != missing->name.key) return;
+  Flow& flow = flow_of(*message);
+  of(*message).begun = true;
   flow.is_refused = false;
   flow.is_ready = true;
-  for (const std::uint32_t packet : flow.refused)
-    host_.retransmit(message, packet, RetransmitReason::informed, now);
+  for (const std::uint32_t packet : flow.refused) retransmit(*message, packet);
   flow.refused.clear();
-  host_.pause(message, false);
-}
-
-void Oracle::woken(Handle subject, Time, Time now) {
-  SendMessage* message = host_.find_send(subject);
-  if (message == nullptr) return;
-  auto& waiting = flow_of(*message).waiting;
-  for (; !waiting.empty() && waiting.top().until <= now; waiting.pop())
-    host_.retransmit(*message, waiting.top().packet, RetransmitReason::informed, now);
-}
-
-// ---------------------------------------------------------------- messages that cannot succeed
-
-bool Oracle::ended(PeerIndex peer, const Naming& naming, Time now) {
-  const auto status = static_cast<WcStatus>(naming.status);
-  if (status != WcStatus::rem_inv_req_err && status != WcStatus::retry_exc_err) return false;
-  if (naming.flag) {  // by the receiver
-    SendMessage* message = sends_.find(peer, naming.id);
-    if (message != nullptr && message->key == naming.key) host_.end(*message, status, now);
-    return true;
-  }
-  unready_.erase(PeerKey{peer, naming.key});
-  host_.sender_gave_up(peer, naming.id, naming.key, status, now);
-  return true;
-}
-
-void Oracle::give_up(SendMessage& message, Time now) {
-  const Naming naming{.id = message.id,
-                      .key = message.key,
-                      .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)};
-  refuse(message.peer, naming, kAnyPath);
-  host_.end(message, WcStatus::retry_exc_err, now);
+  pause(*message, false);
 }
 
 }  // namespace
 
-std::unique_ptr<PacketTransport> make_oracle(const TransportConfig& config, TransportHost& host) {
-  if (config.rnr_retry < 7)
+// Throws std::invalid_argument: an rnr_retry that limits the wait for a receive.
+std::unique_ptr<MessageSession> make_oracle(MessageEngine& engine) {
+  if (engine.config().timing.rnr_retry < 7)
     throw std::invalid_argument("oracle waits for a receive without limit: rnr_retry is 7");
-  return std::make_unique<Oracle>(config, host);
+  return std::make_unique<Oracle>(engine);
 }
 
 }  // namespace softroce

@@ -1,92 +1,83 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "selective_repeat.hpp"
 
-#include <algorithm>
-
-#include "../../xdp/lab_hash.h"
 #include "../engine/mutant.hpp"
-#include "refusal.hpp"
 
 namespace softroce {
 
-SelectiveRepeat::SelectiveRepeat(const TransportConfig& config, TransportHost& host)
-    : config_(config), host_(host), outstanding_(host, config.message_slots) {
+SelectiveRepeat::SelectiveRepeat(MessageEngine& engine)
+    : Session(engine), rto_low_(config().rto_low), rto_high_(config().rto_high) {
   // Where nothing is known of the buffers: Mittal et al., SIGCOMM 2018, section 4.1, has 100 and
   // 320 us where the base RTT is 24 us.
-  const Time base = std::max<Time>(config_.base_rtt, kNanosecond);
-  if (config_.timeout != 0) config_.rto_low = config_.rto_high = config_.timeout;
-  if (config_.rto_low == 0) config_.rto_low = base / 24 * 100;
-  if (config_.rto_high == 0) config_.rto_high = base / 24 * 320;
-  config_.rto_high = std::max(config_.rto_high, config_.rto_low);
+  const Time base = std::max<Time>(base_rtt(), kNanosecond);
+  if (config().timeout != 0) rto_low_ = rto_high_ = config().timeout;
+  if (rto_low_ == 0) rto_low_ = base / 24 * 100;
+  if (rto_high_ == 0) rto_high_ = base / 24 * 320;
+  rto_high_ = std::max(rto_high_, rto_low_);
 }
 
 // ---------------------------------------------------------------- sending
 
-void SelectiveRepeat::send_posted(SendMessage& message) {
-  const auto index = static_cast<std::uint32_t>(message.handle);
+void SelectiveRepeat::posted(SendMessage& message) {
+  const std::uint32_t index = index_of(message.handle);
   if (index >= sends_.size()) sends_.resize(index + 1);
   SendFlow& flow = sends_[index];
   Bitmap acked = std::move(flow.acked);
   acked.reset(message.count);
   flow = {.acked = std::move(acked)};
-  outstanding_.add(message);
-  host_.allow(message, std::min(message.count, most_out()));
+  engine().allow(message, std::min(message.count, most_out()));
 }
 
 void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {
   SendFlow& flow = flow_of(message);
   flow.tried = true;
   if (packet == flow.cumulative) flow.since = now;  // nothing older is out
-  if (flow.armed_for == kNever) {
+  if (message.timer_at == kNever) {
     flow.since = now;
-    arm(flow, message.handle, now + timer(message, flow));
+    arm(message, now + timer(message, flow));
   }
 }
 
-void SelectiveRepeat::arm(SendFlow& flow, Handle handle, Time at) {
-  flow.armed_for = at;
-  if (!mutated(Mutant::timeout_not_armed)) host_.wake_at(at, handle);
+void SelectiveRepeat::arm(SendMessage& message, Time at) {
+  if (!mutated(Mutant::timeout_not_armed)) engine().set_timer(message.handle, at);
 }
 
-void SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet,
-                                 Time now) {
+bool SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet) {
   flow.retransmitted_below = std::max(flow.retransmitted_below, packet + 1);
-  host_.retransmit(message, packet, why_, now);
+  return Session::retransmit(message, packet, why_);
 }
 
 // Each packet is checked once between two timeouts.
-void SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow, Time now) {
+bool SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow) {
   std::uint32_t packet = std::max(flow.retransmitted_below, flow.cumulative);
   for (; packet < flow.lost_below; ++packet)
-    if (!flow.acked.test(packet)) host_.retransmit(message, packet, why_, now);
+    if (!flow.acked.test(packet) && !Session::retransmit(message, packet, why_)) return false;
   flow.retransmitted_below = std::max(flow.retransmitted_below, packet);
+  return true;
 }
 
 Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) const {
   const Time own = timeout(message, flow);
-  if (!config_.timeout_measured) return own;
-  const Time measured = host_.measured_rto(message.peer);
-  return std::max(own, measured != 0 ? measured : config_.rto_high);
+  if (!config().timeout_measured) return own;
+  const Time measured = peer(message.peer).rtt.rto();  // 0: no sample yet
+  return std::max(own, measured != 0 ? measured : rto_high_);
 }
 
-Time SelectiveRepeat::backed_off(Time interval, std::uint32_t rounds, Time most) const {
-  if (rounds <= kEager) return interval;
-  const Time first = std::max(interval, config_.rto_high);
-  const Time doubled = std::min(first << std::min(rounds - kEager, kLargestShift), most);
-  const Time whole = std::max(doubled, 2 * first);
-  const Time least = std::max(whole / 2, first);
-  const auto room = static_cast<std::uint64_t>(whole - least + 1);
-  return least + static_cast<Time>(lab_mix64(rounds) % room);
+Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
+  const std::int64_t doublings = std::int64_t{timeouts_without_progress} - timing().eager_rounds;
+  if (doublings <= 0) return interval;
+  const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoubled, kLongestWait));
+  return softroce::backed_off(std::max(interval, rto_high_), doublings, longest);
 }
 
 // ---------------------------------------------------------------- receiving
 
-void SelectiveRepeat::receive_posted(ReceiveMessage& message, Time now) {
-  const auto index = static_cast<std::uint32_t>(message.handle);
+SelectiveRepeat::ReceiveFlow& SelectiveRepeat::flow_of(const ReceiveMessage& message) {
+  const std::uint32_t index = index_of(message.handle);
   if (index >= receives_.size()) receives_.resize(index + 1);
   ReceiveFlow& flow = receives_[index];
-  flow = {.armed_for = now + longest()};
-  host_.wake_at(flow.armed_for, message.handle);
+  if (flow.handle != message.handle) flow = {.handle = message.handle};
+  return flow;
 }
 
 void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) {
@@ -98,70 +89,58 @@ void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& l
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
   feedback.echo_stamp_ns = lab.stamp_ns;
-  send_control(message.peer, write(feedback), lab.path);
+  send_feedback(message.peer, feedback, lab.path);
 }
 
-void SelectiveRepeat::packet_refused(PeerIndex peer, const LabHeader& lab, Refusal why) {
-  const Naming naming = refused_message(lab, why);
-  if (why == Refusal::complete)
-    return send_control(
-        peer, write({.id = naming.id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}),
-        lab.path);
-  const BodyType type = why == Refusal::no_receive ? BodyType::rnr : BodyType::refuse;
-  send_control(peer, write(type, naming), lab.path);
+void SelectiveRepeat::packet_came_late(PeerIndex peer, const LabHeader& lab) {
+  send_feedback(
+      peer, {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
+      lab.path);
 }
 
-// ---------------------------------------------------------------- control messages
-
-bool SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body,
-                                      Time now) {
-  if (body.empty()) return false;
-  const auto type = static_cast<BodyType>(body[0]);
-  switch (type) {
-    case BodyType::packet_ack:
-    case BodyType::packet_nack:
-    case BodyType::packet_sack:
-      return fed_back(peer, body, now);
-    case BodyType::ack:
-      return acknowledged(peer, body);
-    case BodyType::rnr:
-    case BodyType::refuse:
-    case BodyType::ask:
-      break;
-    default:
-      return false;
-  }
-  const auto naming = read_naming(body);
-  if (!naming) return false;
-  if (type == BodyType::refuse) return refused(peer, *naming, now);
-  if (type == BodyType::ask) return asked(peer, *naming), true;
-  SendMessage* message = find(peer, naming->id);
-  if (message != nullptr && message->key == naming->key) not_ready(*message, now);
-  return true;
+void SelectiveRepeat::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {
+  engine().send_feedback(peer, path, write(feedback).bytes());
 }
 
-bool SelectiveRepeat::fed_back(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
+void SelectiveRepeat::first_packet(ReceiveMessage& message) {
+  set_timer(message, now_ns() + timing().t_max_ns);
+}
+
+// A message of which nothing comes any more: is it still to come?
+void SelectiveRepeat::check_receive(ReceiveMessage& message) {
+  const Nanoseconds next_ns = message.last_at / kNanosecond + timing().t_max_ns;
+  if (now_ns() < next_ns) return set_timer(message, next_ns);
+  send_missing(message.peer, {.name = {message.id, message.key}, .set = PacketSet()});
+  const std::uint32_t asked = ++of(message).timeouts_without_progress;
+  set_timer(message, now_ns() + backed_off_ns(timing().t_max_ns, asked));
+}
+
+// ---------------------------------------------------------------- feedback
+
+bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body,
+                                       Time now) {
+  set_now(now);
   const auto feedback = read_feedback(body);
-  if (!feedback || !host_.echoed(peer, feedback->echo_stamp_ns, now)) return false;
-  SendMessage* message = find(peer, feedback->id);
+  if (!feedback || !engine().echoed(peer, feedback->echo_stamp_ns, now)) return false;
+  SendMessage* message = find_send(peer, feedback->id);
   if (message == nullptr) return true;  // over: a spurious retransmission
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   SendFlow& flow = flow_of(*message);
-  flow.answered = true;
+  of(*message).begun = true;
   why_ = RetransmitReason::nak;
   if (message->paused) go_on(*message, flow);
-  const bool advanced = note(*message, flow, *feedback, now);
+  const bool advanced = note(*message, flow, *feedback);
   const bool early = mutated(Mutant::ends_before_last) && message->count > 1;
   if (flow.cumulative == message->count - early)
-    return host_.end(*message, WcStatus::success, now), true;
-  react(*message, flow, *feedback, advanced, now);
+    finish_send(*message);
+  else
+    react(*message, flow, advanced);
   return true;
 }
 
 // What is here by it; whether `cumulative` advanced.
-bool SelectiveRepeat::note(SendMessage& message, SendFlow& flow, const Feedback& feedback,
-                           Time now) {
+bool SelectiveRepeat::note(SendMessage& message, SendFlow& flow, const Feedback& feedback) {
   if (feedback.type == BodyType::packet_nack) note_packet(message, flow, feedback.packet);
   if (feedback.type == BodyType::packet_sack) {
     std::uint64_t fresh = feedback.bits & ~flow.acked.word(feedback.packet / 64);
@@ -170,7 +149,7 @@ bool SelectiveRepeat::note(SendMessage& message, SendFlow& flow, const Feedback&
                   feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(fresh)));
   }
   if (feedback.cumulative <= flow.cumulative) return false;
-  advance(message, flow, feedback.cumulative, now);
+  advance(message, flow, feedback.cumulative);
   return true;
 }
 
@@ -178,171 +157,81 @@ void SelectiveRepeat::note_packet(SendMessage& message, SendFlow& flow, std::uin
   if (packet < flow.cumulative || !flow.acked.set(packet)) return;
   flow.timeouts_without_progress = 0;
   flow.lost_below = std::max(flow.lost_below, packet);
-  if (message.retransmit_pending != 0) host_.forget_retransmit(message, packet);
+  if (message.retransmit_pending != 0) engine().forget_retransmit(message, packet);
 }
 
-void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_t cumulative,
-                              Time now) {
+void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_t cumulative) {
   for (std::uint32_t p = flow.cumulative; p < cumulative && message.retransmit_pending != 0; ++p)
-    host_.forget_retransmit(message, p);
+    engine().forget_retransmit(message, p);
   flow.cumulative = cumulative;
-  flow.since = now;
+  flow.since = now();
   flow.timeouts_without_progress = 0;
   const std::uint32_t room = std::min(most_out(), message.count - cumulative);
-  host_.allow(message, cumulative + room);
-  const Time due = now + timer(message, flow);
-  if (message.next != cumulative && due < flow.armed_for) arm(flow, message.handle, due);
-}
-
-// No ids: a keepalive. One: the receiver acknowledges that the message was given up.
-bool SelectiveRepeat::acknowledged(PeerIndex peer, std::span<const std::uint8_t> body) {
-  if (body.size() == 1) return true;
-  if (body.size() != 5) return false;
-  const auto id = BodyReader(body.subspan(1)).take<std::uint32_t>();
-  std::erase_if(given_up_,
-                [=](const GivenUp& each) { return each.peer == peer && each.naming.id == id; });
-  return true;
+  engine().allow(message, cumulative + room);
+  const Time due = now() + timer(message, flow);
+  if (message.next != cumulative && due < message.timer_at) arm(message, due);
 }
 
 // ---------------------------------------------------------------- receiver not ready
 
-void SelectiveRepeat::not_ready(SendMessage& message, Time now) {
-  SendFlow& flow = flow_of(message);
-  if (flow.waiting || flow.answered) return;  // of a packet that was sent before
-  if (config_.rnr_retry < 7 && flow.not_ready >= config_.rnr_retry)
-    return host_.end(message, WcStatus::rnr_retry_exc_err, now);
-  const Time most = std::max(config_.rto_high, kLongestWait);
-  const Time pause = backed_off(config_.rto_high, kEager + flow.not_ready++, most);
-  flow.waiting = true;
-  flow.timeouts_without_progress = 0;
-  host_.pause(message, true);
-  host_.forget_retransmissions(message);
-  arm(flow, message.handle, now + pause);
+// The receive is posted. What of the message is here, feedback on its packets tells.
+void SelectiveRepeat::status_requested(ReceiveMessage& message, std::uint32_t id) {
+  send_missing(message.peer, {.name = {id, message.key}, .set = {}});
 }
 
-// The first response after a pause: what was sent before was refused.
+void SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
+  if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
+  const auto missing = read_missing(body);
+  if (!missing) return bad_control();
+  SendMessage* message = find_send(peer, missing->name.id);
+  if (message == nullptr || message->key != missing->name.key) {
+    if (missing->set) refuse_unknown(peer, missing->name);  // it has begun there
+    return;
+  }
+  if (!message->paused) return;
+  SendFlow& flow = flow_of(*message);
+  why_ = RetransmitReason::rnr_nak;
+  go_on(*message, flow);
+  if (!retransmit_lost(*message, flow)) return;
+  flow.since = now();
+  arm(*message, now() + timer(*message, flow));
+}
+
+// What was sent before the pause was refused.
 void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
-  flow.waiting = false;
   flow.lost_below = message.next;
   flow.retransmitted_below = flow.cumulative;
-  host_.pause(message, false);
+  flow.timeouts_without_progress = 0;
+  pause(message, false);
 }
 
 // ---------------------------------------------------------------- time
 
-void SelectiveRepeat::woken(Handle subject, Time asked_for, Time now) {
-  if (subject == kNoHandle) return refuse_again(now);
-  if (subject & kReceiveTag) {
-    ReceiveMessage* message = host_.find_receive(subject);
-    if (message == nullptr || flow_of(*message).armed_for != asked_for) return;
-    return timer_fired(*message, flow_of(*message), now);
-  }
-  SendMessage* message = host_.find_send(subject);
-  if (message == nullptr || flow_of(*message).armed_for != asked_for) return;
-  timer_fired(*message, flow_of(*message), now);
+void SelectiveRepeat::timer_ended(SendMessage& message, Time now) {
+  set_now(now);
+  check_send(message);
 }
 
-void SelectiveRepeat::timer_fired(SendMessage& message, SendFlow& flow, Time now) {
-  flow.armed_for = kNever;
-  why_ = flow.waiting ? RetransmitReason::rnr_nak : RetransmitReason::timeout;
-  if (flow.waiting) {  // long enough: is the receiver ready by now?
-    flow.waiting = false;
-    host_.retransmit(message, flow.cumulative, why_, now);
-    flow.since = now;
-    return arm(flow, message.handle, now + timer(message, flow));
+void SelectiveRepeat::check_send(SendMessage& message) {
+  SendFlow& flow = flow_of(message);
+  if (message.paused) {  // the receiver was not ready
+    probe_receiver(message);
+    return set_timer(message, now_ns() + timing().t_max_ns);
   }
   if (flow.cumulative == message.next) return;  // nothing is out: the next packet arms it
   const Time interval = timer(message, flow);
   const Time due = flow.since + backed_off(interval, flow.timeouts_without_progress);
-  if (now < due) return arm(flow, message.handle, due);
-  host_.write_off(message.peer, now - interval);
-  flow.since = now;
+  if (now() < due) return arm(message, due);
+  engine().write_off(message.peer, now() - interval);
+  flow.since = now();
   const bool stuck = message.retransmit_pending != 0;  // it waits for the window still
-  if ((flow.tried || !stuck) && ++flow.timeouts_without_progress > config_.retry_limit)
-    return give_up(message, now);
+  if (flow.tried || !stuck) ++flow.timeouts_without_progress;
   flow.tried = false;
-  if (!stuck) {
-    if (message.paused)
-      host_.retransmit(message, flow.cumulative, why_, now);
-    else
-      timed_out(message, flow, now);
-  }
-  arm(flow, message.handle, now + backed_off(timer(message, flow), flow.timeouts_without_progress));
-}
-
-void SelectiveRepeat::give_up(SendMessage& message, Time now) {
-  const Naming naming{.id = message.id,
-                      .key = message.key,
-                      .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)};
-  send_control(message.peer, write(BodyType::refuse, naming));
-  if (given_up_.size() < kMostGivenUp) given_up_.push_back({message.peer, naming, 1});
-  if (!refusing_) host_.wake_at(now + longest(), kNoHandle);
-  refusing_ = true;
-  host_.end(message, WcStatus::retry_exc_err, now);
-}
-
-void SelectiveRepeat::refuse_again(Time now) {
-  std::erase_if(given_up_,
-                [this](GivenUp& each) { return each.reported++ >= config_.retry_limit; });
-  for (const GivenUp& each : given_up_)
-    send_control(each.peer, write(BodyType::refuse, each.naming));
-  refusing_ = !given_up_.empty();
-  if (!refusing_) return;
-  const std::uint32_t reported = given_up_.front().reported;
-  host_.wake_at(now + backed_off(config_.rto_high, kEager + reported), kNoHandle);
-}
-
-// Any packet of its sender counts as a sign of activity for a receive that has not begun.
-void SelectiveRepeat::timer_fired(ReceiveMessage& message, ReceiveFlow& flow, Time now) {
-  const Time received = host_.last_received_at(message.peer);
-  if (received > flow.asked_at) flow.timeouts_without_progress = 0;
-  const Time newest = std::max(message.open ? message.last_at : received, message.posted_at);
-  Time next = newest + longest();
-  if (now >= next) {
-    if (flow.timeouts_without_progress >= config_.retry_limit)
-      return host_.end(message, WcStatus::retry_exc_err, now);
-    const bool alive =
-        flow.timeouts_without_progress == 0 && flow.asked_at > newest;  // but what it sends is lost
-    next = now + (alive ? longest() : backed_off(config_.rto_high, flow.timeouts_without_progress));
-    ++flow.timeouts_without_progress;
-    flow.asked_at = now;
-    send_control(message.peer, write(BodyType::ask,
-                                     {.id = message.id, .key = message.key, .flag = message.open}));
-  }
-  flow.armed_for = next;
-  host_.wake_at(next, message.handle);
-}
-
-// ---------------------------------------------------------------- messages that cannot succeed
-
-bool SelectiveRepeat::refused(PeerIndex peer, const Naming& naming, Time now) {
-  switch (static_cast<WcStatus>(naming.status)) {
-    case WcStatus::rem_inv_req_err:
-    case WcStatus::retry_exc_err:
-      break;
-    default:
-      return false;
-  }
-  const auto status = static_cast<WcStatus>(naming.status);
-  if (naming.flag) {  // by the receiver
-    SendMessage* message = find(peer, naming.id);
-    if (message != nullptr && message->key == naming.key) host_.end(*message, status, now);
-    return true;
-  }
-  host_.sender_gave_up(peer, naming.id, naming.key, status, now);
-  SmallBody taken(BodyType::ack);
-  send_control(peer, taken.put(naming.id));
-  return true;
-}
-
-void SelectiveRepeat::asked(PeerIndex peer, const Naming& naming) {
-  const SendMessage* message = naming.flag ? find(peer, naming.id) : nullptr;
-  if (!naming.flag || (message != nullptr && message->key == naming.key))
-    return send_control(peer, SmallBody(BodyType::ack));
-  send_control(peer, write(BodyType::refuse,
-                           {.id = naming.id,
-                            .key = naming.key,
-                            .status = static_cast<std::uint8_t>(WcStatus::retry_exc_err)}));
+  const Handle handle = message.handle;
+  why_ = RetransmitReason::timeout;
+  if (!stuck) timed_out(message, flow);
+  if (engine().find_send(handle) == nullptr) return;  // given up
+  arm(message, now() + backed_off(timer(message, flow), flow.timeouts_without_progress));
 }
 
 }  // namespace softroce

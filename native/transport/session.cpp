@@ -11,6 +11,13 @@ namespace softroce {
 namespace {
 
 constexpr std::size_t kMostRemembered = 4096;  // RNRs sent, and sends that their senders gave up
+
+template <typename T>
+void remember(std::vector<T>& known, const T& each) {
+  if (known.size() == kMostRemembered) known.erase(known.begin());
+  known.push_back(each);
+}
+
 constexpr std::uint32_t kMostCopies = 16;   // of an acknowledgement, in a row: more than any link
                                             // is likely to take at once
 constexpr std::int64_t kRnrWithoutEnd = 7;  // IBA 9.7.5.2.8
@@ -125,7 +132,6 @@ void Session::on_send_posted(const Event& event) {
   const std::uint32_t index = index_of(event.message);
   if (index >= sends_.size()) sends_.resize(index + 1);
   sends_[index] = {.handle = event.message, .number = ++posts_};
-  sends_by_name_[name_of(event.peer, event.id)] = event.message;
   Work& work = work_of(event.peer);
   ++work.sends;
   work.has_sent = true;
@@ -271,8 +277,7 @@ void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
     } else if (!is_out(*message)) {
       bad_control();
     } else {
-      forget(*message);
-      engine_.complete_send(message->handle, WcStatus::success, now_);
+      finish_send(*message);
     }
   }
 }
@@ -397,13 +402,12 @@ void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
 // ---------------------------------------------------------------- not ready
 
 void Session::send_rnr(PeerIndex peer, const MessageName& name) {
-  std::deque<MessageName>& sent = work_of(peer).rnr_sent;
+  std::vector<MessageName>& sent = work_of(peer).rnr_sent;
   const auto known = std::ranges::find(sent, name.key, &MessageName::key);
   if (known != sent.end())
     known->id = name.id;
   else
-    sent.push_back(name);
-  if (sent.size() > kMostRemembered) sent.pop_front();
+    remember(sent, name);
   const SmallBody body = write(BodyType::rnr, Naming{.id = name.id, .key = name.key});
   send_control(peer, {body.bytes().begin(), body.bytes().end()});
 }
@@ -413,6 +417,7 @@ void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
+  if (send.begun) return;
   if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
     return fail_send(*message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;
@@ -448,17 +453,21 @@ void Session::on_refused(PeerIndex peer, const Naming& refused) {
 // Fails what the message fills, or would have; if repeated, only what it has begun to fill: the key
 // may be the next message's by then.
 void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStatus status) {
-  std::deque<std::uint32_t>& known = work_of(peer).refused;
-  const bool listed = std::ranges::find(known, refused.id) != known.end();
+  Work& work = work_of(peer);
+  const bool listed = std::ranges::find(work.refused, refused.id) != work.refused.end();
   const bool again = listed || outcome(peer, refused.id) != nullptr;
   const ReceiveMessage* message = receive_of(peer, {refused.id, refused.key});
   if (message != nullptr && (message->open || !again)) {
     fail_receive(message->handle, peer, status);
     end(peer, refused.id, status);
   }
-  if (!listed) known.push_back(refused.id);
-  if (known.size() > kMostRemembered) known.pop_front();
+  if (!listed) remember(work.refused, refused.id);
   send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));
+}
+
+void Session::finish_send(const SendMessage& message) {
+  flushed(message);
+  engine_.complete_send(message.handle, WcStatus::success, now_);
 }
 
 void Session::fail_send(SendMessage& message, WcStatus status) {
@@ -483,18 +492,27 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 
 // Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
 // keepalives decide: the second half of the attempts is kept until it sends again.
-bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
-                         std::uint32_t attempts, bool urgent, std::uint32_t copies) {
+bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts) {
   if (attempts >= timing().most_attempts ||
       (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
     give_up_send(message, WcStatus::retry_exc_err);
     return false;
   }
   const Nanoseconds silent_ns = now_ns_ - last_received_ns(message.peer);
-  if (2 * std::int64_t{attempts} >= timing().most_attempts && silent_ns > 2 * timing().t_max_ns)
-    return false;
+  return 2 * std::int64_t{attempts} < timing().most_attempts || silent_ns <= 2 * timing().t_max_ns;
+}
+
+bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
+                         std::uint32_t attempts, bool urgent, std::uint32_t copies) {
+  if (!may_retransmit(message, attempts)) return false;
   decide_retransmit(static_cast<std::uint32_t>(packets.size()));
   engine_.retransmit(message.handle, packets, urgent, copies, now_, cause());
+  return true;
+}
+
+bool Session::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why) {
+  if (!may_retransmit(message, message.sent[packet].attempts())) return false;
+  engine_.retransmit(message, packet, why, now_);
   return true;
 }
 
@@ -616,8 +634,11 @@ Session::Work& Session::work_of(PeerIndex peer) {
 }
 
 SendMessage* Session::find_send(PeerIndex peer, std::uint32_t id) {
-  const auto found = sends_by_name_.find(name_of(peer, id));
-  return found == sends_by_name_.end() ? nullptr : engine_.find_send(found->second);
+  SendMessage* message = engine_.find_send(peer, id);
+  if (message == nullptr) return nullptr;
+  const std::uint32_t index = index_of(message->handle);
+  const bool known = index < sends_.size() && sends_[index].handle == message->handle;
+  return known ? message : nullptr;  // else its event is still to come
 }
 
 bool Session::is_newest(const SendMessage& message) const {
@@ -648,7 +669,6 @@ void Session::end(PeerIndex peer, std::uint32_t id, WcStatus status) {
 void Session::forget(const SendMessage& message) {
   over(message.handle);
   of(message).handle = kNoHandle;
-  sends_by_name_.erase(name_of(message.peer, message.id));
   --work_of(message.peer).sends;
 }
 

@@ -3,16 +3,15 @@
 // attempts. How a loss is found is left to the transports. All of it is this project's definition
 // (docs/protocols.md, section 1).
 //
-// The engine queues what happens. `turn` handles it event by event, behind what arrived and before
-// what leaves, so that no hook runs inside of the engine's own work on a message. Times are whole
-// nanoseconds.
+// The engine queues what happens, and `turn` handles it event by event, so that no hook runs inside
+// of the engine's own work on a message: but for those of a transport that reacts to every packet.
+// Times are whole nanoseconds.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,6 +47,7 @@ class Session : public MessageSession {
     Handle handle = kNoHandle;  // none: it is over
     std::uint64_t number = 0;   // counts posts
     std::uint32_t rnr_naks = 0;
+    bool begun = false;  // something of it has arrived: an RNR is older
     Nanoseconds retry_ns = 0;    // paused until then, because the receiver was not ready
     bool out = false;            // each packet has been sent,
     Nanoseconds out_ns = 0;      // and since then nothing of it waits to be sent
@@ -102,7 +102,7 @@ class Session : public MessageSession {
   Send& of(const SendMessage& message) { return sends_[index_of(message.handle)]; }
   Receive& of(const ReceiveMessage& message) { return receives_[index_of(message.handle)]; }
   static std::uint32_t index_of(Handle handle) { return static_cast<std::uint32_t>(handle); }
-  SendMessage* find_send(PeerIndex peer, std::uint32_t id);
+  SendMessage* find_send(PeerIndex peer, std::uint32_t id);  // null: it is over, or never was
   bool is_newest(const SendMessage& message) const;  // no send was posted to its peer since
 
   struct Rtt {
@@ -129,6 +129,10 @@ class Session : public MessageSession {
   // at both ends. False: nothing is sent.
   bool retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                   std::uint32_t attempts, bool urgent = false, std::uint32_t copies = 1);
+  // The same for one packet, as part of the engine's work.
+  bool retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why);
+  void finish_send(const SendMessage& message);  // all of it has arrived
+  void give_up_send(SendMessage& message, WcStatus status);
   void pause(SendMessage& message, bool paused);
   void send_control(PeerIndex peer, std::vector<std::uint8_t> body);
   void send_missing(PeerIndex peer, const Missing& missing);
@@ -170,8 +174,8 @@ class Session : public MessageSession {
     std::uint32_t newest_id = 0;    // that was given to a send
     std::vector<Refused> refusals;  // sends that failed here, until the receiver acknowledges that
     SlotTable<Outcome> outcomes;    // a sender uses a slot again when it knows what became of it
-    std::deque<MessageName> rnr_sent;               // until a receive is posted for them
-    std::deque<std::uint32_t> refused;              // by senders, who may repeat it
+    std::vector<MessageName> rnr_sent;   // until a receive is posted for them
+    std::vector<std::uint32_t> refused;  // by senders, who may repeat it
     std::vector<std::uint32_t> acks, acked_before;  // the batch before is sent again with the next
     Nanoseconds ack_ns = kNeverNs;
     Nanoseconds keepalive_ns = kNeverNs;
@@ -210,7 +214,7 @@ class Session : public MessageSession {
   void send_refused(PeerIndex peer, const Refused& refused, bool by_receiver);
   void send_keepalive(PeerIndex peer, std::span<const MessageName> names);
   void fail_send(SendMessage& message, WcStatus status);
-  void give_up_send(SendMessage& message, WcStatus status);
+  bool may_retransmit(SendMessage& message, std::uint32_t attempts);
   void fail_receive(Handle handle, PeerIndex peer, WcStatus status);
   void forget(const SendMessage& message);
   void forget_receive(Handle handle, PeerIndex peer);
@@ -220,9 +224,6 @@ class Session : public MessageSession {
   const Outcome* outcome(PeerIndex peer, std::uint32_t id);  // null: it is not over
   void end(PeerIndex peer, std::uint32_t id, WcStatus status);
   ReceiveMessage* receive_of(PeerIndex peer, const MessageName& name);
-  static std::uint64_t name_of(PeerIndex peer, std::uint32_t id) {
-    return std::uint64_t{peer} << 32 | id;
-  }
 
   void decide_retransmit(std::uint32_t packets);
 
@@ -235,7 +236,6 @@ class Session : public MessageSession {
   std::deque<Send> sends_;  // by the handle's index
   std::deque<Receive> receives_;
   std::deque<Work> work_;  // by peer
-  std::unordered_map<std::uint64_t, Handle> sends_by_name_;
   std::uint64_t posts_ = 0;
   std::int64_t keepalives_ = 0;
   std::vector<std::uint32_t> ids_;  // of the message being read

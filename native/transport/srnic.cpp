@@ -15,6 +15,7 @@
 
 #include "../engine/mutant.hpp"
 #include "selective_repeat.hpp"
+#include "transports.hpp"
 
 namespace softroce {
 namespace {
@@ -29,7 +30,7 @@ class Srnic final : public SelectiveRepeat {
   std::uint32_t most_out() const override { return UINT32_MAX; }
 
   Time timeout(const SendMessage&, const SendFlow&) const override {
-    return config().timeout != 0 ? config().timeout : kTimeoutRtts * config().base_rtt;
+    return config().timeout != 0 ? config().timeout : kTimeoutRtts * base_rtt();
   }
 
   Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const override {
@@ -38,21 +39,21 @@ class Srnic final : public SelectiveRepeat {
             .bits = message.bitmap.word(packet / 64) << mutated(Mutant::sack_shifted)};
   }
 
-  void react(SendMessage& message, SendFlow& flow, const Feedback&, bool, Time now) override {
-    retransmit_lost(message, flow, now);
+  void react(SendMessage& message, SendFlow& flow, bool) override {
+    retransmit_lost(message, flow);
   }
 
-  void timed_out(SendMessage& message, SendFlow& flow, Time now) override {
+  void timed_out(SendMessage& message, SendFlow& flow) override {
     flow.lost_below = message.next;
     flow.retransmitted_below = flow.cumulative;
-    retransmit_lost(message, flow, now);
+    retransmit_lost(message, flow);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<PacketTransport> make_srnic(const TransportConfig& config, TransportHost& host) {
-  return std::make_unique<Srnic>(config, host);
+std::unique_ptr<MessageSession> make_srnic(MessageEngine& engine) {
+  return std::make_unique<Srnic>(engine);
 }
 
 }  // namespace softroce

@@ -8,6 +8,9 @@
 
 namespace softroce {
 
+std::unique_ptr<MessageSession> make_irn(MessageEngine& engine);
+std::unique_ptr<MessageSession> make_srnic(MessageEngine& engine);
+std::unique_ptr<MessageSession> make_oracle(MessageEngine& engine);
 std::unique_ptr<MessageSession> make_csa_ud(MessageEngine& engine);
 std::unique_ptr<MessageSession> make_ud_rto(MessageEngine& engine);
 std::unique_ptr<MessageSession> make_sdr_sr(MessageEngine& engine);

@@ -12,7 +12,6 @@ Nothing else in the package imports scapy, which takes long to load: import this
 from softroce_lab.dissect.binding import bind, bound, is_bound, parse, unbind
 from softroce_lab.dissect.lab import (
     Ack,
-    Ask,
     Chunks,
     Clear,
     Keepalive,
@@ -70,7 +69,6 @@ __all__ = [
     "RETH",
     "XRCETH",
     "Ack",
-    "Ask",
     "AtomicAckETH",
     "AtomicETH",
     "CNPReserved",

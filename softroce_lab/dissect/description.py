@@ -111,7 +111,7 @@ HEADER_BYTES = 40
 
 NACK = 1
 ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
-PACKET_ACK, PACKET_NACK, PACKET_SACK, ASK = range(16, 20)
+PACKET_ACK, PACKET_NACK, PACKET_SACK = range(16, 19)
 TYPES = {
     NACK: "NACK",
     ACK: "ACK",
@@ -124,7 +124,6 @@ TYPES = {
     PACKET_ACK: "PACKET ACK",
     PACKET_NACK: "PACKET NACK",
     PACKET_SACK: "PACKET SACK",
-    ASK: "ASK",
 }
 STATUSES = {each.value: each.name for each in ibv_wc_status}
 FORMS = {0: "plain bits", 1: "run lengths"}
@@ -196,7 +195,6 @@ CONTROLS: dict[int, Record] = {
         Field("base", 32, "Packet of bit 0"),
         Field("bits", 64, "Packets here, by bit"),
     ),
-    ASK: _control(ASK, Field("known_id", 8, "Message id is known"), _ID, *_KEY),
 }
 
 PROBE_BODY = Record(

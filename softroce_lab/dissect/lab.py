@@ -160,7 +160,6 @@ Clear = _body(description.CONTROLS[description.CLEAR])
 PacketAck = _body(description.CONTROLS[description.PACKET_ACK])
 PacketNack = _body(description.CONTROLS[description.PACKET_NACK])
 PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
-Ask = _body(description.CONTROLS[description.ASK])
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)
 SdrClearToSend = _body(description.SDR_CLEAR)
@@ -177,7 +176,6 @@ CONTROLS = {
     description.PACKET_ACK: PacketAck,
     description.PACKET_NACK: PacketNack,
     description.PACKET_SACK: PacketSack,
-    description.ASK: Ask,
 }
 
 

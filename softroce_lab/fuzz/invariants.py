@@ -31,8 +31,7 @@ NEVER_HAPPENS = (
 
 Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
-_HEAVY = 0.1  # of all packets lost,
-_HEAVY_ROUND_TRIP = 1 / 6  # and of those that go there and back
+_HEAVY_ROUND_TRIP = 1 / 6  # of the packets that go there and back are lost
 _BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold (docs/retry-bounds.md)
 _DEAD = (Down, Blackout)
 _OUTAGES = (*_DEAD, Burst, Gemodel, Periodic)
@@ -85,24 +84,17 @@ def _all_give_up(run: WorkloadRun, made: VirtualRun) -> bool:
 def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
     """Whether two hosts of a transport with few retries may have run out of them.
 
-    A policy has enough of them, unless a knob is set otherwise, or outages take more than it is
-    made for. The others: only where loss is heavy or comes in outages, and between the two hosts so
-    much was lost that every retry in a row can have met a loss.
+    A session has enough of them, unless a knob is set otherwise, or outages take more than it is
+    made for. A queue pair: only where loss is heavy or comes in outages, and between the two hosts
+    so much was lost that every retry in a row can have met a loss.
     """
     transport = _of_pair(made, pair)
-    kind = transport.entry.kind
-    if kind == Kind.QUEUE_PAIR:
+    if transport.entry.kind == Kind.QUEUE_PAIR:
         return _rc_gives_up(run, made, pair, failed_ns)
     if transport.entry.virtual_only:
         return False
-    if kind != Kind.NATIVE:
-        chosen = transport.knobs.retry_count is not None
-        return chosen or _keepalives_lost(run, made, pair, failed_ns)
-    sent = sum(totals["sent"] for _, totals in made.fabric.port_totals())
-    if sum(map(_lost, run.links)) <= _HEAVY * sent:
-        return False
-    retries: int = made.model_of(transport).config(0).retry_limit
-    return len(_losses(made, pair, failed_ns)) + _unrecorded(run, made, pair) >= retries
+    chosen = transport.knobs.retry_count is not None
+    return chosen or _keepalives_lost(run, made, pair, failed_ns)
 
 
 def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:

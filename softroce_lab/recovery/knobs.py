@@ -68,9 +68,6 @@ STRIPED = (
     Knob("window", _MOST_IN_FLIGHT, "packets in flight to a peer", least=1, most=_MOST_IN_FLIGHT),
     Knob("paths", 8, "UDP source ports of data packets", least=1, most=_MOST_PATHS),
 )
-OF_TIMEOUTS = (
-    Knob("retry_count", 40, "timeouts in a row without progress", least=1, most=1000),
-)  # fmt: skip
 OF_PACKETS = (
     Knob("retry_count", _PACKET_RETRIES, "retransmissions of a packet", least=1, most=250),
 )
@@ -122,7 +119,6 @@ class Knobs:
         """Of an engine's configuration (`MessageConfig`), but for the window."""
         set_ = {
             "paths": self.paths,
-            "retry_limit": self.retry_count,
             "timeout_ns": self.timeout_ns,
             "timeout_measured": self.timeout_measured or None,
         }

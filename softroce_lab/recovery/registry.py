@@ -25,7 +25,6 @@ class Kind(enum.Enum):
     """What recovers from losses."""
 
     SESSION = "session"  # a session over striped messages (native/transport/session.hpp)
-    NATIVE = "native"  # the engine, packet by packet, over striped messages
     QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
 
 
@@ -176,14 +175,13 @@ def find(name: str) -> Entry:
         raise UserError(f"unknown transport '{name}'", hint=hint) from None
 
 
-_SELECTIVE_REPEAT = knobs.STRIPED + knobs.OF_TIMEOUTS + knobs.OF_SENDERS_TIMER
 _SENDERS_TIMER = knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER
 
 _add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
 _add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
-_add(Entry("irn", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
-_add(Entry("srnic", Kind.NATIVE, knobs=_SELECTIVE_REPEAT))
-_add(Entry("oracle", Kind.NATIVE, knobs=knobs.STRIPED, virtual_only=True))
+_add(Entry("irn", Kind.SESSION, framings=("ud",), knobs=_SENDERS_TIMER))
+_add(Entry("srnic", Kind.SESSION, framings=("ud",), knobs=_SENDERS_TIMER))
+_add(Entry("oracle", Kind.SESSION, framings=("ud",), knobs=knobs.STRIPED, virtual_only=True))
 _add(
     Entry(
         "csa_ud",

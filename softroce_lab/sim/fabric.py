@@ -65,7 +65,6 @@ class HostModel:
     base_rtt_ns: int | None = None
     line_rate_bps: int | None = None
     cnp_interval_ns: int | None = None
-    retry_limit: int | None = None
     timeout_ns: int | None = None
     timeout_measured: bool | None = None
     code_chunk_packets: int | None = None

@@ -277,5 +277,5 @@ def test_bodies_know_themselves():
     assert all(issubclass(each, Body) for each in CONTROLS.values())
     assert [each.__name__ for each in CONTROLS.values()] == [
         "Nack", "Ack", "Keepalive", "Rnr", "Refuse", "Sack", "Chunks", "Clear",
-        "PacketAck", "PacketNack", "PacketSack", "Ask",
+        "PacketAck", "PacketNack", "PacketSack",
     ]  # fmt: skip

@@ -65,28 +65,6 @@ def striped(transport: str, *, ipv6: bool) -> list[bytes]:
     ]
 
 
-def native(transport: str) -> list[bytes]:
-    """The same over a transport of the engine's; and a receive that waits long for its send."""
-    return [
-        *_lossy(transport, ipv6=False),
-        *_not_ready(transport),
-        *_too_long(transport),
-        *_hopeless(transport, retry_limit=2),
-        *_late(transport),
-    ]
-
-
-def _late(transport: str) -> list[bytes]:
-    rig = _rig(transport, initial_rtt_ns=MILLISECOND_NS // 5)
-    data = noise(1, 4 * CHUNK)
-    rig.sides[1].expect(rig.sides[1].receive((1, 2, 3), data.size), data)
-    rig.step_until(60 * MILLISECOND_NS)
-    rig.sides[0].send((1, 2, 3), data)
-    rig.finish()
-    rig.check()
-    return sent(rig.pair)
-
-
 def _rig(transport: str, **options) -> PairRig:
     timing = dataclasses.replace(DEFAULT_TIMING, **options.pop("timing", {}))
     rig = PairRig(transport, timing=timing, path_mtu=1024, **options)
@@ -321,8 +299,8 @@ ALL = {
     "csa_ud": lambda: striped("csa_ud", ipv6=False),
     "csa_ud over IPv6": lambda: striped("csa_ud", ipv6=True),
     "ud_rto": lambda: striped("ud_rto", ipv6=False),
-    "irn": lambda: native("irn"),
-    "srnic": lambda: native("srnic"),
+    "irn": lambda: striped("irn", ipv6=False),
+    "srnic": lambda: striped("srnic", ipv6=False),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),
     "sdr_ec": lambda: striped("sdr_ec", ipv6=False),
     "sdr_auto": lambda: striped("sdr_auto", ipv6=False),

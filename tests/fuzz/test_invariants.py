@@ -156,18 +156,3 @@ def flapping(us):
 def test_outages_excuse_a_policy_where_they_take_more_than_its_bounds_allow(down_us, may):
     made, run = flapping(down_us)
     assert excused(made, run) is may
-
-
-@pytest.mark.parametrize("transport", ["irn", "srnic"])
-def test_what_others_lose_excuses_nobody_who_asks_forty_times(transport):
-    made, run = cut_short(
-        transport,
-        'faults=[{name: x, links: "h3<->*", loss: random 50%}]',
-        ROOMY,
-        f"transports=[{transport}]",
-        "deadline=10s",
-    )
-    assert run.verdict == "passed"
-    pairs = zip(run.messages["source"], run.messages["destination"], strict=True)
-    verdicts = {(int(a), int(b)): excused(made, run, n) for n, (a, b) in enumerate(pairs)}
-    assert verdicts == {pair: 2 in pair for pair in verdicts}

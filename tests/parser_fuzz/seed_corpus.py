@@ -14,7 +14,7 @@ from pathlib import Path
 from scapy.utils import RawPcapReader
 
 from softroce_lab import _native, paths
-from softroce_lab.dissect.description import ASK, PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.oob import PingpongDest
@@ -234,7 +234,6 @@ def networks() -> dict[str, bytes]:
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
         "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
-        "ask": struct.pack(">BBIHHI", ASK, 1, 0, 1, 0, 0),
         "rnr": control.encode(control.Rnr(0, (1, 0, 0)), 256),
         "refused": control.encode(control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256),
         "acknowledged": control.encode(control.Ack((0,)), 256),

@@ -156,6 +156,7 @@ def test_work_after_the_peer_was_given_up(transport):
     cut(rig, 0, 1)
     rig.finish(within_ns=2 * SECOND_NS)
     assert statuses(rig) == [[RETRY] * 4, [RETRY] * 4]
+    rig.step_until(rig.now_ns + MILLISECOND_NS)  # what they said of it is lost, too
     for cable in rig.cables:
         cable.down = False
     for side in rig.sides:

@@ -41,18 +41,18 @@ def registered(monkeypatch):
     return registry.register(EveryRound)
 
 
-SESSIONS = ["csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "ud_rto"]
+SESSIONS = ["csa_ud", "irn", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "srnic", "ud_rto"]
 
 
 def test_the_names_are_sorted_and_found():
-    assert registry.transports() == sorted(["rc", "irn", "srnic", *SESSIONS])
+    assert registry.transports() == sorted(["rc", *SESSIONS])
     assert registry.transports(Kind.SESSION) == SESSIONS
 
 
 def test_an_entry_describes_itself(registered):
     rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
     own = registry.find(registered.name)
-    assert [each.kind for each in (rc, irn, own)] == [Kind.QUEUE_PAIR, Kind.NATIVE, Kind.SESSION]
+    assert [each.kind for each in (rc, irn, own)] == [Kind.QUEUE_PAIR, Kind.SESSION, Kind.SESSION]
     assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
     assert [each.engine()["transport"] for each in (irn, own)] == ["irn", "python_policy"]
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]

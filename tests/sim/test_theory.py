@@ -218,7 +218,7 @@ def test_selective_repeat_sends_again_what_was_lost(transport, loss):
     within_deviations(needed, expected, deviation, 0.09)
 
 
-@pytest.mark.parametrize("transport", registry.transports(registry.Kind.NATIVE))
+@pytest.mark.parametrize("transport", ("irn", "srnic"))
 def test_one_loss_costs_a_sender_that_hears_of_each_packet_one_packets_time(transport):
     drop = {"name": "one", "links": "s1->h2", "drop": {"message": 0, "packet": 250, "iter": 1}}
     rig = Rig(line(1, faults=[drop]), transport, RTT_NS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Control messages on their way out: of policies, of transports, and clearances.
+// Control messages on their way out: of sessions, and clearances.
 #pragma once
 
 #include <array>
@@ -21,8 +21,11 @@ class ControlQueue {
   // False: it finds no room.
   bool push(PeerIndex peer, std::vector<std::uint8_t> body,
             std::uint32_t listener = LAB_CONTROL_POLICY);
-  // Of a transport, once a packet: nothing is allocated for it. One that finds no room is counted.
+  // Feedback on a packet, on that path: nothing is allocated for it. One that finds no room is
+  // dropped and counted, as if the network had lost it.
   void push_small(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body);
+
+  static constexpr std::size_t kMostSmallBody = 31;
 
   bool has_packet() const { return !small_.empty() || !queue_.empty(); }
   bool poll_small(Packet& packet, Time now);
@@ -40,7 +43,7 @@ class ControlQueue {
     PeerIndex peer;
     std::uint8_t path;
     std::uint8_t size;
-    std::array<std::uint8_t, TransportHost::kMostSmallBody> body;
+    std::array<std::uint8_t, kMostSmallBody> body;
   };
 
   void send(Peer& peer, Packet& packet, Time now);  // with `body_`

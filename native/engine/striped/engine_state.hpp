@@ -16,7 +16,6 @@
 #include "framing.hpp"
 #include "message_config.hpp"
 #include "message_session.hpp"
-#include "packet_transport.hpp"
 #include "peer_table.hpp"
 #include "timers.hpp"
 #include "ud_framing.hpp"
@@ -74,8 +73,8 @@ struct EngineState {
   Counters& counters;
   Stops stops{counters};
   MemoryTable& memory;
-  std::unique_ptr<PacketTransport> transport;  // null: a session recovers
-  std::unique_ptr<MessageSession> session;
+  std::unique_ptr<MessageSession> session;  // null: events by hand
+  MessageSession* reacting = nullptr;       // the same, if it reacts to every packet
   TimerQueue timers;
   PeerTable peers;
   EventQueue events;

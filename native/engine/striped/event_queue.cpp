@@ -49,7 +49,7 @@ void EventQueue::emit(Event event) {
                        .peer = event.peer,
                        .packets = event.kind == EventKind::gap ? packets_in(event) : event.count,
                        .key = event.key});
-  if (keeps_) events_.push_back(std::move(event));
+  events_.push_back(std::move(event));
 }
 
 void EventQueue::complete(const WorkCompletion& completion) {

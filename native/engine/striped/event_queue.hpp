@@ -33,8 +33,6 @@ class EventQueue {
   EventQueue(CompletionQueue& completions, std::uint32_t data_qp, std::uint32_t recovery_qp)
       : completions_(completions), data_qp_(data_qp), recovery_qp_(recovery_qp) {}
 
-  void keep_none() { keeps_ = false; }  // a transport recovers that reads no events
-
   void emit(Event event);
 
   // `body`: what the kind of event has besides, as bytes of numbers in the host's order.
@@ -91,7 +89,6 @@ class EventQueue {
   QpEventSink* event_sink_ = nullptr;
   std::uint32_t data_qp_;
   std::uint32_t recovery_qp_;
-  bool keeps_ = true;
   std::deque<Event> events_;
 };
 

@@ -11,7 +11,7 @@
 #include "../congestion/congestion.hpp"
 #include "../units.hpp"
 #include "coding.hpp"
-#include "packet_transport.hpp"
+#include "message_session.hpp"
 
 namespace softroce {
 
@@ -74,13 +74,12 @@ struct MessageConfig {
   Time initial_rtt = 2 * kMillisecond;
   Time persist_least = 20 * kMillisecond;
   Time packet_lifetime = 1000 * kMillisecond;  // the longest that a packet is on its way
-  Time rto_low = 0;   // of a packet-reactive transport; 0: the paper's share of `initial_rtt`
+  Time rto_low = 0;   // of a session that reacts to every packet; 0: the paper's share of
+                      // `initial_rtt`
   Time rto_high = 0;  // also before an unmeasured peer's closed window counts as lost
-  Time timeout = 0;   // of such a transport, in place of all it has; 0: its own
+  Time timeout = 0;   // of such a session, in place of all it has; 0: its own
   bool timeout_measured = false;  // no timeout of it is shorter than the measured RTO
-  std::uint32_t retry_limit = 40;
-  std::uint32_t rnr_retry = 7;
-  bool spray = false;  // such a transport's packets take all paths, not one a message
+  bool spray = false;  // such a session's packets take all paths, not one a message
   std::uint64_t line_rate_bps = 100'000'000'000;  // of the port
   Time base_rtt = 0;                              // of an empty fabric; 0: initial_rtt
   Time cnp_interval = 50 * kMicrosecond;          // dcqcn
@@ -91,8 +90,8 @@ struct MessageConfig {
   CodeConfig code;  // of striped messages
   SessionTiming timing;
   Options options;
-  // A session (message_session.hpp) or a packet-reactive transport (packet_transport.hpp) by name;
-  // "policy": events wait for whoever takes them, and acts by hand.
+  // A session (message_session.hpp) by name; "policy": events wait for whoever takes them, and acts
+  // by hand.
   std::string transport = std::string(kPolicyTransport);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which part of the engine takes what: packets, timers, a policy's actions, a transport's.
+// Which part of the engine takes what: packets, timers, a session's acts.
 #include "message_engine.hpp"
 
 #include <stdexcept>
@@ -14,20 +14,10 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
                              std::uint32_t data_qp, std::uint32_t recovery_qp)
     : state_(config, memory, completions, counters, data_qp, recovery_qp),
       completions_(completions) {
-  state_.transport = make_packet_transport(config.transport,
-                                           {.base_rtt = config.initial_rtt,
-                                            .rto_low = config.rto_low,
-                                            .rto_high = config.rto_high,
-                                            .timeout = config.timeout,
-                                            .timeout_measured = config.timeout_measured,
-                                            .bdp_packets = config.window_packets,
-                                            .retry_limit = config.retry_limit,
-                                            .rnr_retry = config.rnr_retry,
-                                            .message_slots = config.message_slots},
-                                           *this);
   state_.session = make_session(config.transport, *this);
-  if (state_.transport != nullptr) state_.events.keep_none();
-  if (state_.transport != nullptr && state_.framing != Framing::ud)
+  if (state_.session == nullptr || !state_.session->reacts()) return;
+  state_.reacting = state_.session.get();
+  if (state_.framing != Framing::ud)
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
 
@@ -92,17 +82,17 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
 void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
   relaxed_store(peer.last_received_at, now);
   peer.newest.note(packet.lab.stamp_ns, now);
-  if (state_.transport != nullptr) {
-    const std::span body(packet.payload, packet.payload_bytes);
-    const bool valid = state_.transport->control_arrived(peer.index, body, now);
+  if (packet.lab.message_id == LAB_CONTROL_NACK) return sender_.handle_nack(peer, packet, now);
+  const std::span body(packet.payload, packet.payload_bytes);
+  if (state_.reacting != nullptr && !body.empty() && body[0] >= MessageSession::kFeedback) {
+    const bool valid = state_.reacting->feedback_arrived(peer.index, body, now);
     state_.counters.add(valid ? Counter::rx_control : Counter::rx_bad_control);
     return sender_.make_ready(peer);
   }
-  if (packet.lab.message_id == LAB_CONTROL_NACK) return sender_.handle_nack(peer, packet, now);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_control);
   Event event{.kind = EventKind::control, .peer = peer.index, .at = now};
-  event.body.assign(packet.payload, packet.payload + packet.payload_bytes);
+  event.body.assign(body.begin(), body.end());
   state_.events.emit(std::move(event));
 }
 
@@ -121,7 +111,7 @@ void MessageEngine::handle_loss(const Packet& packet, Time now) {
   Peer* peer = state_.peers.find(packet);
   if (peer == nullptr) return state_.counters.add(Counter::rx_unknown_peer);
   relaxed_store(peer->last_received_at, now);
-  state_.transport->packet_lost(peer->index, packet.lab);
+  state_.session->packet_lost(peer->index, packet.lab);
 }
 
 // ---------------------------------------------------------------- time
@@ -133,8 +123,6 @@ void MessageEngine::handle_timeout(Time now) {
 void MessageEngine::fire(const Timer& timer, Time now) {
   if (timer.kind == TimerKind::message) return fire_timer(timer.subject, timer.at, now);
   if (timer.kind == TimerKind::gap) return receiver_.gap_fired(timer.subject, timer.at, now);
-  if (timer.kind == TimerKind::transport)
-    return state_.transport->woken(timer.subject, timer.at, now);
   Peer& peer = state_.peers[static_cast<PeerIndex>(timer.subject)];
   switch (timer.kind) {
     case TimerKind::peer_timer:
@@ -169,21 +157,28 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       break;
     case TimerKind::message:
     case TimerKind::gap:
-    case TimerKind::transport:
       break;  // of no peer: above
   }
 }
 
 void MessageEngine::fire_timer(Handle handle, Time armed_for, Time now) {
-  const auto fire = [&](auto* message) {
-    if (message == nullptr || message->timer_at != armed_for) return;
+  const auto ends = [&](auto* message) {
+    if (message == nullptr || message->timer_at != armed_for) return false;
     message->timer_at = kNever;
-    state_.events.emit_about(EventKind::timer, *message, now);
+    return true;
   };
-  handle& kReceiveTag ? fire(receiver_.find(handle)) : fire(sender_.find(handle));
+  if (handle & kReceiveTag) {
+    ReceiveMessage* message = receiver_.find(handle);
+    if (ends(message)) state_.events.emit_about(EventKind::timer, *message, now);
+    return;
+  }
+  SendMessage* message = sender_.find(handle);
+  if (!ends(message)) return;
+  if (state_.reacting != nullptr) return state_.reacting->timer_ended(*message, now);
+  state_.events.emit_about(EventKind::timer, *message, now);
 }
 
-// ---------------------------------------------------------------- a policy's actions
+// ---------------------------------------------------------------- a session's acts
 
 void MessageEngine::retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
                                std::uint32_t copies, Time now, std::uint8_t cause) {
@@ -245,63 +240,10 @@ void MessageEngine::set_path_weights(PeerIndex peer,
   state_.peers[peer].schedule.set_weights(weights);
 }
 
-// ---------------------------------------------------------------- requests of a transport
-
-SendMessage* MessageEngine::find_send(Handle send) {
-  return send == kNoHandle ? nullptr : sender_.find(send);
-}
-
-ReceiveMessage* MessageEngine::find_receive(Handle receive) { return receiver_.find(receive); }
-
-void MessageEngine::send_control(PeerIndex peer, std::uint8_t path,
-                                 std::span<const std::uint8_t> body) {
-  control_.push_small(peer, path, body);
-}
-
-void MessageEngine::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
-                               Time now) {
-  sender_.retransmit(message, packet, why, now);
-}
-
-void MessageEngine::forget_retransmit(SendMessage& message, std::uint32_t packet) {
-  sender_.forget_retransmit(message, packet);
-}
-
-void MessageEngine::forget_retransmissions(SendMessage& message) {
-  sender_.forget_retransmissions(message);
-}
-
-void MessageEngine::allow(SendMessage& message, std::uint32_t limit) {
-  sender_.allow(message, limit);
-}
-
-void MessageEngine::pause(SendMessage& message, bool paused) { sender_.pause(message, paused); }
-
-bool MessageEngine::echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
-  return flow_.echoed(state_.peers[peer], stamp_ns, now);
-}
-
 void MessageEngine::write_off(PeerIndex index, Time sent_up_to) {
   Peer& peer = state_.peers[index];
   peer.flight.echo(sent_up_to / kNanosecond);
   sender_.make_ready(peer);
-}
-
-void MessageEngine::end(SendMessage& message, WcStatus status, Time now) {
-  sender_.complete(message.handle, status, now);
-}
-
-void MessageEngine::end(ReceiveMessage& message, WcStatus status, Time now) {
-  receiver_.fail(message.handle, status, now);
-}
-
-void MessageEngine::sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key,
-                                   WcStatus status, Time now) {
-  receiver_.sender_gave_up(peer, id, key, status, now);
-}
-
-void MessageEngine::wake_at(Time at, Handle subject) {
-  state_.timers.arm(at, TimerKind::transport, subject);
 }
 
 }  // namespace softroce

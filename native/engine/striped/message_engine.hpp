@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The message engine: striped messages over one data QP and one recovery QP, whatever the number
-// of peers. It cuts, places, counts and reports. Retransmissions and loss checks are decided by a
-// recovery policy: it receives events, and the engine executes its actions.
+// of peers. It cuts, places, counts and reports. What is retransmitted, and when, a session decides
+// (message_session.hpp): it receives events, and acts on the engine.
 //
 // Sans-IO: packets and time come in by `handle_*`, packets leave by `poll_packet`, and
 // `next_timeout` is the time of the next `handle_timeout` call.
@@ -23,7 +23,7 @@
 
 namespace softroce {
 
-class MessageEngine final : private TransportHost {
+class MessageEngine final {
  public:
   MessageEngine(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
                 Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
@@ -61,9 +61,9 @@ class MessageEngine final : private TransportHost {
     return reporter_.has_packet() || control_.has_packet() || receiver_.losses().has_packet();
   }
   bool is_omniscient() const {
-    return state_.transport != nullptr && state_.transport->omniscient();
+    return state_.session != nullptr && state_.session->omniscient();
   }
-  void handle_loss(const Packet& packet, Time now);  // of data, to an omniscient transport
+  void handle_loss(const Packet& packet, Time now);  // of data, to an omniscient session
   void handle_timeout(Time now);
   Time next_timeout() const { return state_.timers.next(); }
   bool has_packet() const { return sender_.has_packet() || has_feedback(); }
@@ -80,17 +80,18 @@ class MessageEngine final : private TransportHost {
   // else handles it.
   bool end_turn(Time now) { return handles_events() && state_.session->turn(now); }
   MessageSession* session() { return state_.session.get(); }  // null: there is none
-  // Something waits for whoever drives the endpoint: events, or completions of what recovers by
-  // itself.
+  // Something waits for whoever drives the endpoint: completions, or events if those are his.
   bool has_news() const {
-    const bool by_itself = state_.transport != nullptr || handles_events();
-    return by_itself ? completions_.size() != 0 : !state_.events.events().empty();
+    return handles_events() ? completions_.size() != 0 : !state_.events.events().empty();
   }
 
   // ---- events, and a session's acts; one that names a stale handle is refused
   std::deque<Event>& events() { return state_.events.events(); }
-  SendMessage* find_send(Handle send) override;  // null: the message is over
-  ReceiveMessage* find_receive(Handle receive) override;
+  SendMessage* find_send(Handle send) {  // null: the message is over
+    return send == kNoHandle ? nullptr : sender_.find(send);
+  }
+  SendMessage* find_send(PeerIndex peer, std::uint32_t id) { return sender_.find(peer, id); }
+  ReceiveMessage* find_receive(Handle receive) { return receiver_.find(receive); }
   ReceiveMessage* find_begun(PeerIndex peer, std::uint32_t id) {
     return receiver_.find_begun(peer, id);
   }
@@ -126,6 +127,26 @@ class MessageEngine final : private TransportHost {
   }
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
+  // ---- acts of a session that reacts to every packet
+  // At most ControlQueue::kMostSmallBody octets.
+  void send_feedback(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) {
+    control_.push_small(peer, path, body);
+  }
+  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now) {
+    sender_.retransmit(message, packet, why, now);
+  }
+  void forget_retransmit(SendMessage& message, std::uint32_t packet) {
+    sender_.forget_retransmit(message, packet);
+  }
+  // Packets [0, limit) may be sent for the first time.
+  void allow(SendMessage& message, std::uint32_t limit) { sender_.allow(message, limit); }
+  // The peer echoes the stamp of a packet that has just arrived there: a sample of the RTT, and
+  // what was sent up to then is not in flight any more. False: no packet had that stamp.
+  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
+    return flow_.echoed(state_.peers[peer], stamp_ns, now);
+  }
+  void write_off(PeerIndex peer, Time sent_up_to);  // is not in flight any more
+
   const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
 
   // ---- snapshots, from any thread
@@ -158,26 +179,6 @@ class MessageEngine final : private TransportHost {
   void handle_control(Peer& peer, const Packet& packet, Time now);
   void fire(const Timer& timer, Time now);
   void fire_timer(Handle message, Time armed_for, Time now);
-
-  // ---- requests of a packet-reactive transport
-  Time last_received_at(PeerIndex peer) const override {
-    return state_.peers[peer].last_received_at;
-  }
-  Time measured_rto(PeerIndex peer) const override { return state_.peers[peer].rtt.rto(); }
-  void send_control(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) override;
-  void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why,
-                  Time now) override;
-  void forget_retransmit(SendMessage& message, std::uint32_t packet) override;
-  void forget_retransmissions(SendMessage& message) override;
-  void allow(SendMessage& message, std::uint32_t limit) override;
-  void pause(SendMessage& message, bool paused) override;
-  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) override;
-  void write_off(PeerIndex peer, Time sent_up_to) override;
-  void end(SendMessage& message, WcStatus status, Time now) override;
-  void end(ReceiveMessage& message, WcStatus status, Time now) override;
-  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
-                      Time now) override;
-  void wake_at(Time at, Handle subject) override;
 
   EngineState state_;
   CompletionQueue& completions_;

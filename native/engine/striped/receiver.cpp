@@ -49,14 +49,11 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.first_at = 0;
   message.last_at = 0;
   posted_.emplace(key, message.handle);
-  if (state_.transport != nullptr) state_.transport->receive_posted(message, now);
   state_.events.emit_about(EventKind::receive_posted, message, now);
   if (peer.channels) {
     peer.channels->slotless.push_back(message.handle);
     give_slots(peer, now);
   }
-  const auto given_up = given_up_.extract(key);
-  if (given_up) fail(message.handle, given_up.mapped(), now);
   return true;
 }
 
@@ -111,7 +108,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     if (mutated(Mutant::duplicate_counts) && lab.index < message.count) --message.lacking;
     relaxed_store(message.duplicates, message.duplicates + 1);
     state_.counters.add(Counter::rx_duplicate);
-    if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
+    if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
     return;
   }
   const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == lab.count;
@@ -124,7 +121,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     relaxed_store(message.highest, std::max(message.highest, lab.index));
   }
   relaxed_store(message.received, message.received + 1);
-  if (state_.transport != nullptr) state_.transport->packet_arrived(message, lab, now);
+  if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
   const bool early = mutated(Mutant::one_too_early) && message.count > 1;
   if (message.lacking == (early ? 1 : 0)) return finish(message, now);
   if (message.coded.open) note_chunk(message, lab.index, now);
@@ -175,8 +172,10 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabH
   if (slot_taken(peer, slot, lab, now)) return nullptr;
   const MessageKey key{lab.operation, lab.step, lab.message};
   const auto found = posted_.find({peer.index, key});
-  if (found == posted_.end())
+  if (found == posted_.end()) {
+    if (state_.reacting != nullptr) state_.reacting->packet_refused(peer.index, lab);
     return refuse(peer, slot, lab, Counter::rx_no_recv, EventKind::no_receive, now);
+  }
   ReceiveMessage* message = messages_.find(found->second);
   if (lab.length > message->capacity)
     return refuse(peer, slot, lab, Counter::rx_message_too_long, EventKind::too_long, now);
@@ -208,15 +207,12 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
   }
   if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
     state_.counters.add(Counter::rx_duplicate);
-    if (state_.transport != nullptr && slot.state == State::complete)
-      state_.transport->packet_refused(peer.index, lab, Refusal::complete);
+    if (state_.reacting != nullptr && slot.state == State::complete)
+      state_.reacting->packet_came_late(peer.index, lab);
     else
       report_at_intervals(peer, slot, lab, EventKind::late_packet, now);
     return true;
   }
-  // A transport's sender uses a slot again when what used it has failed there.
-  if (slot.state == State::open && state_.transport != nullptr)
-    fail(slot.message, WcStatus::retry_exc_err, now);
   if (slot.state == State::open) {
     state_.counters.add(Counter::rx_slot_busy);
     return true;
@@ -248,18 +244,10 @@ ReceiveMessage* Receiver::refuse(Peer& peer, ReceiveSlot& slot, const LabHeader&
 void Receiver::report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
                                    EventKind event, Time now) {
   const bool reported = slot.reported_at >= 0 && slot.reported_id == lab.message_id;
-  Time interval = state_.transport != nullptr ? state_.config.initial_rtt : kReportInterval;
-  if (state_.transport != nullptr && state_.transport->omniscient()) interval = 0;
-  if (reported && now - slot.reported_at < interval) return;
+  if (reported && now - slot.reported_at < kReportInterval) return;
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   slot.reported_id = lab.message_id;
   slot.reported_at = now;
-  if (state_.transport != nullptr) {
-    const Refusal why = event == EventKind::no_receive ? Refusal::no_receive
-                        : event == EventKind::too_long ? Refusal::too_long
-                                                       : Refusal::failed;
-    state_.transport->packet_refused(peer.index, lab, why);
-  }
   state_.events.emit({.kind = event,
                       .peer = peer.index,
                       .at = now,
@@ -300,23 +288,6 @@ void Receiver::fail(Handle receive, WcStatus status, Time now) {
     slot.state = ReceiveSlot::State::failed;  // what is still on its way is late
   complete(*message, status, now);
   if (peer.channels) give_slots(peer, now);
-}
-
-void Receiver::sender_gave_up(PeerIndex index, std::uint32_t id, const MessageKey& key,
-                              WcStatus status, Time now) {
-  using State = ReceiveSlot::State;
-  Peer& peer = state_.peers[index];
-  ReceiveSlot& slot = peer.receive_slots[state_.slot_of(id)];
-  const auto newer = slot.state == State::empty ? 1 : static_cast<std::int32_t>(id - slot.id);
-  if (slot.state == State::open && newer >= 0) fail(slot.message, status, now);
-  if (newer <= 0) return;
-  // It never began here. What of it is still on its way will be late.
-  slot.state = State::failed;
-  slot.id = id;
-  if (losses_.works()) losses_.over(peer, id);
-  const auto found = posted_.find({index, key});
-  if (found != posted_.end()) return fail(found->second, status, now);
-  if (given_up_.size() < kMostGivenUp) given_up_.insert_or_assign({index, key}, status);
 }
 
 }  // namespace softroce

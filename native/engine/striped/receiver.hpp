@@ -25,8 +25,6 @@ class Receiver {
   void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
-  void sender_gave_up(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
-                      Time now);
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
   // What the peer's message of this id fills; null: it has not begun, or is over.
@@ -93,8 +91,6 @@ class Receiver {
   LossDetector losses_{state_, reporter_, messages_};
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
   // Of messages that were given up before a receive was posted: the next one of the key ends so.
-  static constexpr std::size_t kMostGivenUp = 1 << 12;
-  std::unordered_map<PeerKey, WcStatus, PeerKeyHash> given_up_;
 };
 
 }  // namespace softroce

@@ -61,10 +61,10 @@ bool Sender::post(const MessageRequest& request, Time now) {
   SendMessage& message = start_message(peer, request, now);
   message.coded.begin(layout);
   message.sent.assign(message.total(), {});
-  if (state_.transport != nullptr) {
-    const bool sprays = state_.config.spray || state_.transport->omniscient();
+  if (state_.reacting != nullptr) {
+    const bool sprays = state_.config.spray || state_.reacting->omniscient();
     message.path = sprays ? kAnyPath : peer.schedule.next();
-    state_.transport->send_posted(message);
+    state_.reacting->posted(message);
   }
   if (!peer.channels && waits_for_id(peer, message, now)) {
     state_.counters.add(Counter::tx_name_waits);
@@ -264,7 +264,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
     ++message.retransmitted;
     state_.counters.add(Counter::tx_retransmitted);
   }
-  if (state_.transport != nullptr) state_.transport->packet_sent(message, index, now);
+  if (state_.reacting != nullptr) state_.reacting->packet_sent(message, index, now);
 }
 
 void Sender::finish_if_drained(SendMessage& message, Time now) {
@@ -330,11 +330,6 @@ void Sender::retransmit(SendMessage& message, std::uint32_t packet, RetransmitRe
 void Sender::forget_retransmit(SendMessage& message, std::uint32_t packet) {
   if (message.retransmit.clear(packet))
     relaxed_store(message.retransmit_pending, message.retransmit_pending - 1);
-}
-
-void Sender::forget_retransmissions(SendMessage& message) {
-  message.retransmit.reset(message.count);
-  relaxed_store(message.retransmit_pending, 0U);
 }
 
 // Of the same peer an urgent message goes before all others, and the peer before all other peers.

@@ -28,6 +28,7 @@ class Sender {
   void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
 
   SendMessage* find(Handle send) { return messages_.find(send); }
+  SendMessage* find(PeerIndex peer, std::uint32_t id);  // null: it is over, or never was
   Pool<SendMessage, 0>& messages() { return messages_; }
 
   bool has_packet() const {
@@ -58,7 +59,6 @@ class Sender {
 
   void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
-  void forget_retransmissions(SendMessage& message);
   void allow(SendMessage& message, std::uint32_t limit);
   void pause(SendMessage& message, bool paused);
 
@@ -98,7 +98,7 @@ class Sender {
   std::uint32_t oldest_unacknowledged(Peer& peer);
   bool waits_for_answer(Peer& peer);
   static bool answers_probe(const Peer& peer, const Nack& nack);
-  SendMessage* find_by_id(Peer& peer, std::uint32_t id);
+  SendMessage* find_in_slot(Peer& peer, std::uint32_t id);
   void find_lost(Peer& peer, std::span<const NackWord> words, Time now);
   void find_lost_whole(Peer& peer, Time now);
   void note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,

@@ -170,7 +170,7 @@ std::uint32_t Sender::oldest_unacknowledged(Peer& peer) {
   std::uint32_t oldest = peer.next_id;
   std::uint32_t left = peer.sends_outstanding;
   for (std::uint32_t n = 1; left != 0 && n <= state_.config.message_slots; ++n) {
-    const SendMessage* message = find_by_id(peer, peer.next_id - n);
+    const SendMessage* message = find_in_slot(peer, peer.next_id - n);
     if (message == nullptr) continue;
     if (is_older(message->id, oldest)) oldest = message->id;
     --left;
@@ -273,14 +273,23 @@ bool Sender::answers_probe(const Peer& peer, const Nack& nack) {
 }
 
 // Of the send that uses this id's slot; null: none does.
-SendMessage* Sender::find_by_id(Peer& peer, std::uint32_t id) {
+SendMessage* Sender::find_in_slot(Peer& peer, std::uint32_t id) {
   const Handle handle = peer.send_slots[state_.slot_of(id)];
   return handle == kNoHandle ? nullptr : messages_.find(handle);
 }
 
+SendMessage* Sender::find(PeerIndex index, std::uint32_t id) {
+  Peer& peer = state_.peers[index];
+  SendMessage* message = find_in_slot(peer, id);
+  if (message != nullptr && message->id == id) return message;
+  if (!peer.channels) return nullptr;
+  const auto waiting = peer.channels->waiting.find(id);  // to be cleared
+  return waiting != peer.channels->waiting.end() ? messages_.find(waiting->second) : nullptr;
+}
+
 void Sender::find_lost(Peer& peer, std::span<const NackWord> words, Time now) {
   const std::uint32_t id = words.front().id;
-  SendMessage* message = find_by_id(peer, id);
+  SendMessage* message = find_in_slot(peer, id);
   if (message == nullptr || message->id != id) return;
   const bool begun = words.front().base != 0 || words.front().bits != 0;
   if (message->paused && !begun) return;  // no receive was posted for it
@@ -311,7 +320,7 @@ void Sender::find_lost_whole(Peer& peer, Time now) {
   const std::uint32_t given = peer.next_id - nack_.end;
   if (static_cast<std::int32_t>(given) <= 0) return;
   for (std::uint32_t n = 0; n < std::min(given, state_.config.message_slots); ++n) {
-    SendMessage* message = find_by_id(peer, nack_.end + n);
+    SendMessage* message = find_in_slot(peer, nack_.end + n);
     if (message == nullptr || message->next == 0 || message->paused) continue;
     if (static_cast<std::int32_t>(message->id - nack_.end) < 0) continue;
     lost_.clear();

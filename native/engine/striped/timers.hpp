@@ -20,7 +20,6 @@ enum class TimerKind : std::uint8_t {
   persist,       // a closed window, and nothing received
   clear,         // cleared messages of which no packet has come
   names,         // a message waits until its name is that of no packet on its way
-  transport,     // a packet-reactive transport's
   pace,          // congestion control releases the next packet
   gap,           // the reordering window of a message's oldest gap
   path_gap,      // the same of a peer's paths
