@@ -9,6 +9,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from softroce_lab import _native
 from softroce_lab.paths import PROJECT_ROOT
 
 FUZZ = PROJECT_ROOT / "native" / "fuzz"
@@ -39,3 +42,16 @@ def made(folder: Path, configure: Sequence[str | Path], *targets: str) -> None:
 def fuzz(*targets: str, folder: Path = BUILD, options: Sequence[str] = ()) -> None:
     """Targets of native/fuzz, or all of them: with sanitizers, by default."""
     made(folder, ["-G", "Ninja", "-S", FUZZ, "-B", folder, *options], *targets)
+
+
+def of_the_module(target: str) -> Path:
+    """The tree in which `_native` was made, with a target of native/; skips without such a tree."""
+    trees = [Path(_native.__file__).resolve().parents[1], *PROJECT_ROOT.glob("build/*")]
+    source = f"CMAKE_HOME_DIRECTORY:INTERNAL={PROJECT_ROOT}\n"
+    for tree in trees:
+        cache = tree / "CMakeCache.txt"
+        if cache.exists() and source in cache.read_text():
+            # The tree may be one that only installed a module that was built before.
+            made(tree, ["-D", "SOFTROCE_PREBUILT=", tree], target)
+            return tree
+    pytest.skip("there is no build tree of this checkout, as ./lab leaves one")

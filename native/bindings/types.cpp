@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "../engine/rnic/rnic.hpp"
+#include "../transport/transports.hpp"
 #include "bindings.hpp"
 
 namespace softroce {
@@ -54,7 +56,7 @@ void bind_config(nb::module_& m) {
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)
       .def_rw("transport", &MessageConfig::transport,
-              "one of session_names(); 'policy': events are taken by hand")
+              "a name of transports(); 'policy': events are taken by hand")
       .def_rw("timing", &MessageConfig::timing)
       .def_rw("options", &MessageConfig::options, "values of all options of the transport")
       .def_rw("spray", &MessageConfig::spray)
@@ -190,6 +192,46 @@ void bind_completion(nb::module_& m) {
       .def_prop_ro("completed_ns", [](const WorkCompletion& c) { return to_ns(c.completed_at); });
 }
 
+// What Python reads of a transport, and checks what a user sets by.
+void bind_transports(nb::module_& m) {
+  nb::class_<Option>(m, "TransportOption")
+      .def_prop_ro("name", [](const Option& o) { return o.name; })
+      .def_ro("default", &Option::usual)
+      .def_prop_ro("help", [](const Option& o) { return o.help; })
+      .def_prop_ro("unit", [](const Option& o) { return o.unit; })
+      .def_ro("least", &Option::least)
+      .def_ro("most", &Option::most)
+      .def_ro("choices", &Option::choices)
+      .def_ro("part", &Option::part);
+  nb::class_<Transport>(m, "Transport")
+      .def_prop_ro("name", [](const Transport& t) { return t.name; })
+      .def_ro("framings", &Transport::framings)
+      .def_ro("options", &Transport::options)
+      .def_ro("has_rto", &Transport::has_rto)
+      .def_ro("sends_sacks", &Transport::sends_sacks)
+      .def_ro("path_probes", &Transport::path_probes)
+      .def_ro("omniscient", &Transport::omniscient)
+      .def_prop_ro("has_codes", [](const Transport& t) { return t.codes != nullptr; })
+      .def(
+          "codes",
+          [](const Transport& t, const Options& values) {
+            std::vector<std::pair<std::uint32_t, std::uint32_t>> codes;
+            try {
+              for (const CodeShape& each : t.codes(values))
+                codes.emplace_back(each.data_chunks, each.parity_chunks);
+            } catch (const OptionMistake& error) {
+              const nb::object raised =
+                  nb::module_::import_("builtins")
+                      .attr("ValueError")(error.option, error.what(), error.hint);
+              PyErr_SetObject(PyExc_ValueError, raised.ptr());
+              throw nb::python_error();
+            }
+            return codes;
+          },
+          "(k, m) of the codes that its messages may have; ValueError(option, what, hint)");
+  m.def("transports", &transports, nb::rv_policy::reference);
+}
+
 }  // namespace
 
 void bind_types(nb::module_& m) {
@@ -198,7 +240,7 @@ void bind_types(nb::module_& m) {
   bind_event(m);
   bind_completion(m);
   m.def("framing_names", &framing_names);
-  m.def("session_names", &session_names);
+  bind_transports(m);
   nb::list decisions;
   for (const char* each : kDecisionNames) decisions.append(each);
   m.attr("DECISIONS") = nb::tuple(decisions);

@@ -262,10 +262,43 @@ Figures CsaUd::figures() const {
   return all;
 }
 
+// ---------------------------------------------------------------- what it is
+
+Option part_of(Mechanism part, const char* name, const char* help) {
+  return {.name = name, .usual = true, .help = help, .part = part};
+}
+
 }  // namespace
 
-std::unique_ptr<MessageSession> make_csa_ud(MessageEngine& engine) {
-  return std::make_unique<CsaUd>(engine);
+Transport csa_ud_transport() {
+  return {
+      .name = "csa_ud",
+      .make = make<CsaUd>,
+      .options =
+          {part_of(kPathNumbers, "path_numbers",
+                   "losses are found by numbers on paths, else by timers"),
+           part_of(kProbes, "probes",
+                   "a probe behind the last packet shows what is lost of the tail"),
+           part_of(kProbeRepeats, "probe_repeats", "a probe that nothing answers is repeated"),
+           part_of(kJoinedReports, "joined_reports",
+                   "receiver reports go with acknowledgements and NACKs"),
+           part_of(kReorderingWindow, "reordering_window",
+                   "the reordering window of a path adapts, else it stays 0"),
+           part_of(kPortTrials, "port_trials",
+                   "a path that fell silent tries its first source port again"),
+           part_of(kPathChoice, "path_choice",
+                   "a packet takes the path with the fewest packets on their way"),
+           {.name = "immediate_acks",
+            .usual = true,
+            .help = "a complete message is acknowledged at once, else after SRTT / 4 with others"},
+           {.name = "path_health",
+            .usual = true,
+            .help = "a path that loses more than others gets another source port"},
+           {.name = "interval",
+            .usual = std::string("linear"),
+            .help = "rule for the time between two loss checks of a message",
+            .choices = {"exponential", "fixed", "linear"}}},
+      .path_probes = true};
 }
 
 }  // namespace softroce

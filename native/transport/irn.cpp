@@ -49,10 +49,8 @@ class Irn final : public SelectiveRepeat {
 
   void react(SendMessage& message, SendFlow& flow, bool advanced) override {
     const bool timed_out = flow.cumulative < flow.timed_out_below;
-    const bool next_is_lost =
-        advanced && timed_out && flow.retransmitted_below <= flow.cumulative;
-    if (!next_is_lost || retransmit(message, flow, flow.cumulative))
-      retransmit_lost(message, flow);
+    const bool next_is_lost = advanced && timed_out && flow.retransmitted_below <= flow.cumulative;
+    if (!next_is_lost || retransmit(message, flow, flow.cumulative)) retransmit_lost(message, flow);
   }
 
   void timed_out(SendMessage& message, SendFlow& flow) override {
@@ -64,8 +62,8 @@ class Irn final : public SelectiveRepeat {
 
 }  // namespace
 
-std::unique_ptr<MessageSession> make_irn(MessageEngine& engine) {
-  return std::make_unique<Irn>(engine);
+Transport irn_transport() {
+  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true};
 }
 
 }  // namespace softroce

@@ -38,8 +38,10 @@ constexpr std::size_t kFeedbackBytes = 13;
 class Oracle final : public Session {
  public:
   explicit Oracle(MessageEngine& engine)
-      : Session(engine),
-        patience_(kWaits * std::max(config().initial_rtt, kLongestWait)) {}
+      : Session(engine), patience_(kWaits * std::max(config().initial_rtt, kLongestWait)) {
+    if (timing().rnr_retry < 7)
+      throw std::invalid_argument("oracle waits for a receive without limit: rnr_retry is 7");
+  }
 
   bool reacts() const override { return true; }
   bool omniscient() const override { return true; }
@@ -190,11 +192,8 @@ void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body)
 
 }  // namespace
 
-// Throws std::invalid_argument: an rnr_retry that limits the wait for a receive.
-std::unique_ptr<MessageSession> make_oracle(MessageEngine& engine) {
-  if (engine.config().timing.rnr_retry < 7)
-    throw std::invalid_argument("oracle waits for a receive without limit: rnr_retry is 7");
-  return std::make_unique<Oracle>(engine);
+Transport oracle_transport() {
+  return {.name = "oracle", .make = make<Oracle>, .framings = {"ud"}, .omniscient = true};
 }
 
 }  // namespace softroce

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Transports by name.
-#include <array>
-#include <stdexcept>
+// The transports of the lab, by name. A file beside this one defines NAME_transport().
+#include <string>
 
 #include "transports.hpp"
 
+#define SOFTROCE_EACH_TRANSPORT(T) \
+  T(csa_ud)                        \
+  T(irn)                           \
+  T(oracle)                        \
+  T(sdr_auto)                      \
+  T(sdr_ec)                        \
+  T(sdr_sr)                        \
+  T(sdr_sr_nack)                   \
+  T(srnic)                         \
+  T(ud_rto)
+
 namespace softroce {
-namespace {
 
-struct Entry {
-  std::string_view name;
-  std::unique_ptr<MessageSession> (*make)(MessageEngine&);
-};
-constexpr std::array kTransports = {
-    Entry{"csa_ud", make_csa_ud},     Entry{"irn", make_irn},
-    Entry{"oracle", make_oracle},     Entry{"python_policy", make_python_policy},
-    Entry{"sdr_auto", make_sdr_auto}, Entry{"sdr_ec", make_sdr_ec},
-    Entry{"sdr_sr", make_sdr_sr},     Entry{"sdr_sr_nack", make_sdr_sr_nack},
-    Entry{"srnic", make_srnic},       Entry{"ud_rto", make_ud_rto}};
+#define SOFTROCE_DECLARE(name) Transport name##_transport();
+SOFTROCE_EACH_TRANSPORT(SOFTROCE_DECLARE)
 
-}  // namespace
+const std::vector<Transport>& transports() {
+#define SOFTROCE_LIST(name) name##_transport(),
+  static const std::vector<Transport> all{SOFTROCE_EACH_TRANSPORT(SOFTROCE_LIST)};
+  return all;
+}
 
 std::unique_ptr<MessageSession> make_session(std::string_view name, MessageEngine& engine) {
   if (name == kPolicyTransport) return nullptr;
+  if (name == kPythonPolicy) return make_python_policy(engine);
   std::string known(kPolicyTransport);
-  for (const Entry& each : kTransports) {
+  for (const Transport& each : transports()) {
     if (each.name == name) return each.make(engine);
     known += ", " + std::string(each.name);
   }
   throw std::invalid_argument("unknown transport '" + std::string(name) + "'; known: " + known);
-}
-
-std::vector<std::string> session_names() {
-  std::vector<std::string> names;
-  for (const Entry& each : kTransports) names.emplace_back(each.name);
-  return names;
 }
 
 }  // namespace softroce

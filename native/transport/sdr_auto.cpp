@@ -154,8 +154,20 @@ std::uint8_t SdrAuto::predicted_best(std::uint64_t length, double loss, double r
 
 }  // namespace
 
-std::unique_ptr<MessageSession> make_sdr_auto(MessageEngine& engine) {
-  return std::make_unique<SdrAuto>(engine);
+Transport sdr_auto_transport() {
+  return {
+      .name = "sdr_auto",
+      .make = make<SdrAuto>,
+      .framings = {"ud"},
+      .options = coding_options(),
+      .has_rto = true,
+      .sends_sacks = true,
+      .codes = [](const Options&) {
+        std::vector<CodeShape> codes;
+        for (const std::uint32_t parity : {8, 1, 2, 4, 16, 32})  // the first until losses are known
+          codes.push_back({32, parity});
+        return codes;
+      }};
 }
 
 }  // namespace softroce

@@ -212,8 +212,66 @@ bool SdrEc::work_a_slice(Time now) {
   return true;
 }
 
-std::unique_ptr<MessageSession> make_sdr_ec(MessageEngine& engine) {
-  return std::make_unique<SdrEc>(engine);
+// ---------------------------------------------------------------- what it is
+
+namespace {
+
+std::vector<CodeShape> code_of_options(const Options& options) {
+  const auto number = [&](const char* name) { return std::get<std::int64_t>(options.at(name)); };
+  const std::int64_t k = number("k"), m = number("m");
+  if (k + m > std::int64_t{kMostCodeChunks})
+    throw OptionMistake(
+        "m",
+        "option 'm': k + m is " + std::to_string(k + m) + ", more than " +
+            std::to_string(kMostCodeChunks),
+        "with k = " + std::to_string(k) + ": at most " + std::to_string(kMostCodeChunks - k));
+  if (std::get<std::string>(options.at("code")) == "xor" && m > k)
+    throw OptionMistake("m",
+                        "option 'm': " + std::to_string(m) +
+                            " chunks of parity for k = " + std::to_string(k) + " chunks of data",
+                        "xor has at most k");
+  return {{static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(m)}};
+}
+
+}  // namespace
+
+std::vector<Option> coding_options() {
+  return {{.name = "chunk",
+           .usual = std::int64_t{64 << 10},
+           .help = "bytes of a chunk: path MTUs in all",
+           .unit = "bytes",
+           .least = 256,
+           .most = 4 << 20},
+          {.name = "beta",
+           .usual = 1.0,
+           .help = "RTTs that the fallback timer waits behind the last packet",
+           .least = 0,
+           .most = 100}};
+}
+
+Transport sdr_ec_transport() {
+  Transport made{.name = "sdr_ec",
+                 .make = make<SdrEc>,
+                 .framings = {"uc_immediate", "ud"},
+                 .options = {{.name = "code",
+                              .usual = std::string("mds"),
+                              .help = "erasure code of a submessage",
+                              .choices = {"mds", "xor"}},
+                             {.name = "k",
+                              .usual = std::int64_t{32},
+                              .help = "chunks of data in a submessage",
+                              .least = 1,
+                              .most = kMostCodeChunks - 1},
+                             {.name = "m",
+                              .usual = std::int64_t{8},
+                              .help = "chunks of parity in a submessage",
+                              .least = 1,
+                              .most = kMostCodeChunks - 1}},
+                 .has_rto = true,
+                 .sends_sacks = true,
+                 .codes = code_of_options};
+  for (Option& each : coding_options()) made.options.push_back(std::move(each));
+  return made;
 }
 
 }  // namespace softroce

@@ -11,6 +11,7 @@
 
 #include "coding.hpp"
 #include "sdr_sr.hpp"
+#include "transports.hpp"
 
 namespace softroce {
 
@@ -61,5 +62,7 @@ class SdrEc : public SdrSr {
   std::int64_t restored_ = 0;   // submessages
   std::int64_t fallbacks_ = 0;  // messages
 };
+
+std::vector<Option> coding_options();  // of each transport with codes
 
 }  // namespace softroce

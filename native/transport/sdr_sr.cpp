@@ -159,12 +159,19 @@ void SdrSr::repeat_overtaken(SendMessage& message) {
   retransmit_sent(message, packets_of(message, lost));
 }
 
-std::unique_ptr<MessageSession> make_sdr_sr(MessageEngine& engine) {
-  return std::make_unique<SdrSr>(engine);
+Transport sdr_sr_transport() {
+  return {.name = "sdr_sr",
+          .make = make<SdrSr>,
+          .framings = {"uc_immediate", "ud"},
+          .has_rto = true,
+          .sends_sacks = true};
 }
 
-std::unique_ptr<MessageSession> make_sdr_sr_nack(MessageEngine& engine) {
-  return std::make_unique<SdrSrNack>(engine);
+Transport sdr_sr_nack_transport() {
+  Transport other = sdr_sr_transport();
+  other.name = "sdr_sr_nack";
+  other.make = make<SdrSrNack>;
+  return other;
 }
 
 }  // namespace softroce

@@ -93,9 +93,9 @@ void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& l
 }
 
 void SelectiveRepeat::packet_came_late(PeerIndex peer, const LabHeader& lab) {
-  send_feedback(
-      peer, {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
-      lab.path);
+  send_feedback(peer,
+                {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
+                lab.path);
 }
 
 void SelectiveRepeat::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {

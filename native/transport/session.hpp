@@ -47,7 +47,7 @@ class Session : public MessageSession {
     Handle handle = kNoHandle;  // none: it is over
     std::uint64_t number = 0;   // counts posts
     std::uint32_t rnr_naks = 0;
-    bool begun = false;  // something of it has arrived: an RNR is older
+    bool begun = false;          // something of it has arrived: an RNR is older
     Nanoseconds retry_ns = 0;    // paused until then, because the receiver was not ready
     bool out = false;            // each packet has been sent,
     Nanoseconds out_ns = 0;      // and since then nothing of it waits to be sent
@@ -103,7 +103,7 @@ class Session : public MessageSession {
   Receive& of(const ReceiveMessage& message) { return receives_[index_of(message.handle)]; }
   static std::uint32_t index_of(Handle handle) { return static_cast<std::uint32_t>(handle); }
   SendMessage* find_send(PeerIndex peer, std::uint32_t id);  // null: it is over, or never was
-  bool is_newest(const SendMessage& message) const;  // no send was posted to its peer since
+  bool is_newest(const SendMessage& message) const;          // no send was posted to its peer since
 
   struct Rtt {
     Nanoseconds srtt_ns, rttvar_ns;
@@ -174,8 +174,8 @@ class Session : public MessageSession {
     std::uint32_t newest_id = 0;    // that was given to a send
     std::vector<Refused> refusals;  // sends that failed here, until the receiver acknowledges that
     SlotTable<Outcome> outcomes;    // a sender uses a slot again when it knows what became of it
-    std::vector<MessageName> rnr_sent;   // until a receive is posted for them
-    std::vector<std::uint32_t> refused;  // by senders, who may repeat it
+    std::vector<MessageName> rnr_sent;              // until a receive is posted for them
+    std::vector<std::uint32_t> refused;             // by senders, who may repeat it
     std::vector<std::uint32_t> acks, acked_before;  // the batch before is sent again with the next
     Nanoseconds ack_ns = kNeverNs;
     Nanoseconds keepalive_ns = kNeverNs;

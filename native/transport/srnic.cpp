@@ -52,8 +52,8 @@ class Srnic final : public SelectiveRepeat {
 
 }  // namespace
 
-std::unique_ptr<MessageSession> make_srnic(MessageEngine& engine) {
-  return std::make_unique<Srnic>(engine);
+Transport srnic_transport() {
+  return {.name = "srnic", .make = make<Srnic>, .framings = {"ud"}, .has_rto = true};
 }
 
 }  // namespace softroce

@@ -45,8 +45,8 @@ class UdRto final : public SackReceiver {
 
 }  // namespace
 
-std::unique_ptr<MessageSession> make_ud_rto(MessageEngine& engine) {
-  return std::make_unique<UdRto>(engine);
+Transport ud_rto_transport() {
+  return {.name = "ud_rto", .make = make<UdRto>, .has_rto = true, .sends_sacks = true};
 }
 
 }  // namespace softroce

@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Transports by name. Each entry describes itself: how it recovers, its framing, its options."""
+"""Transports by name. Each entry describes itself: how it recovers, its framing, its options.
+
+Those that are sessions over striped messages are declared natively, each in the file of its class
+(native/transport/transports.hpp).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.recovery import csa_ud, knobs, sdr
+from softroce_lab.recovery import knobs
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.knobs import Knob
-from softroce_lab.recovery.options import Option, Value, validated
+from softroce_lab.recovery.options import Option, OptionError, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
+
+
+Codes = Sequence[tuple[int, int]]
+"""(k, m) of the erasure codes that messages may have."""
 
 
 class Kind(enum.Enum):
@@ -43,7 +52,7 @@ class Entry:
     path_probes: bool = False  # losses are found by numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     """Options that switch off a part of the engine: bits of enum Mechanism."""
-    codes: Callable[[Mapping[str, Value]], sdr.Codes] | None = None
+    codes: Callable[[Mapping[str, Value]], Codes] | None = None
     """Erasure codes that its messages may have, by its options; OptionError if there is none."""
     knobs: tuple[Knob, ...] = ()
     virtual_only: bool = False  # it needs what only the simulated fabric knows
@@ -59,7 +68,24 @@ class Entry:
             policy.framings,
             policy.options,
             policy,
-            knobs=_knobs_of(policy),
+            knobs=_knobs_of(policy.has_rto),
+        )
+
+    @classmethod
+    def declared(cls, native: _native.Transport) -> Entry:
+        """The entry of a transport of the lab, by what its native file says."""
+        return cls(
+            native.name,
+            Kind.SESSION,
+            native.framings[0],
+            tuple(native.framings),
+            tuple(map(_option_of, native.options)),
+            sends_sacks=native.sends_sacks,
+            path_probes=native.path_probes,
+            parts={each.name: each.part for each in native.options if each.part},
+            codes=_codes_of(native) if native.has_codes else None,
+            knobs=_knobs_of(native.has_rto, gives_up=not native.omniscient),
+            virtual_only=native.omniscient,
         )
 
     @property
@@ -101,7 +127,7 @@ class Entry:
         self.check(options)
         values = validated(self.options, options)
         if self.codes is not None:
-            codes, packets = self.codes(values), sdr.chunk_packets(values, path_mtu)
+            codes, packets = self.codes(values), _chunk_packets(values, path_mtu)
         elif self.policy is not None:
             codes = self.policy.codes(values)
             packets = self.policy.code_chunk_packets(values, path_mtu) if codes else 0
@@ -122,31 +148,53 @@ class Entry:
         return PolicyRunner(endpoint, self.policy, timing, options, lateness)
 
 
-def _knobs_of(policy: type[MessagePolicy]) -> tuple[Knob, ...]:
-    """What the engine and the session do for any policy, and the timer that some have."""
-    of_timer = knobs.OF_SENDERS_TIMER if policy.has_rto else ()
-    return knobs.STRIPED + knobs.OF_PACKETS + of_timer
+def _knobs_of(has_rto: bool, *, gives_up: bool = True) -> tuple[Knob, ...]:
+    """What the engine and the session do for each, and the timer that some have."""
+    of_packets = knobs.OF_PACKETS if gives_up else ()
+    return knobs.STRIPED + of_packets + (knobs.OF_SENDERS_TIMER if has_rto else ())
 
 
-_entries: dict[str, Entry] = {}
+def _option_of(native: _native.TransportOption) -> Option:
+    like = type(native.default)  # natively all bounds are floating point
+    return Option(
+        native.name,
+        native.default,
+        native.help,
+        native.unit,
+        least=None if native.least is None else like(native.least),
+        most=None if native.most is None else like(native.most),
+        choices=tuple(native.choices),
+    )
 
 
-_AnyPolicy = TypeVar("_AnyPolicy", bound=type[MessagePolicy])
+def _codes_of(native: _native.Transport) -> Callable[[Mapping[str, Value]], Codes]:
+    def codes(values: Mapping[str, Value]) -> Codes:
+        try:
+            return [(k, m) for k, m in native.codes(dict(values))]
+        except ValueError as error:
+            option, what, hint = error.args
+            raise OptionError(option, what, hint=hint) from None
+
+    return codes
 
 
-def register(policy: _AnyPolicy) -> _AnyPolicy:
-    """Make a policy known by its `name`; usable as a class decorator.
+def _chunk_packets(values: Mapping[str, Value], path_mtu: int) -> int:
+    """Packets of a chunk, one for each path MTU in it; OptionError if that is no whole number."""
+    chunk = int(values["chunk"])
+    if chunk % path_mtu:
+        below = chunk - chunk % path_mtu or path_mtu
+        what = f"option 'chunk': {chunk} bytes are no multiple of the path MTU, {path_mtu} bytes"
+        raise OptionError("chunk", what, hint=f"for example {below} bytes")
+    return chunk // path_mtu
 
-    Raises ValueError when the name is empty or taken.
-    """
-    _add(Entry.of(policy))
-    return policy
 
-
-def _add(entry: Entry) -> None:
-    if not entry.name or entry.name in _entries:
-        raise ValueError(f"a transport needs a name of its own, not {entry.name!r}")
-    _entries[entry.name] = entry
+_QUEUE_PAIRS = (
+    Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC),
+    Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2),
+)
+_entries = {
+    entry.name: entry for entry in (*_QUEUE_PAIRS, *map(Entry.declared, _native.transports()))
+}
 
 
 def transports(kind: Kind | None = None) -> list[str]:
@@ -173,47 +221,3 @@ def find(name: str) -> Entry:
     except KeyError:
         hint = f"known transports: {', '.join(known())}"
         raise UserError(f"unknown transport '{name}'", hint=hint) from None
-
-
-_SENDERS_TIMER = knobs.STRIPED + knobs.OF_PACKETS + knobs.OF_SENDERS_TIMER
-
-_add(Entry("rc", Kind.QUEUE_PAIR, knobs=knobs.RC))
-_add(Entry("shift", Kind.QUEUE_PAIR, knobs=knobs.RC, rails=2))
-_add(Entry("irn", Kind.SESSION, framings=("ud",), knobs=_SENDERS_TIMER))
-_add(Entry("srnic", Kind.SESSION, framings=("ud",), knobs=_SENDERS_TIMER))
-_add(Entry("oracle", Kind.SESSION, framings=("ud",), knobs=knobs.STRIPED, virtual_only=True))
-_add(
-    Entry(
-        "csa_ud",
-        Kind.SESSION,
-        options=csa_ud.OPTIONS,
-        knobs=knobs.STRIPED + knobs.OF_PACKETS,
-        path_probes=True,
-        parts=csa_ud.PARTS,
-    )
-)
-_add(
-    Entry(
-        "sdr_auto",
-        Kind.SESSION,
-        framings=("ud",),  # a message's code is known by its number of packets
-        options=sdr.AUTO_OPTIONS,
-        codes=sdr.auto_codes,
-        knobs=_SENDERS_TIMER,
-        sends_sacks=True,
-    )
-)
-_add(
-    Entry(
-        "sdr_ec",
-        Kind.SESSION,
-        "uc_immediate",
-        options=sdr.EC_OPTIONS,
-        codes=sdr.ec_codes,
-        knobs=_SENDERS_TIMER,
-        sends_sacks=True,
-    )
-)
-_add(Entry("sdr_sr", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
-_add(Entry("sdr_sr_nack", Kind.SESSION, "uc_immediate", knobs=_SENDERS_TIMER, sends_sacks=True))
-_add(Entry("ud_rto", Kind.SESSION, knobs=_SENDERS_TIMER, sends_sacks=True))

@@ -11,7 +11,7 @@ import statistics
 
 import pytest
 
-from softroce_lab.recovery import registry, sdr
+from softroce_lab.recovery import registry
 
 DEPTH = 4
 POLICIES = registry.transports(registry.Kind.SESSION)
@@ -58,7 +58,7 @@ def run(lab, tmp_path, text):
 def most_parity(run):
     """Of the messages of a run: parity for each packet of data, at most."""
     if run["transport"] == "sdr_ec":
-        return sdr.M / sdr.K
+        return 8 / 32
     used = [name for of in run["policies"].values() for name in of.get("codes", {})]
     shapes = [re.findall(r"\d+", name) for name in used if name != "none"]
     return max((int(m) / int(k) for k, m in shapes), default=0)

@@ -90,7 +90,7 @@ def test_nothing_of_a_run_stays_open_where_a_peer_is_dead(transport, workload):
     assert left == {0: 0, 1: 0, 2: 0}
 
 
-@pytest.mark.parametrize("transport", ("irn", "srnic"))
+@pytest.mark.parametrize("transport", ["irn", "srnic"])
 def test_data_packets_of_a_message_that_waits_are_few(transport):
     """As many as pauses of up to 40 ms, with some more for those that are lost."""
     rig, _ = ran(transport, "identity", 1)

@@ -121,17 +121,8 @@ def tell(found):
 @pytest.fixture(scope="module")
 def native_mutants():
     """The module with mistakes, made in the tree in which `_native` was made."""
-    trees = [Path(_native.__file__).resolve().parents[1], *PROJECT_ROOT.glob("build/*")]
-    source = f"CMAKE_HOME_DIRECTORY:INTERNAL={PROJECT_ROOT}\n"
-    cache = next(
-        (file for tree in trees if (file := tree / "CMakeCache.txt").exists()
-         and source in file.read_text()), None,
-    )  # fmt: skip
-    if cache is None:
-        pytest.skip("there is no build tree of this checkout, as ./lab leaves one")
-    # The tree may be one that only installed a module that was built before.
-    native_build.made(cache.parent, ["-D", "SOFTROCE_PREBUILT=", cache.parent], "_native_mutants")
-    [module] = cache.parent.glob("native/_native_mutants*.so")
+    tree = native_build.of_the_module("_native_mutants")
+    [module] = tree.glob("native/_native_mutants*.so")
     return str(module)
 
 

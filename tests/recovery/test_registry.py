@@ -34,13 +34,7 @@ class EveryRound(MessagePolicy):
         return [Retransmit(send, self.missing(send)[-1:]), *self.on_sent(send, now_ns)]
 
 
-@pytest.fixture
-def registered(monkeypatch):
-    """The user's policy beside the known ones, for this test only."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    return registry.register(EveryRound)
-
-
+OWN = registry.Entry.of(EveryRound)
 SESSIONS = ["csa_ud", "irn", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "srnic", "ud_rto"]
 
 
@@ -49,12 +43,11 @@ def test_the_names_are_sorted_and_found():
     assert registry.transports(Kind.SESSION) == SESSIONS
 
 
-def test_an_entry_describes_itself(registered):
+def test_an_entry_describes_itself():
     rc, irn, sdr, csa = map(registry.find, ("rc", "irn", "sdr_sr", "csa_ud"))
-    own = registry.find(registered.name)
-    assert [each.kind for each in (rc, irn, own)] == [Kind.QUEUE_PAIR, Kind.SESSION, Kind.SESSION]
+    assert [each.kind for each in (rc, irn, OWN)] == [Kind.QUEUE_PAIR, Kind.SESSION, Kind.SESSION]
     assert [each.striped for each in (rc, irn, sdr)] == [False, True, True]
-    assert [each.engine()["transport"] for each in (irn, own)] == ["irn", "python_policy"]
+    assert [each.engine()["transport"] for each in (irn, OWN)] == ["irn", "python_policy"]
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
     assert sdr.shows_messages("ud")
     assert not csa.shows_messages("uc_immediate")
@@ -62,18 +55,18 @@ def test_an_entry_describes_itself(registered):
     assert irn.runner(None, DEFAULT_TIMING, {}) is None
 
 
-def test_options_reach_the_transport_validated(registered):
-    csa, own = registry.find("csa_ud"), registry.find(registered.name)
+def test_options_reach_the_transport_validated():
+    csa = registry.find("csa_ud")
     assert csa.engine()["options"]["interval"] == "linear"
     assert csa.engine({"interval": "fixed"})["options"]["interval"] == "fixed"
     assert csa.engine()["without"] == 0
     assert csa.engine({"probes": False, "port_trials": False})["without"] == 2 + 32
-    rig = PairRig(registered.name, options={"round": "2 ms"})
+    rig = PairRig(EveryRound, options={"round": "2 ms"})
     assert rig.sides[0].policy.values == {"round": 2_000_000}
     with pytest.raises(OptionError, match="unknown option 'interval'"):
         registry.find("ud_rto").engine({"interval": "fixed"})
     with pytest.raises(OptionError, match="unknown option 'interval'"):
-        own.runner(rig.sides[0].endpoint, DEFAULT_TIMING, {"interval": "fixed"})
+        OWN.runner(rig.sides[0].endpoint, DEFAULT_TIMING, {"interval": "fixed"})
     with pytest.raises(UserError, match="'lineal'") as caught:
         csa.engine({"interval": "lineal"})
     assert caught.value.exit_code == ExitCode.USAGE
@@ -95,22 +88,9 @@ def test_an_unknown_name_lists_the_known_ones(name):
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-def test_an_unknown_name_lists_a_registered_one_too(registered):
-    with pytest.raises(UserError, match="csa_ud, every_round, "):
-        registry.find("rcc")
-
-
-@pytest.mark.parametrize("name", ["", "csa_ud", "rc"])
-def test_a_policy_needs_a_name_of_its_own(name):
-    with pytest.raises(ValueError, match="a name of its own"):
-        registry.register(type("Other", (MessagePolicy,), {"name": name}))
-    assert registry.find("csa_ud").policy is None
-
-
 @pytest.mark.parametrize("loss", [0, 0.3])
-def test_a_users_own_policy_delivers(registered, loss):
-    assert registered is EveryRound
-    rig = PairRig("every_round", seed=5)
+def test_a_users_own_policy_delivers(loss):
+    rig = PairRig(EveryRound, seed=5)
     for cable in rig.cables:
         cable.delay_ns, cable.loss = 100_000, threshold(loss)
     for number, length in enumerate([0, 1, 2008, 100_000, 500_000]):

@@ -8,13 +8,13 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.model import sdr
 from softroce_lab.recovery import registry
-from softroce_lab.recovery.sdr import AUTO_PARITY, K
 from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig, threshold
 
 MTU = 1024
 PACKET = MTU - 40
 CHUNK = {"chunk": f"{MTU} B"}
-CODES = [(K, m) for m in AUTO_PARITY]
+CODES = registry.find("sdr_auto").codes({})
+K, AUTO_PARITY = CODES[0][0], [m for _, m in CODES]
 LONG_HAUL = {
     "chunk_bytes": 65536, "chunk_packets": 16, "rtt_ns": 25e6, "bandwidth_bps": 400e9, "beta": 1.0,
     "codes": CODES,

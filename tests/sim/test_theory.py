@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.recovery import registry, sdr
+from softroce_lab.recovery import registry
 from tests.recovery.coded import CODED
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
@@ -218,7 +218,7 @@ def test_selective_repeat_sends_again_what_was_lost(transport, loss):
     within_deviations(needed, expected, deviation, 0.09)
 
 
-@pytest.mark.parametrize("transport", ("irn", "srnic"))
+@pytest.mark.parametrize("transport", ["irn", "srnic"])
 def test_one_loss_costs_a_sender_that_hears_of_each_packet_one_packets_time(transport):
     drop = {"name": "one", "links": "s1->h2", "drop": {"message": 0, "packet": 250, "iter": 1}}
     rig = Rig(line(1, faults=[drop]), transport, RTT_NS)
@@ -276,7 +276,7 @@ def test_sdr_with_chunks_of_one_packet_takes_as_long_as_the_papers_model(loss):
     within(took, sdr_expected_ns(256, loss, 1), 0.06)
 
 
-CHUNKS, IN_CHUNK = 64, sdr.CHUNK_BYTES // MTU  # as it is shipped: 16 packets
+CHUNKS, IN_CHUNK = 64, (64 << 10) // MTU  # as it is shipped: 16 packets
 
 
 @pytest.mark.parametrize("loss", [0.003, 0.03, 0.1])

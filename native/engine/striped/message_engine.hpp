@@ -60,9 +60,7 @@ class MessageEngine final {
   bool has_feedback() const {
     return reporter_.has_packet() || control_.has_packet() || receiver_.losses().has_packet();
   }
-  bool is_omniscient() const {
-    return state_.session != nullptr && state_.session->omniscient();
-  }
+  bool is_omniscient() const { return state_.session != nullptr && state_.session->omniscient(); }
   void handle_loss(const Packet& packet, Time now);  // of data, to an omniscient session
   void handle_timeout(Time now);
   Time next_timeout() const { return state_.timers.next(); }

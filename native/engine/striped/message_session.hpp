@@ -74,11 +74,11 @@ class MessageSession {
   virtual std::vector<Decision> take_decisions() = 0;
 };
 
-inline constexpr std::string_view kPolicyTransport = "policy";  // events by hand: no session
+inline constexpr std::string_view kPolicyTransport = "policy";      // events by hand: no session
+inline constexpr std::string_view kPythonPolicy = "python_policy";  // of a user
 
 // Null for kPolicyTransport. Throws std::invalid_argument: the name is unknown (the message lists
 // those that are known), or an option is missing.
 std::unique_ptr<MessageSession> make_session(std::string_view name, MessageEngine& engine);
-std::vector<std::string> session_names();
 
 }  // namespace softroce
