@@ -213,6 +213,8 @@ bool Host::receive(Time began) {
     const std::uint32_t n = port_.receive([&](const std::uint8_t* frame, std::uint32_t bytes) {
       octets_received_ += bytes;
       take_frame(rnic_, frame, bytes, at);
+      if (rnic_.messages().knows_loss()) [[unlikely]]
+        recover();  // at once, though more frames wait
     });
     total += n;
     if (n < XskPort::kBatch) break;
@@ -292,15 +294,18 @@ void Host::fire_timers(Time at) {
   if (due > at) return;
   timer_lateness_.add((at - due) / kNanosecond);
   rnic_.handle_timeout(at);
+  if (rnic_.messages().knows_loss()) recover();
 }
 
+// What happened is handled; how long a loss waited for that is kept.
 bool Host::recover() {
   MessageEngine& messages = rnic_.messages();
-  if (messages.events().empty()) return messages.end_turn(now());
-  const Time oldest = messages.events().front().at;
-  if (!messages.end_turn(now())) return false;
-  const auto late_ns = static_cast<std::uint32_t>((now() - oldest) / kNanosecond);
-  if (decision_lateness_ns_.size() < kMostLateness) decision_lateness_ns_.push_back(late_ns);
+  const bool is_loss = messages.knows_loss();
+  const Time began = now();
+  if (!messages.end_turn(began)) return false;
+  const auto late_ns = static_cast<std::uint32_t>((now() - began) / kNanosecond);
+  if (is_loss && decision_lateness_ns_.size() < kMostLateness)
+    decision_lateness_ns_.push_back(late_ns);
   return true;
 }
 

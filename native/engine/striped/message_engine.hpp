@@ -77,6 +77,13 @@ class MessageEngine final {
   // At the end of a turn: the session handles what happened. False: there was nothing, or somebody
   // else handles it.
   bool end_turn(Time now) { return handles_events() && state_.session->turn(now); }
+  // The newest event is that packets are lost, or may be: a timer ended.
+  bool knows_loss() const {
+    const auto& events = state_.events.events();
+    return !events.empty() &&
+           (events.back().kind == EventKind::loss || events.back().kind == EventKind::timer) &&
+           handles_events();
+  }
   MessageSession* session() { return state_.session.get(); }  // null: there is none
   // Something waits for whoever drives the endpoint: completions, or events if those are his.
   bool has_news() const {
