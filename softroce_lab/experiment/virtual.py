@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from softroce_lab import units
 from softroce_lab.errors import RunError
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
@@ -31,6 +30,7 @@ from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.reporter import Progress
+from softroce_lab.experiment.run_end import RunEnd
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
@@ -196,7 +196,7 @@ class VirtualRun:
         self.hosts: dict[int, HostDriver] = {}
         self.shifting: dict[HostDriver, ShiftMessenger] = {}  # those with a backup
         self.with_acts = with_acts
-        self.unfinished: set[int] = set()
+        self.unfinished: dict[int, HostDriver] = {}
         self.done_messages = 0
         self._failed_with: list[tuple[int, int]] = []  # (host, peer) of posts that failed
         self._disconnected: set[tuple[int, int]] = set()
@@ -205,6 +205,7 @@ class VirtualRun:
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
         self._wakes_ns: dict[int, int] = {}  # the newest time of each host in it
         self._open_hosts(with_acts=with_acts)
+        self._end = RunEnd(len(self.hosts), self.deadline_ns)
 
     def _policy_failed(self, error: PolicyError) -> None:
         """A user's policy failed: the run ends, with a verdict."""
@@ -293,22 +294,19 @@ class VirtualRun:
     def _go(self) -> None:
         for host in self.hosts.values():
             host.prepare()
-        self.unfinished = set(self.hosts)
+        self.unfinished = dict(self.hosts)
         for host in self.hosts.values():
             host.start()
             self._note(host)
-        while self.unfinished and not self.problems and not self._stopped():
+        end, why = self._end, None
+        while self.unfinished and why is None:
             self._go_on()
-
-    def _stopped(self) -> bool:
-        """Whether nothing will complete any more: what failed holds up the rest."""
-        if not self._disconnected:
-            return False
-        return all(host.quiet for host in self.hosts.values())
+            why = end.reason(self.fabric.now_ns, self.unfinished.values())
+        if why is not None:
+            self.problems.append(why)
 
     def _go_on(self) -> None:
-        deadline_ns = self.deadline_ns
-        until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
+        until_ns = min(self._times[0][0] if self._times else NEVER_NS, self.deadline_ns)
         if self.shifting:
             until_ns = min(until_ns, *(each.next_time_ns for each in self.shifting.values()))
         for index in self.fabric.run(until_ns):
@@ -325,11 +323,6 @@ class VirtualRun:
             host = self.hosts[heapq.heappop(self._times)[1]]
             host.wake(now_ns)
             self._note(host)
-        if now_ns >= deadline_ns:
-            left = sum(host.left for host in self.hosts.values())
-            self.problems.append(
-                f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
-            )
 
     def _serve(self, host: HostDriver) -> None:
         host.step()
@@ -358,7 +351,7 @@ class VirtualRun:
             if next_ns != NEVER_NS:
                 heapq.heappush(self._times, (next_ns, host.index))
         if host.finished:
-            self.unfinished.discard(host.index)
+            self.unfinished.pop(host.index, None)
 
     def _disconnect(self) -> None:
         """Where a post failed, both programs end at once what is open between them."""
@@ -366,6 +359,7 @@ class VirtualRun:
             pair = self._failed_with.pop()
             if pair in self._disconnected:
                 continue
+            self._end.failed()
             for index, peer in (pair, pair[::-1]):
                 self._disconnected.add((index, peer))
                 host = self.hosts[index]

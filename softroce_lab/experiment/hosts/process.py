@@ -8,7 +8,7 @@ policy in a second thread, the workload in the main thread.
     settings {...}     ->  {"ready": true}            its port is open
     workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
     connect {...}      ->  {"connected": true}        its receives are posted
-    begin {...}        ->  {"begun": true}, then {"progress": bytes, ...} now and then; the last has
+    begin {...}        ->  {"begun": true}, then {"progress": {...}} now and then; the last has
                            "done": true and "policy_error": why a user's policy failed, or null
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
@@ -43,7 +43,7 @@ from softroce_lab.experiment.hosts.messenger import (
     RcSettings,
 )
 from softroce_lab.experiment.hosts.opening import host_model, open_over
-from softroce_lab.experiment.hosts.report import HostRecords, HostReport
+from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
@@ -56,7 +56,6 @@ from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.recovery.api import NEVER_NS
 from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.telemetry import counters_file, memory
 from softroce_lab.telemetry.counters import added_up
@@ -392,22 +391,23 @@ class HostTask:
             self._check()
             if time.monotonic() - reported > _REPORT_S:
                 reported = time.monotonic()
-                _say(**self.progress())
+                _say(progress=self.progress())
             driver.serve()
             if host.now_ns >= driver.due_ns:
                 driver.wake(host.now_ns)
         return None
 
     def progress(self) -> dict[str, Any]:
-        """How far the task is, and what others may expect of it."""
+        """`HostProgress`, as JSON has it."""
         driver = self._driver
-        return {
-            "progress": driver.done_bytes,
-            "messages": driver.done_messages,
-            "quiet": driver.quiet,
-            "due": driver.due_ns != NEVER_NS,
-            "failed": driver.failed,
-        }
+        now = HostProgress(
+            driver.done_bytes,
+            driver.done_messages,
+            driver.failed,
+            driver.quiet,
+            driver.waits_for_time,
+        )
+        return dataclasses.asdict(now)
 
     def _policy_error(self) -> PolicyError | None:
         """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
@@ -468,7 +468,7 @@ class Server:
                 _say(connected=True)
             case "begin" if task is not None:
                 why = task.work(**arguments)
-                _say(done=True, policy_error=why, **task.progress())
+                _say(done=True, policy_error=why, progress=task.progress())
             case "stop":
                 pass  # the task was over already
             case "finish" if task is not None:
