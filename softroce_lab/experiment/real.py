@@ -17,11 +17,9 @@ import numpy as np
 from softroce_lab.experiment import injections, recoveries, virtual, workload_record
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
-from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
 from softroce_lab.experiment.hosts.journal import acted
-from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.processes import HostHandle
 from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
@@ -30,9 +28,9 @@ from softroce_lab.experiment.hosts.settings import (
     HostOptions,
     WorkloadSettings,
     packed,
-    path_mtu_bytes,
 )
 from softroce_lab.experiment.hosts.shift_messenger import transitions_of
+from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
@@ -42,8 +40,6 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
-from softroce_lab.recovery import congestion, defaults
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
 
 _STALL_NS = 15 * 10**9  # without progress a run is over: every wait has a bound
@@ -81,6 +77,7 @@ def _run(
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
+    tuning = _tuning(transport, lab, options, workload, *rails)
     observation = Observation(lab, *rails)
     with contextlib.ExitStack() as stack:
         crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
@@ -114,7 +111,7 @@ def _run(
     run = WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
-        congestion_control=_control(transport, lab),
+        congestion_control=tuning.congestion_control,
         seed=seed,
         clock="real",
         hosts=names,
@@ -139,8 +136,9 @@ def _run(
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, figures, lab)
-        | _timing(transport, lab, options, *rails)
+        | tuning.facts()
         | {
+            "ip_version": options.ip_version,
             "workload_begun_ns": begun_ns,
             "queue_pairs": queue_pairs,
             "recoveries_not_recorded": sum(
@@ -191,17 +189,16 @@ def _crew(
     """A process for every host that takes part, by its index; the stack ends them."""
     plan, workload, own = lab.plan, experiment.workload(seed), experiment.own_transports(seed)
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
-    path_mtu = path_mtu_bytes(plan.mtu, options.ip_version)
-    product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, *rails).window_packets(path_mtu)
-    most = min(product, _most_window_packets(workload))
     cpus = itertools.chain(options.cpus, itertools.repeat(-1))
     crew = {}
     for index, cpu in zip(workload.ranks, cpus, strict=False):
         used = own.get(index, transport)
+        tuning = _tuning(used, lab, options, workload, *rails)
         host = HostHandle(
             lab,
             plan.plain_hosts[index],
             used,
+            tuning,
             epoch_ns,
             _QKEY | seed & 0xFFFF,
             cpu,
@@ -209,15 +206,28 @@ def _crew(
             event_log=options.event_log,
             rails=rails[0],
             others=rails[1],
-            congestion_control=_control(used, lab),
-            window_packets=used.knobs.window_packets(most),
         )
         crew[index] = stack.enter_context(host)
     return crew
 
 
-def _control(transport: Transport, lab: Lab) -> str:
-    return transport.congestion_control or congestion.for_plan(lab.plan)
+def _tuning(
+    transport: Transport,
+    lab: Lab,
+    options: HostOptions,
+    workload: Workload,
+    rails: Mapping[str, int],
+    others: Mapping[str, tuple[int, ...]],
+) -> HostTuning:
+    """What the hosts get that have this transport."""
+    return on_machine(
+        transport,
+        lab.plan,
+        options.ip_version,
+        rails,
+        others,
+        most_window_packets=_most_window_packets(workload),
+    )
 
 
 def _most_window_packets(workload: Workload) -> int:
@@ -264,9 +274,8 @@ class _Watch:
         why = None
         while self._waiting and why is None:
             self._listen()
-            why = self._policy_error or self._end.reason(
-                time.monotonic_ns(), self._waiting.values()
-            )
+            ended = self._end.judge(time.monotonic_ns(), self._waiting.values())
+            why = self._policy_error or (ended and ended.why)
         if why is None:
             return []
         for host in self._waiting:
@@ -311,28 +320,6 @@ def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[s
         [injected, *(acted(*each) for each in acts.items())]
     )
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
-
-
-def _timing(
-    transport: Transport,
-    lab: Lab,
-    options: HostOptions,
-    rails: Mapping[str, int],
-    others: Mapping[str, tuple[int, ...]],
-) -> dict[str, Any]:
-    """As the hosts' processes derive it."""
-    path_mtu = path_mtu_bytes(lab.plan.mtu, options.ip_version)
-    empty = base_rtt.of(lab.plan, path_mtu, rails=rails, others=others)
-    rtt_ns = empty.rtt_ns
-    engine = EngineTiming.on_machine(rtt_ns, empty.buffer_ns, lifetime.of(lab.plan, path_mtu))
-    knobs = transport.knobs
-    timing = knobs.timing(Timing.on_machine(rtt_ns))
-    return {
-        "ip_version": options.ip_version,
-        "path_mtu": path_mtu,
-        "timing": defaults.document(timing, engine),
-        "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
-    }
 
 
 def facts(observed: Observed, figures: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from softroce_lab import units
 
@@ -19,6 +19,13 @@ class UnfinishedHost(Protocol):
     @property
     def waits_for_time(self) -> bool:
         """Whether it has something to do at a later time, whatever others do."""
+
+
+class Ended(NamedTuple):
+    """Why a run ends."""
+
+    why: str  # in words
+    follows_failure: bool = False  # of messages, whose ends say more
 
 
 class RunEnd:
@@ -53,12 +60,12 @@ class RunEnd:
         """A message failed: others may wait for it in vain."""
         self._has_failure = True
 
-    def reason(self, now_ns: int, unfinished: Collection[UnfinishedHost]) -> str | None:
-        """Why the run ends now, in words; None: it goes on."""
+    def judge(self, now_ns: int, unfinished: Collection[UnfinishedHost]) -> Ended | None:
+        """None: the run goes on."""
         left = f"{len(unfinished)} of {self._hosts}"
         if now_ns - self._begun_ns >= self._limit_ns:
             deadline = units.format_duration(self._limit_ns)
-            return f"the deadline of {deadline} came, {left} hosts were not done"
+            return Ended(f"the deadline of {deadline} came, {left} hosts were not done")
         if not self._has_failure and self._stall_ns is None:
             return None
         if any(host.waits_for_time for host in unfinished):
@@ -69,7 +76,7 @@ class RunEnd:
             and still_ns >= self._quiet_ns
             and all(host.quiet for host in unfinished)
         ):
-            return f"{left} hosts wait for what failed elsewhere"
+            return Ended(f"{left} hosts wait for what failed elsewhere", follows_failure=True)
         if self._stall_ns is not None and still_ns >= self._stall_ns:
-            return f"nothing moved for {units.format_duration(self._stall_ns)}"
+            return Ended(f"nothing moved for {units.format_duration(self._stall_ns)}")
         return None
