@@ -7,6 +7,7 @@ import time
 from softroce_lab.experiment import real, spec
 from softroce_lab.experiment.hosts import processes
 from softroce_lab.experiment.hosts.settings import WorkloadSettings, packed
+from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs import yaml_source
 from softroce_lab.workloads.file import FileTransfer
@@ -33,9 +34,13 @@ def pair(lab, transport):
     """Processes of the hosts h1 and h2."""
     epoch_ns = time.monotonic_ns()
     nodes = [lab.plan.node("h1"), lab.plan.node("h2")]
-    return [
-        processes.HostHandle(lab, node, Transport.named(transport), epoch_ns, 7) for node in nodes
-    ]
+    return [host_process(lab, node, transport, epoch_ns) for node in nodes]
+
+
+def host_process(lab, node, transport, epoch_ns=0):
+    """A host's process."""
+    used = Transport.named(transport)
+    return processes.HostHandle(lab, node, used, on_machine(used, lab.plan), epoch_ns, 7)
 
 
 def prepare(both, path, size_bytes, *, hashed=True):

@@ -35,6 +35,12 @@ LogTo = Annotated[
         help="Write the events of queue pairs to FILE, as JSON lines.",
     ),
 ]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core.")
+]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
+]
 # How a lab is named, in every verb: with --lab or the variable LAB and, where the verb acts on a
 # whole lab, as its argument. Without a name it is the only one that is up.
 Lab = Annotated[

@@ -61,10 +61,6 @@ class Record:
     abbreviation: str
     parts: tuple[Part, ...]
 
-    def full_name(self, part: Part) -> str:
-        """Wireshark's name of a field of this record."""
-        return ".".join(filter(None, (PREFIX, self.abbreviation, part.name)))
-
     def split(self, number: int) -> dict[str, int]:
         """The fields of this record, which has nothing else, as one number: name -> value."""
         values: dict[str, int] = {}

@@ -14,44 +14,40 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab import units
 from softroce_lab.experiment import injections, recoveries, virtual, workload_record
 from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.figures import added
-from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
 from softroce_lab.experiment.hosts.journal import acted
-from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.processes import HostHandle
-from softroce_lab.experiment.hosts.report import HostRecords, HostReport
+from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
     HostOptions,
     WorkloadSettings,
     packed,
-    path_mtu_bytes,
 )
 from softroce_lab.experiment.hosts.shift_messenger import transitions_of
+from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
+from softroce_lab.experiment.run_end import RunEnd
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
-from softroce_lab.recovery import congestion, defaults
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
 
-STALL_S = 15.0  # without progress a run is over: every wait has a bound
+_STALL_NS = 15 * 10**9  # without progress a run is over: every wait has a bound
 SETTLE_S = 0.05  # for what hosts still have to send to each other when they are done
 START_NS = 20_000_000  # from the start command to the start, so that all hosts have received it
 _QKEY = 0x1EE80000  # the top bit stays clear: set, it would name a privileged key (IBA 10.2.5)
 _FILLED_BYTES_PER_S = 20e6  # a tenth of what one CPU does
-_QUIET_S = 1.0  # longer than any timer of recovery: what failed leaves others waiting for ever
+_QUIET_NS = 10**9  # longer than any timer of recovery: what failed leaves others waiting for ever
 
 
 def run(
@@ -81,6 +77,7 @@ def _run(
 ) -> WorkloadRun:
     workload = experiment.workload(seed)
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
+    tuning = _tuning(transport, lab, options, workload, *rails)
     observation = Observation(lab, *rails)
     with contextlib.ExitStack() as stack:
         crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
@@ -114,7 +111,7 @@ def _run(
     run = WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
-        congestion_control=_control(transport, lab),
+        congestion_control=tuning.congestion_control,
         seed=seed,
         clock="real",
         hosts=names,
@@ -139,8 +136,9 @@ def _run(
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, figures, lab)
-        | _timing(transport, lab, options, *rails)
+        | tuning.facts()
         | {
+            "ip_version": options.ip_version,
             "workload_begun_ns": begun_ns,
             "queue_pairs": queue_pairs,
             "recoveries_not_recorded": sum(
@@ -191,17 +189,16 @@ def _crew(
     """A process for every host that takes part, by its index; the stack ends them."""
     plan, workload, own = lab.plan, experiment.workload(seed), experiment.own_transports(seed)
     rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
-    path_mtu = path_mtu_bytes(plan.mtu, options.ip_version)
-    product = base_rtt.of(plan, path_mtu, MACHINE_RTT_NS, *rails).window_packets(path_mtu)
-    most = min(product, _most_window_packets(workload))
     cpus = itertools.chain(options.cpus, itertools.repeat(-1))
     crew = {}
     for index, cpu in zip(workload.ranks, cpus, strict=False):
         used = own.get(index, transport)
+        tuning = _tuning(used, lab, options, workload, *rails)
         host = HostHandle(
             lab,
             plan.plain_hosts[index],
             used,
+            tuning,
             epoch_ns,
             _QKEY | seed & 0xFFFF,
             cpu,
@@ -209,15 +206,28 @@ def _crew(
             event_log=options.event_log,
             rails=rails[0],
             others=rails[1],
-            congestion_control=_control(used, lab),
-            window_packets=used.knobs.window_packets(most),
         )
         crew[index] = stack.enter_context(host)
     return crew
 
 
-def _control(transport: Transport, lab: Lab) -> str:
-    return transport.congestion_control or congestion.for_plan(lab.plan)
+def _tuning(
+    transport: Transport,
+    lab: Lab,
+    options: HostOptions,
+    workload: Workload,
+    rails: Mapping[str, int],
+    others: Mapping[str, tuple[int, ...]],
+) -> HostTuning:
+    """What the hosts get that have this transport."""
+    return on_machine(
+        transport,
+        lab.plan,
+        options.ip_version,
+        rails,
+        others,
+        most_window_packets=_most_window_packets(workload),
+    )
 
 
 def _most_window_packets(workload: Workload) -> int:
@@ -247,20 +257,25 @@ class _Watch:
     def __init__(
         self, crew: Mapping[int, HostHandle], deadline_ns: int, progress: Progress
     ) -> None:
-        self._waiting = set(crew.values())
-        self._all = len(crew)
-        self._deadline_ns = deadline_ns
-        self._begun = self._moved = time.monotonic()
+        self._waiting = {host: HostProgress() for host in crew.values()}
+        self._end = RunEnd(
+            len(crew),
+            deadline_ns,
+            begun_ns=time.monotonic_ns(),
+            quiet_ns=_QUIET_NS,
+            stall_ns=_STALL_NS,
+        )
         self._progress = progress
+        self._messages = dict.fromkeys(crew.values(), 0)  # that arrived
         self._policy_error: str | None = None
-        self._reports: dict[HostHandle, dict[str, Any]] = {}  # the newest of each
 
     def until_over(self) -> list[str]:
         """Returns why it was ended, in words; [] if it ended."""
         why = None
         while self._waiting and why is None:
             self._listen()
-            why = self._policy_error or self._why_to_stop()
+            ended = self._end.judge(time.monotonic_ns(), self._waiting.values())
+            why = self._policy_error or (ended and ended.why)
         if why is None:
             return []
         for host in self._waiting:
@@ -276,39 +291,21 @@ class _Watch:
         for host in ready:
             for document in host.documents():
                 if "progress" in document:
-                    self._handle_message(host, document)
+                    self._handle_progress(host, HostProgress(**document["progress"]))
                 if "done" in document:
                     self._policy_error = self._policy_error or document["policy_error"]
-                    self._waiting.discard(host)
-                    self._moved = time.monotonic()
+                    self._waiting.pop(host, None)
+                    self._end.progressed(time.monotonic_ns())
 
-    def _handle_message(self, host: HostHandle, document: dict[str, Any]) -> None:
-        before = self._reports.get(host, {}).get("progress", 0)
-        self._reports[host] = document
-        if document["progress"] > before:
-            self._moved = time.monotonic()
-            self._progress(sum(each["messages"] for each in self._reports.values()))
-
-    def _why_to_stop(self) -> str | None:
-        now = time.monotonic()
-        if now - self._begun > self._deadline_ns / 1e9:
-            deadline = units.format_duration(self._deadline_ns)
-            return f"the deadline of {deadline} came, {self._left} hosts were not done"
-        waiting = [self._reports.get(host, {}) for host in self._waiting]
-        if any(reports.get("due") for reports in waiting):
-            self._moved = now  # a host waits for the clock, not for others
-        still_s = now - self._moved
-        failed = any(reports.get("failed") for reports in self._reports.values())
-        if failed and still_s > _QUIET_S and all(reports.get("quiet") for reports in waiting):
-            return f"{self._left} hosts wait for what failed elsewhere"
-        if still_s > STALL_S:
-            return f"nothing moved for {STALL_S:g} s"
-        return None
-
-    @property
-    def _left(self) -> str:
-        """How many hosts are not done."""
-        return f"{len(self._waiting)} of {self._all}"
+    def _handle_progress(self, host: HostHandle, now: HostProgress) -> None:
+        before = self._waiting.get(host, now)
+        self._waiting[host] = now
+        if now.failed:
+            self._end.failed()
+        if now.done_bytes > before.done_bytes:
+            self._messages[host] = now.messages
+            self._end.progressed(time.monotonic_ns())
+            self._progress(sum(self._messages.values()))
 
 
 # ---------------------------------------------------------------- afterwards
@@ -323,28 +320,6 @@ def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[s
         [injected, *(acted(*each) for each in acts.items())]
     )
     return joined | {"time_ns": joined["time_ns"].astype(np.int64) - begun_ns}
-
-
-def _timing(
-    transport: Transport,
-    lab: Lab,
-    options: HostOptions,
-    rails: Mapping[str, int],
-    others: Mapping[str, tuple[int, ...]],
-) -> dict[str, Any]:
-    """As the hosts' processes derive it."""
-    path_mtu = path_mtu_bytes(lab.plan.mtu, options.ip_version)
-    empty = base_rtt.of(lab.plan, path_mtu, rails=rails, others=others)
-    rtt_ns = empty.rtt_ns
-    engine = EngineTiming.on_machine(rtt_ns, empty.buffer_ns, lifetime.of(lab.plan, path_mtu))
-    knobs = transport.knobs
-    timing = knobs.timing(Timing.on_machine(rtt_ns))
-    return {
-        "ip_version": options.ip_version,
-        "path_mtu": path_mtu,
-        "timing": defaults.document(timing, engine),
-        "rc": dataclasses.asdict(RcSettings.on_machine(rtt_ns).with_knobs(knobs)),
-    }
 
 
 def facts(observed: Observed, figures: Mapping[str, dict[str, Any]], lab: Lab) -> dict[str, Any]:

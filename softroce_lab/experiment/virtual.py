@@ -7,10 +7,9 @@ import dataclasses
 import functools
 import heapq
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from softroce_lab import units
 from softroce_lab.errors import RunError
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
@@ -21,16 +20,18 @@ from softroce_lab.experiment.capturing import (
     capturing_virtually,
     comment_transitions,
 )
-from softroce_lab.experiment.forecast import base_rtt, idle_rules, lifetime
+from softroce_lab.experiment.forecast import base_rtt, idle_rules
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, verified
 from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.journal import acted, taken
-from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
-from softroce_lab.experiment.hosts.opening import host_model, open_over
+from softroce_lab.experiment.hosts.messenger import connect_all
+from softroce_lab.experiment.hosts.opening import host_config, open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
+from softroce_lab.experiment.hosts.tuning import HostTuning, on_virtual_clock
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.reporter import Progress
+from softroce_lab.experiment.run_end import RunEnd
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
@@ -38,18 +39,20 @@ from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
-from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.sim.engine_config import RECEIVE_RING_PACKETS
+from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.work import Workload
+
+if TYPE_CHECKING:
+    from softroce_lab._native import MessageConfig
 
 QKEY = 0x11111111
 _REPORTED_EVERY = 256  # messages
@@ -167,25 +170,28 @@ class VirtualRun:
         beside = experiment.beside(transport)
         self.with_backup = not only and any(each.entry.rails > 1 for each in beside)
         self.carries = self.verifies or self.with_backup  # their MOVEs are bytes
-        self.path_mtu = path_mtu_bytes(whole.mtu, 4)
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
         rails = experiment.rails_by_name(seed)
         others = {} if only else experiment.other_rails_by_name(transport, seed)
         self.rails_by_name = ({}, {}) if only else (rails, others)  # a part has one rail a host
-        self.empty = base_rtt.of(whole, self.path_mtu, self.rnic.round_trip_ns, rails, others)
-        self.timing = self._timing(transport)
-        self.engine_timing = EngineTiming.for_rtt(
-            self.empty.rtt_ns, self.empty.buffer_ns, lifetime.of(whole, self.path_mtu)
+        self.tuning_of: Callable[[Transport], HostTuning] = functools.cache(
+            functools.partial(
+                on_virtual_clock,
+                plan=whole,
+                hosts_ns=self.rnic.round_trip_ns,
+                rails=rails,
+                others=others,
+                blackout_ns=experiment.raw.blackout,
+            )
         )
-        self.rc = self.rc_of(transport)
-        self.usual_control = congestion.for_plan(whole)
-        self.control = transport.congestion_control or self.usual_control
+        self.tuning = self.tuning_of(transport)
         self.own = {} if only else experiment.own_transports(seed)  # of hosts
         self.fabric = SimFabric(
             self.plan,
-            self.model_of(transport),
-            {host: self.model_of(each) for host, each in self.own.items()},
+            self.config_of(transport),
+            {host: self.config_of(each) for host, each in self.own.items()},
             {} if only else experiment.rails(seed),
+            self.rnic,
         )
         if with_acts:
             self.fabric.native.record_recoveries()
@@ -196,7 +202,7 @@ class VirtualRun:
         self.hosts: dict[int, HostDriver] = {}
         self.shifting: dict[HostDriver, ShiftMessenger] = {}  # those with a backup
         self.with_acts = with_acts
-        self.unfinished: set[int] = set()
+        self.unfinished: dict[int, HostDriver] = {}
         self.done_messages = 0
         self._failed_with: list[tuple[int, int]] = []  # (host, peer) of posts that failed
         self._disconnected: set[tuple[int, int]] = set()
@@ -205,35 +211,22 @@ class VirtualRun:
         self._times: list[tuple[int, int]] = []  # heap of (when, host) with something to post then
         self._wakes_ns: dict[int, int] = {}  # the newest time of each host in it
         self._open_hosts(with_acts=with_acts)
+        self._end = RunEnd(len(self.hosts), self.deadline_ns)
 
     def _policy_failed(self, error: PolicyError) -> None:
         """A user's policy failed: the run ends, with a verdict."""
         self.policy_error = error
         self.problems.append(error.what)
 
-    def _timing(self, transport: Transport) -> Timing:
-        timing = Timing.for_rtt(self.empty.rtt_ns, blackout_ns=self.experiment.raw.blackout)
-        return transport.knobs.timing(timing)
-
-    def rc_of(self, transport: Transport) -> RcSettings:
-        """The attributes of this transport's queue pairs."""
-        return RcSettings.for_rtt(self.empty.rtt_ns).with_knobs(transport.knobs)
-
-    def model_of(self, transport: Transport) -> HostModel:
-        """A host that has this transport."""
-        return host_model(
+    def config_of(self, transport: Transport) -> MessageConfig:
+        """The engine of a host that has this transport."""
+        return host_config(
             transport,
-            self.path_mtu,
+            self.tuning_of(transport),
             QKEY,
-            self._timing(transport),
-            self.engine_timing,
-            self.empty.rtt_ns,
-            self.empty.rate_bps,
-            window_packets=transport.knobs.window_packets(self.empty.window_packets(self.path_mtu)),
-            congestion_control=transport.congestion_control or self.usual_control,
-            payload=self.carries,
+            carries_payload=self.carries,
+            receive_ring_packets=RECEIVE_RING_PACKETS,
             message_slots=self.experiment.raw.message_slots,
-            rnic=self.rnic,
         )
 
     def host_names(self) -> list[str]:
@@ -248,17 +241,18 @@ class VirtualRun:
                 for endpoint, _ in self._rails(index):
                     endpoint.record_decisions()
             transport, memory = self.own.get(index, self.transport), self._memory(index)
+            tuning = self.tuning_of(transport)
             rails = open_over(
                 transport,
                 self._rails(index),
                 shift=_SHIFT,
                 memory=None if memory is None else memory.memory,
-                timing=self._timing(transport),
-                rc=self.rc_of(transport),
+                timing=tuning.timing,
+                rc=tuning.rc,
                 qkey=QKEY,
             )
             depth = self.experiment.depth
-            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=self.path_mtu)
+            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=tuning.path_mtu)
             self.hosts[index] = host
             if isinstance(rails[0], ShiftMessenger):
                 self.shifting[host] = rails[0]
@@ -293,22 +287,20 @@ class VirtualRun:
     def _go(self) -> None:
         for host in self.hosts.values():
             host.prepare()
-        self.unfinished = set(self.hosts)
+        self.unfinished = dict(self.hosts)
         for host in self.hosts.values():
             host.start()
             self._note(host)
-        while self.unfinished and not self.problems and not self._stopped():
+        ended = None
+        while self.unfinished and ended is None:
             self._go_on()
-
-    def _stopped(self) -> bool:
-        """Whether nothing will complete any more: what failed holds up the rest."""
-        if not self._disconnected:
-            return False
-        return all(host.quiet for host in self.hosts.values())
+            if self.unfinished:
+                ended = self._end.judge(self.fabric.now_ns, self.unfinished.values())
+        if ended is not None and not ended.follows_failure:
+            self.problems.append(ended.why)
 
     def _go_on(self) -> None:
-        deadline_ns = self.deadline_ns
-        until_ns = min(self._times[0][0] if self._times else NEVER_NS, deadline_ns)
+        until_ns = min(self._times[0][0] if self._times else NEVER_NS, self.deadline_ns)
         if self.shifting:
             until_ns = min(until_ns, *(each.next_time_ns for each in self.shifting.values()))
         for index in self.fabric.run(until_ns):
@@ -325,11 +317,6 @@ class VirtualRun:
             host = self.hosts[heapq.heappop(self._times)[1]]
             host.wake(now_ns)
             self._note(host)
-        if now_ns >= deadline_ns:
-            left = sum(host.left for host in self.hosts.values())
-            self.problems.append(
-                f"the deadline of {units.format_duration(deadline_ns)} came with {left} posts open"
-            )
 
     def _serve(self, host: HostDriver) -> None:
         host.step()
@@ -358,7 +345,7 @@ class VirtualRun:
             if next_ns != NEVER_NS:
                 heapq.heappush(self._times, (next_ns, host.index))
         if host.finished:
-            self.unfinished.discard(host.index)
+            self.unfinished.pop(host.index, None)
 
     def _disconnect(self) -> None:
         """Where a post failed, both programs end at once what is open between them."""
@@ -366,6 +353,7 @@ class VirtualRun:
             pair = self._failed_with.pop()
             if pair in self._disconnected:
                 continue
+            self._end.failed()
             for index, peer in (pair, pair[::-1]):
                 self._disconnected.add((index, peer))
                 host = self.hosts[index]
@@ -392,7 +380,7 @@ class VirtualRun:
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
-            congestion_control=self.control,
+            congestion_control=self.tuning.congestion_control,
             seed=self.seed,
             clock="virtual",
             hosts=names,
@@ -417,13 +405,11 @@ class VirtualRun:
                 "repairs_not_recorded": self.fabric.native.repairs_not_recorded,
                 "recoveries_not_recorded": self.fabric.native.recoveries_not_recorded,
                 "queue_pairs": used,
-                "base_rtt_ns": self.empty.rtt_ns,
-                "timing": defaults.document(self.timing, self.engine_timing),
-                "rc": dataclasses.asdict(self.rc),
+                "base_rtt_ns": self.tuning.base_rtt_ns,
+                **self.tuning.facts(),
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
-                "path_mtu": self.path_mtu,
-                "message_slots": self.model_of(self.transport).config(0).message_slots,
-                "window_packets": self.model_of(self.transport).window_packets,
+                "message_slots": self.config_of(self.transport).message_slots,
+                "window_packets": self.tuning.window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(links),

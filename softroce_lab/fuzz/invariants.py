@@ -111,7 +111,7 @@ def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: 
         for (_, near, _), link in zip(made.plan.halves, run.links, strict=True)
         if near.node in ends
     )
-    heavy = lost > _BOUNDED * sent and lost >= made.timing.keepalive_probes
+    heavy = lost > _BOUNDED * sent and lost >= made.tuning.timing.keepalive_probes
     return heavy and (_took(made, losses, _DEAD) or _unrouted(made) > 0)
 
 
@@ -138,8 +138,8 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     fewer retries needs no heavy loss: only as many losses as retries, and one.
     """
     transport = _of_pair(made, pair)
-    settings = made.rc_of(transport)
-    control = transport.congestion_control or made.usual_control
+    settings = made.tuning_of(transport).rc
+    control = made.tuning_of(transport).congestion_control
     losses = _losses(made, pair, failed_ns)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outage = _took(made, losses, _OUTAGES) or _unrouted(made)

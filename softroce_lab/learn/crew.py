@@ -39,8 +39,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOM = Path(__file__).resolve().parent
 _HIDDEN = (_PACKAGE / "shift",)
 """Rooms that have the answer to a lab."""
-_TRANSPORTS = ("csa_ud", "sdr_auto", "sdr_ec", "sdr_sr", "ud_rto")
-"""Files of `recovery/` that have one: a subclass of `UdRto` would pass."""
 _WORKER = "softroce_lab.learn.sandbox.worker"
 _INSIDE = "/submission"
 
@@ -89,18 +87,7 @@ def _bubblewrap(submission: Path) -> list[str]:
     command += ["--remount-ro", str(_ROOM)]
     for path in _HIDDEN:
         command += ["--tmpfs", str(path), "--remount-ro", str(path)]
-    command += _without_transports()
     return [*command, "--dev", "/dev", "--ro-bind", str(submission), _INSIDE, "--chdir", _INSIDE]
-
-
-def _without_transports() -> list[str]:
-    """Another file in the place of each, and of what was compiled of it."""
-    command = []
-    for name in _TRANSPORTS:
-        folder = _PACKAGE / "recovery"
-        for path in (folder / f"{name}.py", *folder.glob(f"__pycache__/{name}.*")):
-            command += ["--ro-bind", str(_ROOM / "sandbox/hidden.py"), str(path)]
-    return command
 
 
 def _python_folders() -> list[Path]:

@@ -15,7 +15,8 @@ from softroce_lab.perftest.ring_job import Job, Member
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.rnic import QP, Context
 from softroce_lab.shift import Backup, LocalStore, Settings, ShiftQP
-from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.sim.engine_config import simulated_host
+from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.links import simulated
 
 _PATH_MTU = 1024
@@ -46,7 +47,7 @@ class VirtualRun(Run):
         job = dataclasses.replace(job, timeout=_TIMEOUT, retry_cnt=_RETRIES)
         super().__init__(hosts, job, options, reference)
         self.fabric = SimFabric(
-            assumed_links.shaped(plan), HostModel(path_mtu=_PATH_MTU, payload=True)
+            assumed_links.shaped(plan), simulated_host(path_mtu=_PATH_MTU, carries_payload=True)
         )
         self._backups: list[Backup] = []
         self._due: list[tuple[int, str]] = []  # when the NIC goes down, or up

@@ -18,8 +18,6 @@ NEVER_NS = (1 << 63) - 1
 MOST_COPIES = 16
 """Of one retransmission."""
 
-_GOLDEN_RATIO_32 = 0x9E3779B9  # 2**32 / 1.618
-
 Key: TypeAlias = tuple[int, int, int]
 """What a workload calls a message: (operation, step, message of the step)."""
 
@@ -117,30 +115,3 @@ class View(Protocol):
     @property
     def message_slots(self) -> int:
         """Messages outstanding to a peer at most; an id modulo this is its slot."""
-
-
-def missing_chunks(missing: npt.NDArray[np.bool_], packets: int) -> npt.NDArray[np.bool_]:
-    """Which chunks of so many packets lack one: SDR-RDMA's bitmap, inverted (arXiv 2505.05366)."""
-    return np.logical_or.reduceat(missing, np.arange(0, len(missing), packets))
-
-
-def packets_in(words: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.bool_]:
-    """A bitmap's bits, one element for each of `count` packets."""
-    bits = np.unpackbits(words.view(np.uint8), count=count, bitorder="little")
-    return bits.view(np.bool_)
-
-
-def missing_packets(state: ReceiveState) -> npt.NDArray[np.bool_]:
-    """Which packets have not arrived; shape (count,)."""
-    return ~packets_in(state.words, state.count)
-
-
-def rotated(packets: npt.NDArray[np.uint32], retransmissions: int) -> npt.NDArray[np.uint32]:
-    """The same packets, begun elsewhere with each retransmission, and in the end at each of them.
-
-    If they went out in the same order each time, a queue shorter than they are would drop the last
-    of them each time, and what loses each nth packet of a link the same ones. Turns of the golden
-    ratio (Knuth, TAOCP volume 3, 6.4) go everywhere and are synchronised with nothing.
-    """
-    turn = retransmissions * _GOLDEN_RATIO_32 % (1 << 32)
-    return np.roll(packets, -(turn * len(packets) >> 32))

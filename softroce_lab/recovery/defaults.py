@@ -118,16 +118,12 @@ class Timing:
         """The interval after so many timeouts in a row without progress: doubled, to T_max."""
         return backed_off(interval_ns, max(timeouts - self.eager_rounds, 0), self.t_max_ns)
 
-    def session(self) -> dict[str, int]:
-        """The fields of `SessionTiming`, where 0 stands for None."""
-        values = {name: value or 0 for name, value in dataclasses.asdict(self).items()}
-        del values["initial_rtt_ns"]  # the engine's own, too: `EngineTiming`
-        return values
-
     def apply(self, config: MessageConfig) -> None:
-        """Set these in an engine's configuration."""
-        for name, value in self.session().items():
-            setattr(config.timing, name, value)
+        """Set these in an engine's configuration, where 0 stands for None."""
+        values = dataclasses.asdict(self)
+        del values["initial_rtt_ns"]  # the engine's own, too: `EngineTiming`
+        for name, value in values.items():
+            setattr(config.timing, name, value or 0)
 
     @classmethod
     def for_rtt(cls, base_rtt_ns: int, *, blackout_ns: int = BLACKOUT_NS) -> Timing:

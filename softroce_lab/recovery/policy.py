@@ -277,18 +277,6 @@ class MessagePolicy:
         initial = self.timing.initial_rtt_ns
         return (srtt, var) if srtt else (initial, initial // 2)
 
-    def no_shorter_than_measured_ns(self, send: Sending, rto_ns: int) -> int:
-        """The RTO; with the knob `timeout: measured` SRTT + 4 RTTVAR if that is longer (RFC 6298).
-
-        Before the RTT has been measured it is T_max then.
-        """
-        weight = self.timing.rto_rttvar_weight
-        if weight is None:
-            return rto_ns
-        state = self.view.peer_state(send.peer)
-        measured_ns = state.srtt_ns + weight * state.rttvar_ns
-        return max(rto_ns, measured_ns if state.srtt_ns else self.timing.t_max_ns)
-
     def backed_off_ns(self, message: Sending | Receiving, interval_ns: int) -> int:
         """The interval; doubled, to T_max, for each timeout in a row without progress."""
         return self.timing.backed_off_ns(interval_ns, message.timeouts_without_progress)

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import UserError
@@ -241,8 +240,3 @@ def find(where: str) -> Path:
 def _manifests(folder: Path) -> Iterator[Path]:
     """Those of the directories in it, `latest` among them."""
     return folder.glob(f"*/{MANIFEST}")
-
-
-def strings(column: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    """A column of text as numpy's own."""
-    return column.astype(np.str_)

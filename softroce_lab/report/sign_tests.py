@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-Signs: TypeAlias = npt.NDArray[np.int64]
 
 ALL_UP_TO = 12
 """With so many seeds, or fewer, every exchange is tried; with more, as many are drawn."""

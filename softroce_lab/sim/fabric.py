@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import heapq
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.sim import routes, samples
+from softroce_lab.sim.engine_config import simulated_host
 from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
 from softroce_lab.structs import Struct
 from softroce_lab.telemetry.drops import DROP, Drops
@@ -30,60 +30,15 @@ from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
 from softroce_lab.telemetry.repairs import REPAIR, Repairs
 from softroce_lab.topology import routing
 
+if TYPE_CHECKING:
+    from softroce_lab._native import MessageConfig
+
 _laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
 
 _LINK_TOTALS = Struct("sim::LinkTotals")
 _SWITCH_TOTALS = Struct("sim::SwitchTotals")
 
 REROUTE_NS = 1_500_000  # after a link went down or came up, as on the real clock
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HostModel:
-    """The settings of every host's message engine; `None` leaves the engine's own default."""
-
-    path_mtu: int = 4096
-    paths: int = 8
-    window_packets: int = 1024
-    most_unacked: int | None = None
-    receive_ring_packets: int = 1 << 20  # never the bound
-    congestion_control: str = "bdp"
-    framing: str = "ud"
-    transport: str = "policy"
-    path_probes: bool = False
-    without: int = 0
-    connection_epoch: int = 0
-    payload: bool = False
-    message_slots: int | None = None
-    initial_rtt_ns: int | None = None
-    report_least_interval_ns: int | None = None
-    persist_least_ns: int | None = None
-    packet_lifetime_ns: int | None = None
-    rto_low_ns: int | None = None
-    rto_high_ns: int | None = None
-    rnic: RnicModel = RNICS[IDEAL]
-    base_rtt_ns: int | None = None
-    line_rate_bps: int | None = None
-    cnp_interval_ns: int | None = None
-    timeout_ns: int | None = None
-    timeout_measured: bool | None = None
-    code_chunk_packets: int | None = None
-    codes: Sequence[tuple[int, int]] | None = None
-    options: Mapping[str, Any] | None = None
-    timing: Mapping[str, int] | None = None  # fields of `SessionTiming`
-
-    def config(self, address: int) -> Any:
-        """The engine's configuration for the port that has this address."""
-        config = _native.MessageConfig()
-        config.address = address
-        config.carries_payload = self.payload
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name not in ("payload", "rnic", "timing") and value is not None:
-                setattr(config, field.name, value)
-        for name, value in (self.timing or {}).items():
-            setattr(config.timing, name, value)
-        return config
 
 
 def _tie_key(seed: int) -> int:
@@ -98,11 +53,12 @@ class SimFabric:
     def __init__(
         self,
         plan: Plan,
-        host: HostModel | None = None,
-        others: Mapping[int, HostModel] = MappingProxyType({}),
+        host: MessageConfig | None = None,
+        others: Mapping[int, MessageConfig] = MappingProxyType({}),
         rails: Mapping[int, int] = MappingProxyType({}),
+        rnic: RnicModel = RNICS[IDEAL],
     ) -> None:
-        """`others`: of hosts, by index, that are not as `host`.
+        """`others`: of hosts, by index, whose engine is not as `host`.
 
         `rails`: of hosts, by index, the rail of their endpoint, counted from 0; others: the first.
 
@@ -115,8 +71,6 @@ class SimFabric:
             )
         self.plan = plan
         self.link_names = locate.arrows(plan)
-        self.host = host or HostModel()
-        self._others = {plan.hosts[index].name: model for index, model in others.items()}
         self.native = _native.Fabric(plan.load_balancing, _tie_key(plan.seed))
         self.ports = [port for node in plan.hosts for port in node.ports]
         self._number_of = {port: number for number, port in enumerate(self.ports)}
@@ -124,7 +78,8 @@ class SimFabric:
         self._next_hop_macs: dict[int, int] = {}
         self._uplinks: dict[int, int] = {}
         self._laid: dict[int, LinkRules] = {}
-        self._add_nodes()
+        configs = {plan.hosts[index].name: config for index, config in others.items()}
+        self._add_nodes(host or simulated_host(), configs, rnic.native())
         self._add_links()
         self._downs = [fault for fault in plan.faults if isinstance(fault.effect, Down)]
         self._down: frozenset[int] = frozenset()
@@ -139,10 +94,10 @@ class SimFabric:
         numbers = [[self._number_of[port] for port in node.ports] for node in plan.hosts]
         self._host_of = {number: host for host, of in enumerate(numbers) for number in of}
 
-    def _add_nodes(self) -> None:
-        rnic = self.host.rnic.native()
-        usual = self.host.config(0)
-        configs = {name: model.config(0) for name, model in self._others.items()}
+    def _add_nodes(
+        self, usual: MessageConfig, configs: Mapping[str, MessageConfig], rnic: Any
+    ) -> None:
+        """`configs`: by the names of hosts that have another than the usual."""
         for port in self.ports:
             config = configs.get(port.node, usual)
             config.address = int(ipaddress.IPv4Address(str(port.address)))

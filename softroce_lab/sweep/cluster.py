@@ -18,7 +18,6 @@ from softroce_lab.experiment import code_version
 from softroce_lab.sweep.pool import Pool
 
 CONNECT_S = 5.0
-FIRST_ANSWER_S = 30.0  # a worker imports what it needs then
 
 
 class Cluster(Pool):

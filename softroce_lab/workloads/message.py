@@ -15,7 +15,7 @@ from softroce_lab.recovery.api import Key
 
 Buffer: TypeAlias = npt.NDArray[np.generic]
 
-MAX_OPERATIONS = MAX_STEPS = 1 << 16  # the lab's header has 16 bits for either
+MAX_OPERATIONS = 1 << 16  # the lab's header has 16 bits for an operation, and for a step
 MAX_MESSAGES = 1 << 32  # of a step between two hosts
 MAX_MESSAGE_BYTES = (1 << 32) - 1
 

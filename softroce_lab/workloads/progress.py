@@ -97,6 +97,11 @@ class HostWork(abc.ABC):
         return min(due_ns, self._alarms[0][0]) if self._alarms else due_ns
 
     @property
+    def waits_for_time(self) -> bool:
+        """Whether it has something to do at a later time, whatever others do."""
+        return self.next_at_ns != NEVER_NS
+
+    @property
     def left(self) -> int:
         """Sends and receives that are not over."""
         return self._left

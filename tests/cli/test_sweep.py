@@ -95,7 +95,7 @@ def test_a_run_that_fails_is_the_exit_code(line, tmp_path):
     result = line("mine", "-q", "-j1", "--only", "transport=rc")
     assert result.exit_code == 1
     assert "2 runs: 0 passed, 2 failed, 0 without a result" in result.stdout
-    assert "  run 1, rc, seed 1: the deadline of 1 us came with" in result.stdout
+    assert "  run 1, rc, seed 1: the deadline of 1 us came, " in result.stdout
     assert "| FAILED  |" in result.stdout
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.opening import open_messenger
-from softroce_lab.recovery.defaults import Timing
 from tests.recovery.replaying import Recording
 
 
@@ -18,7 +17,7 @@ class RecordedHost(process.HostProcess):
     """The same process, with a recording of its endpoint between the engine and the policy."""
 
     def open(self, memory):
-        self._timing = Timing.on_machine(self.settings.fabric_rtt_ns)
+        self._timing = self.tuning.timing
         self._recording = Recording(self.host)
         messenger = open_messenger(
             self.transport,

@@ -72,11 +72,6 @@ def test_each_run_is_captured_where_the_demo_of_a_lab_is(file, tmp_path):
     assert len(capture["interfaces"]) == 4
 
 
-def test_a_seed_is_one_run(file, tmp_path):
-    first, second = (run(file, tmp_path / name) for name in "ab")
-    assert first.rows() == second.rows()
-
-
 def test_losses_are_compared_where_packets_say_what_they_carry(file, tmp_path):
     outcome = run(file, tmp_path, transports=("csa_ud", "irn", "rc"))
     assert outcome.verified

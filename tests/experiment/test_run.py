@@ -316,8 +316,8 @@ def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):
     for run, transport in zip(found.runs, found.experiment.transports, strict=True):
         made = VirtualRun(found.experiment, transport, 1, lambda _: None)
         reported = run.facts["timing"]
-        assert run.facts["rc"] == dataclasses.asdict(made.rc)
-        used = dataclasses.asdict(made.engine_timing) | dataclasses.asdict(made.timing)
+        assert run.facts["rc"] == dataclasses.asdict(made.tuning.rc)
+        used = dataclasses.asdict(made.tuning.engine) | dataclasses.asdict(made.tuning.timing)
         assert reported == {name: value for name, value in used.items() if value is not None}
         rtt_ns = run.facts["base_rtt_ns"]
         assert (

@@ -12,7 +12,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
 from softroce_lab.recovery.jitter import backed_off
-from softroce_lab.sim.fabric import HostModel
+from softroce_lab.sim.engine_config import engine_config
 from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
@@ -278,7 +278,7 @@ def test_the_engines_timers_are_told_to_it():
     defaults = EngineTiming()
     for name in EngineTiming.__slots__:
         assert getattr(config, name) in (0, getattr(defaults, name))  # 0: native code derives it
-    config = HostModel(**dataclasses.asdict(EngineTiming.for_rtt(12_500))).config(1)
+    config = engine_config(**dataclasses.asdict(EngineTiming.for_rtt(12_500)))
     assert (config.initial_rtt_ns, config.report_least_interval_ns) == (12_500, 3_125)
     assert (config.persist_least_ns, config.packet_lifetime_ns) == (50_000, 12_500)
 

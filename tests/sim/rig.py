@@ -14,7 +14,8 @@ from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import EngineTiming, Timing
-from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.sim.engine_config import simulated_host
+from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.sim.presets import RnicModel
 from softroce_lab.workloads.message import Message
 
@@ -58,7 +59,7 @@ class Rig:
         options=MappingProxyType({}),
     ):
         engine = EngineTiming.for_rtt(base_rtt_ns)
-        host = HostModel(
+        host = simulated_host(
             path_mtu=path_mtu,
             window_packets=window,
             initial_rtt_ns=engine.initial_rtt_ns,
@@ -67,11 +68,10 @@ class Rig:
             rto_low_ns=engine.rto_low_ns,
             rto_high_ns=engine.rto_high_ns,
             framing=registry.find(transport).framing,
-            rnic=rnic,
             **registry.find(transport).engine(options),
-            timing=(timing or Timing.for_rtt(base_rtt_ns)).session(),
         )
-        self.fabric = SimFabric(plan, host)
+        (timing or Timing.for_rtt(base_rtt_ns)).apply(host)
+        self.fabric = SimFabric(plan, host, rnic=rnic)
         self.messengers = {
             index: open_messenger(
                 Transport.named(transport),

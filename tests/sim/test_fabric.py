@@ -8,7 +8,8 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
-from softroce_lab.sim.fabric import HostModel, SimFabric
+from softroce_lab.sim.engine_config import simulated_host
+from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
 
@@ -35,7 +36,7 @@ def plan_of(text, faults=""):
 
 
 def connected(text=PATH, faults="", **model):
-    fabric = SimFabric(plan_of(text, faults), HostModel(**model))
+    fabric = SimFabric(plan_of(text, faults), simulated_host(**model))
     for host, other in ((0, 1), (1, 0)):
         peer = fabric.endpoints[other]
         fabric.endpoints[host].set_qkey(QKEY)

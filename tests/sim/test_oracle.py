@@ -199,16 +199,6 @@ def test_who_is_not_to_be_reached_is_given_up_at_both_ends():
     assert made.fabric.repairs()["arrived_ns"].tolist() == [-1] * PACKETS
 
 
-def test_the_same_seed_goes_the_same_way():
-    one, other = (
-        run(experiment([fault("*->*", loss="random 5%", key="index")], hosts=("h1", "h3")))
-        for _ in range(2)
-    )
-    assert np.array_equal(one[1].messages, other[1].messages)
-    assert one[1].counters == other[1].counters
-    assert np.array_equal(one[0].fabric.repairs(), other[0].fabric.repairs())
-
-
 @pytest.mark.parametrize("transport", [*registry.transports(), "oracle"])
 def test_every_transport_has_repair_times(transport):
     """Of the same losses, where they are keyed by identity; none is shorter than a delay."""

@@ -156,7 +156,7 @@ def test_a_runs_base_round_trip_has_the_latencies_of_both_hosts():
     for name in RNICS:
         experiment = spec.of(yaml_source.parse(f"{text}rnic: {name}\n", "x.yaml"))
         made = VirtualRun(experiment, experiment.transports[0], 1, lambda _: None)
-        rtts_ns[name] = made.empty.rtt_ns
+        rtts_ns[name] = made.tuning.base_rtt_ns
     assert rtts_ns[IDEAL] == 20_000
     assert rtts_ns["all-contexts"] == 20_000 + 4 * (500 + 450)
     assert all(rtts_ns[name] == 20_000 + rnic(name).round_trip_ns for name in RNICS)

@@ -31,6 +31,7 @@ from softroce_lab.cli.development import (
     bench_tails,
     bench_up,
 )
+from softroce_lab.cli.development.bench_options import RateSeconds, Rounds, Trips
 from softroce_lab.cli.modes import ModalCommand, Mode
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import UserError
@@ -66,9 +67,7 @@ def engine(
 
 @app.command()
 def path(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = 15,
+    rounds: Rounds = 15,
     seconds: Annotated[
         float, typer.Option(min=0.05, help="Length of a bare sample in seconds.")
     ] = 0.5,
@@ -175,13 +174,9 @@ def _print_wire(wire: bench_wire.Outcome) -> None:
 
 @app.command()
 def verbs(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = 15,
-    seconds: Annotated[
-        float, typer.Option(min=0.05, help="Length of a rate sample in seconds.")
-    ] = 0.5,
-    trips: Annotated[int, typer.Option(min=10, help="Round trips in a sample.")] = 5000,
+    rounds: Rounds = 15,
+    seconds: RateSeconds = 0.5,
+    trips: Trips = 5000,
     in_guest: Annotated[
         bool, typer.Option("--in-guest", help="Also compare with Linux's rxe in a virtual machine.")
     ] = False,

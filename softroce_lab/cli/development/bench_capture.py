@@ -10,6 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench import capture as bench_capture
+from softroce_lab.cli.evidence.capture_options import Snap
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
@@ -23,9 +24,7 @@ def capture(
     rate: Annotated[float, typer.Option(min=1, help="Rate of the paced part in frames/s.")] = (
         bench_capture.FRAMES_PER_SECOND
     ),
-    snap: Annotated[int, typer.Option(min=0, help="Bytes captured of each packet; 0: all.")] = (
-        bench_capture.SNAP_BYTES
-    ),
+    snap: Snap = bench_capture.SNAP_BYTES,
     flood: Annotated[float, typer.Option(min=0.05, help="Length of a flood in seconds.")] = 0.5,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,

@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
-
-import typer
 
 from softroce_lab.bench import event_log as bench_event_log
+from softroce_lab.cli.development.bench_options import RateSeconds, Rounds, Trips
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
 def event_log(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = 15,
-    seconds: Annotated[
-        float, typer.Option(min=0.05, help="Length of a rate sample in seconds.")
-    ] = 0.5,
-    trips: Annotated[int, typer.Option(min=10, help="Round trips in a sample.")] = 5000,
+    rounds: Rounds = 15,
+    seconds: RateSeconds = 0.5,
+    trips: Trips = 5000,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -11,6 +11,7 @@ import typer
 from softroce_lab import units
 from softroce_lab.bench import policy as bench_policy
 from softroce_lab.cli import completion
+from softroce_lab.cli.development.bench_options import Rounds
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import written
@@ -25,9 +26,7 @@ def policy(
             autocompletion=completion.transports,
         ),
     ],
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = 15,
+    rounds: Rounds = 15,
     transfer: Annotated[str, typer.Option(help="Size of a transfer.")] = "256MiB",
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,

@@ -11,17 +11,14 @@ import typer
 from softroce_lab import units
 from softroce_lab.bench.rdma import programs as bench_programs
 from softroce_lab.bench.rdma import verbs as bench_verbs
+from softroce_lab.cli.development.bench_options import RateSeconds, Rounds, Trips
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
 def programs(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = 15,
-    seconds: Annotated[
-        float, typer.Option(min=0.05, help="Length of a rate sample in seconds.")
-    ] = 0.5,
-    trips: Annotated[int, typer.Option(min=10, help="Round trips in a sample.")] = 5000,
+    rounds: Rounds = 15,
+    seconds: RateSeconds = 0.5,
+    trips: Trips = 5000,
     guest: Annotated[
         bool, typer.Option(help="Also compare with Linux's rxe in a virtual machine.")
     ] = True,

@@ -12,7 +12,7 @@ import typer
 from softroce_lab.bench.recovery import run as bench_recovery
 from softroce_lab.cli.experiments.sweep import Screen
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Jobs, Json, Quiet
 from softroce_lab.errors import ExitCode
 
 
@@ -38,10 +38,7 @@ def recovery(
         Path,
         typer.Option(metavar="DIR", help="Keep rows here; those that are there are used."),
     ] = Path("bench"),
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core."),
-    ] = None,
+    jobs: Jobs = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

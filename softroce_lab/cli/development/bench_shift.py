@@ -10,13 +10,12 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench.failover import measure
+from softroce_lab.cli.development.bench_options import Rounds
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 
 def shift(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds; 15 or more for a 95 % interval.")
-    ] = measure.Options.rounds,
+    rounds: Rounds = measure.Options.rounds,
     failovers: Annotated[
         int, typer.Option(min=1, help="How often the first rail goes down.")
     ] = measure.Options.failovers,

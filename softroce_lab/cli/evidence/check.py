@@ -15,7 +15,7 @@ import typer
 from softroce_lab.check import junit, report, suites
 from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, Junit
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.report import recorded
 from softroce_lab.telemetry.packets import Kind
@@ -36,9 +36,7 @@ def check(
         ),
     ] = None,
     as_json: Json = False,
-    junit_file: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
-    ] = None,
+    junit_file: Junit = None,
     of: Annotated[
         Format, typer.Option("--format", help="Packet format of the traffic.")
     ] = Format.AUTO,

@@ -23,7 +23,7 @@ from softroce_lab.cli.experiments.experiment_options import (
     overrides_of,
 )
 from softroce_lab.cli.experiments.run import RunScreen
-from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode
+from softroce_lab.cli.options import Json, Junit, Quiet, Xdp, XdpMode
 from softroce_lab.crosscheck import agreement
 from softroce_lab.crosscheck import comparison as crosscheck
 from softroce_lab.crosscheck import junit as crosscheck_junit
@@ -42,9 +42,7 @@ def command(
     transport: Transports = None,
     changes: Changes = None,
     output: RunsUnder = Path("runs"),
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML, for CI.")
-    ] = None,
+    junit: Junit = None,
     require_faithful: RequireFaithful = False,
     xdp: Xdp = XdpMode.AUTO,
     as_json: Json = False,

@@ -19,7 +19,7 @@ from rich.table import Table
 from softroce_lab import units, writable
 from softroce_lab.cli import typed
 from softroce_lab.cli.options import Json as ReportJson
-from softroce_lab.cli.options import Quiet, saying
+from softroce_lab.cli.options import Junit, Quiet, saying
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.transports import policy_file
@@ -140,9 +140,7 @@ def grade(
     as_json: Annotated[
         Format | None, typer.Option("--json", help="Print JSON: everything, or for Gradescope.")
     ] = None,
-    junit_file: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")
-    ] = None,
+    junit_file: Junit = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Processes. [default: one a core]")
     ] = None,

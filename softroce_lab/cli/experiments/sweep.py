@@ -17,7 +17,7 @@ from softroce_lab.cli.experiments.counting import Counting
 from softroce_lab.cli.experiments.experiment_options import DryRun, print_ready
 from softroce_lab.cli.experiments.gates import Junit
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Jobs, Json, Quiet
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.sweep import campaign as experiment_sweep
@@ -70,10 +70,7 @@ def sweep(
             autocompletion=completion.sweeps,
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core."),
-    ] = None,
+    jobs: Jobs = None,
     scheduler: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at tcp://HOST:PORT."),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import completion
+from softroce_lab.cli.observe.ends import Rail, Source, Target
 from softroce_lab.cli.options import Json, Lab, warn_of_damage
 from softroce_lab.errors import ExitCode, RunError, UserError
 from softroce_lab.fabric import guests
@@ -24,15 +24,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command(name="ping")
 def ping_(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A host, or its port: h1:eth2.", autocompletion=completion.hosts
-        ),
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="B", help="Another host.", autocompletion=completion.hosts)
-    ],
+    source: Source,
+    target: Target,
     count: Annotated[
         int, typer.Option("-c", "--count", min=1, max=65535, help="Number of echo requests.")
     ] = 5,
@@ -43,7 +36,7 @@ def ping_(
         int, typer.Option("-s", "--size", min=0, max=65000, help="Bytes of data per request.")
     ] = 56,
     ipv6: Annotated[bool, typer.Option("-6", help="Use IPv6.")] = False,
-    rail: Annotated[int, typer.Option(min=1, help="Rail at both hosts.")] = 1,
+    rail: Rail = 1,
     timeout: Annotated[
         str,
         typer.Option("-W", "--timeout", metavar="TIME", help="Time to wait for the last reply."),

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import completion
+from softroce_lab.cli.observe.ends import Rail, Source, Target
 from softroce_lab.cli.options import Json, LabOrFile
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.net import routes
@@ -34,15 +34,8 @@ class Protocol(enum.StrEnum):
 
 @app.command(name="trace")
 def trace_(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A host, or its port: h1:eth2.", autocompletion=completion.hosts
-        ),
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="B", help="Another host.", autocompletion=completion.hosts)
-    ],
+    source: Source,
+    target: Target,
     sport: Annotated[
         str | None,
         typer.Option(help="Source ports, N or N-M; default: those of a striped queue pair."),
@@ -55,7 +48,7 @@ def trace_(
         typer.Option(min=1, max=65535, help="Destination port; default with roce: 4791."),
     ] = None,
     proto: Annotated[Protocol, typer.Option(help="Protocol of the flows.")] = Protocol.ROCE,
-    rail: Annotated[int, typer.Option(min=1, help="Rail at both hosts.")] = 1,
+    rail: Rail = 1,
     ipv6: Annotated[bool, typer.Option("-6", help="Use IPv6, which takes the same paths.")] = False,
     lab: LabOrFile = None,
     as_json: Json = False,

@@ -16,12 +16,20 @@ from typing import Annotated, Any, Literal
 import typer
 
 from softroce_lab import units, writable
-from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.modes import IN_A_LAB, Mode, flag
 from softroce_lab.cli.options import Json, Lab, LogTo, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PerftestOptions
+from softroce_lab.cli.programs.pair_options import (
+    Client,
+    Events,
+    ExchangePort,
+    LongQuiet,
+    RxDepth,
+    Server,
+    TemporaryLab,
+)
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.capturing import capturing
 from softroce_lab.experiment.forecast import idle_rules
@@ -62,13 +70,8 @@ class _Command(WithCapture, PerftestOptions):
 @app.command(cls=_Command)
 def perf(
     test: Annotated[str, typer.Argument(metavar="TEST", help=", ".join(TESTS))],
-    client: Annotated[
-        str | None,
-        typer.Argument(help="A host; default: the first.", autocompletion=completion.hosts),
-    ] = None,
-    server: Annotated[
-        str | None, typer.Argument(help="Another host.", autocompletion=completion.hosts)
-    ] = None,
+    client: Client = None,
+    server: Server = None,
     size: Annotated[
         str | None,
         typer.Option("-s", "--size", help="Message size: 4096, 4K, 4KiB [65536; latency: 2]."),
@@ -86,7 +89,7 @@ def perf(
     tx_depth: Annotated[
         int | None, typer.Option("-t", "--tx-depth", help="Outstanding requests [128; latency: 1].")
     ] = None,
-    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Posted receives.")] = 512,
+    rx_depth: RxDepth = 512,
     cq_mod: Annotated[
         int | None,
         typer.Option("-Q", "--cq-mod", help="Requests per completion [100; beyond 8 KiB: 1]."),
@@ -104,18 +107,11 @@ def perf(
     bidirectional: Annotated[
         bool, typer.Option("-b", "--bidirectional", help="Measure both directions at once.")
     ] = False,
-    events: Annotated[
-        bool, typer.Option("-e", "--events", help="Wait for completion events instead of polling.")
-    ] = False,
+    events: Events = False,
     qp_timeout: Annotated[
         int, typer.Option("-u", "--qp-timeout", help="ACK timeout: 4.096 us * 2^N.")
     ] = 14,
-    port: Annotated[
-        int,
-        typer.Option(
-            "-p", "--port", min=1, max=65535, help="TCP port of the exchange; kernel hosts only."
-        ),
-    ] = 18515,
+    port: ExchangePort = 18515,
     gid_index: Annotated[
         int, typer.Option("-x", "--gid-index", min=0, help="GID index at a kernel host.")
     ] = perf_lab.GID_INDEX,
@@ -130,15 +126,7 @@ def perf(
         Path | None,
         typer.Option("--out_json_file", help="Name of the JSON file; default: perftest_out.json."),
     ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            "--topology",
-            help="Run in a temporary lab of this topology.",
-            autocompletion=completion.topologies,
-        ),
-    ] = None,
+    file: TemporaryLab = None,
     lab: Lab = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
@@ -146,7 +134,7 @@ def perf(
     snap: Snap = SNAP_BYTES,
     log_to: LogTo = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    quiet: LongQuiet = False,
 ) -> None:
     """Run perftest's TEST from CLIENT, which posts, to SERVER.
 

@@ -12,12 +12,20 @@ from typing import Annotated
 
 import typer
 
-from softroce_lab.cli import completion
 from softroce_lab.cli.evidence import capture_options
 from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.modes import IN_A_LAB
 from softroce_lab.cli.options import Json, Lab, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PingpongOptions
+from softroce_lab.cli.programs.pair_options import (
+    Client,
+    Events,
+    ExchangePort,
+    LongQuiet,
+    RxDepth,
+    Server,
+    TemporaryLab,
+)
 from softroce_lab.experiment.capturing import capturing
 from softroce_lab.perftest import lab as perf_lab
 from softroce_lab.perftest import pingpong as experiment
@@ -45,13 +53,8 @@ class _Command(WithCapture, PingpongOptions):
 
 @app.command(cls=_Command)
 def pingpong(
-    client: Annotated[
-        str | None,
-        typer.Argument(help="A host; default: the first.", autocompletion=completion.hosts),
-    ] = None,
-    server: Annotated[
-        str | None, typer.Argument(help="Another host.", autocompletion=completion.hosts)
-    ] = None,
+    client: Client = None,
+    server: Server = None,
     connection: Annotated[
         Kind, typer.Option("-c", "--connection", case_sensitive=False, help="Transport service.")
     ] = Kind.RC,
@@ -61,36 +64,21 @@ def pingpong(
     mtu: Annotated[
         int | None, typer.Option("-m", "--mtu", help="Path MTU [1024; ud: the largest].")
     ] = None,
-    rx_depth: Annotated[int, typer.Option("-r", "--rx-depth", help="Posted receives.")] = 500,
+    rx_depth: RxDepth = 500,
     iterations: Annotated[int, typer.Option("-n", "--iters", help="Number of exchanges.")] = 1000,
-    events: Annotated[
-        bool, typer.Option("-e", "--events", help="Wait for completion events instead of polling.")
-    ] = False,
-    port: Annotated[
-        int,
-        typer.Option(
-            "-p", "--port", min=1, max=65535, help="TCP port of the exchange; kernel hosts only."
-        ),
-    ] = 18515,
+    events: Events = False,
+    port: ExchangePort = 18515,
     gid_index: Annotated[
         int, typer.Option("-g", "--gid-idx", min=0, help="GID index at a kernel host.")
     ] = perf_lab.GID_INDEX,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            "--topology",
-            help="Run in a temporary lab of this topology.",
-            autocompletion=completion.topologies,
-        ),
-    ] = None,
+    file: TemporaryLab = None,
     lab: Lab = None,
     xdp: Xdp = XdpMode.AUTO,
     capture: Captured = None,
     capture_file: CaptureFile = None,
     snap: Snap = SNAP_BYTES,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    quiet: LongQuiet = False,
 ) -> None:
     """Send a message back and forth between CLIENT and SERVER, as ibv_rc_pingpong does."""
     options = Options(connection.value, size, mtu, rx_depth, iterations, events, port, gid_index)

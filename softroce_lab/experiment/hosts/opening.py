@@ -15,45 +15,42 @@ from softroce_lab.experiment.hosts.messenger import (
     StripedMessenger,
 )
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
+from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.recovery import congestion
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
+from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.recovery.knobs import MOST_PSNS
 from softroce_lab.recovery.runner import LatenessRecorder
 from softroce_lab.shift import Settings
-from softroce_lab.sim.fabric import HostModel
+from softroce_lab.sim.engine_config import engine_config
 
 if TYPE_CHECKING:
-    from softroce_lab._native import Endpoint
+    from softroce_lab._native import Endpoint, MessageConfig
 
 _SHIFT = Settings()
 
 
-def host_model(
-    transport: Transport,
-    path_mtu: int,
-    qkey: int,
-    timing: Timing,
-    engine: EngineTiming,
-    base_rtt_ns: int,
-    line_rate_bps: int,
-    **settings: Any,
-) -> HostModel:
-    """The engine of a host that has this transport. `settings`: further ones of `HostModel`."""
+def host_config(
+    transport: Transport, tuning: HostTuning, qkey: int, **settings: Any
+) -> MessageConfig:
+    """The engine of a host that has this transport. `settings`: further attributes of it."""
     values = {
-        "path_mtu": path_mtu,
+        "path_mtu": tuning.path_mtu,
+        "window_packets": tuning.window_packets,
+        "congestion_control": tuning.congestion_control,
         "most_unacked": MOST_PSNS,
         "framing": transport.frames,
         "connection_epoch": qkey & 0xFF,
         **settings,
-        "timing": timing.session(),
-        **dataclasses.asdict(engine),
-        **dataclasses.asdict(congestion.FabricFigures.of(base_rtt_ns, line_rate_bps)),
+        **dataclasses.asdict(tuning.engine),
+        **dataclasses.asdict(congestion.FabricFigures.of(tuning.base_rtt_ns, tuning.line_rate_bps)),
         **transport.knobs.engine(),
         **transport.engine,
-        **transport.coding(path_mtu),
+        **transport.coding(tuning.path_mtu),
     }
-    return HostModel(**values)
+    config = engine_config(**values)
+    tuning.timing.apply(config)
+    return config
 
 
 def open_messenger(

@@ -8,7 +8,7 @@ policy in a second thread, the workload in the main thread.
     settings {...}     ->  {"ready": true}            its port is open
     workload {...}     ->  {"addresses": {...}}       its task; where each peer reaches it
     connect {...}      ->  {"connected": true}        its receives are posted
-    begin {...}        ->  {"begun": true}, then {"progress": bytes, ...} now and then; the last has
+    begin {...}        ->  {"begun": true}, then {"progress": {...}} now and then; the last has
                            "done": true and "policy_error": why a user's policy failed, or null
     stop               ->  {"done": true}             of a task that will not end by itself
     finish {...}       ->  {"finished": {...}}        the engine is stopped: these figures are final
@@ -40,10 +40,9 @@ from softroce_lab.experiment.hosts.messenger import (
     Address,
     Memory,
     Messenger,
-    RcSettings,
 )
-from softroce_lab.experiment.hosts.opening import host_model, open_over
-from softroce_lab.experiment.hosts.report import HostRecords, HostReport
+from softroce_lab.experiment.hosts.opening import host_config, open_over
+from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
@@ -52,12 +51,11 @@ from softroce_lab.experiment.hosts.settings import (
     unpacked,
 )
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
+from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming, Timing
 from softroce_lab.telemetry import counters_file, memory
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.event_log import EventLog
@@ -75,31 +73,21 @@ def _say(**document: Any) -> None:
 
 
 def _configure(settings: HostSettings) -> Any:
-    transport = Transport.of(settings.transport)
-    model = host_model(
-        transport,
-        settings.path_mtu,
-        settings.qkey,
-        transport.knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)),
-        EngineTiming.on_machine(settings.fabric_rtt_ns, settings.buffer_ns, settings.lifetime_ns),
-        settings.fabric_rtt_ns + MACHINE_RTT_NS,
-        settings.line_rate_bps,
-        paths=settings.paths,
-        window_packets=settings.window_packets,
-        congestion_control=settings.congestion_control,
-        receive_ring_packets=settings.receive_frames,
-        payload=True,
-    )
-    messages = model.config(settings.address)
-    messages.pacing_slack_ns = PACING_SLACK_NS
     config = _native.HostConfig()
+    config.messages = host_config(
+        Transport.of(settings.transport),
+        HostTuning.of(settings.tuning),
+        settings.qkey,
+        address=settings.address,
+        receive_ring_packets=settings.receive_frames,
+        pacing_slack_ns=PACING_SLACK_NS,
+    )
     port = config.port
     port.interface = settings.interface
     port.ifindex = settings.ifindex
     port.xsks_map_path = settings.xsks_map
     port.receive_frames = settings.receive_frames
     port.generic = settings.xdp_mode == "generic"
-    config.messages = messages
     config.port = port
     config.mac = settings.mac
     config.epoch_ns = settings.epoch_ns
@@ -190,6 +178,7 @@ class HostProcess:
             PolicyCall.running = Running(mmap.mmap(settings.running_fd, Running.BYTES))
             own_process.limit_memory()
         self.transport = Transport.of(settings.transport)
+        self.tuning = HostTuning.of(settings.tuning)
         self.rnic = Rnic(settings)
         self.host = self.rnic.host
         self.log = self._logged()
@@ -216,14 +205,13 @@ class HostProcess:
         settings = self.settings
         gateways = [settings.gateway_mac, *(each["gateway_mac"] for each in settings.others)]
         rails = [(rnic.host, mac) for rnic, mac in zip(self.rnics, gateways, strict=True)]
-        knobs = self.transport.knobs
         return open_over(
             self.transport,
             rails,
             statistics=settings.statistics,
             memory=memory,
-            timing=knobs.timing(Timing.on_machine(settings.fabric_rtt_ns)),
-            rc=RcSettings.on_machine(settings.fabric_rtt_ns).with_knobs(knobs),
+            timing=self.tuning.timing,
+            rc=self.tuning.rc,
             qkey=settings.qkey,
             lateness=self.journal.decided,
         )
@@ -294,7 +282,7 @@ class HostTask:
         self._memory = host_memory(workload, schedule, host, settings.seed, depth)
         rails = process.open(self._memory.memory)
         self._driver = HostDriver(
-            schedule, host, depth, rails, self._memory, path_mtu=process.settings.path_mtu
+            schedule, host, depth, rails, self._memory, path_mtu=process.tuning.path_mtu
         )
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
@@ -392,22 +380,23 @@ class HostTask:
             self._check()
             if time.monotonic() - reported > _REPORT_S:
                 reported = time.monotonic()
-                _say(**self.progress())
+                _say(progress=self.progress())
             driver.serve()
             if host.now_ns >= driver.due_ns:
                 driver.wake(host.now_ns)
         return None
 
     def progress(self) -> dict[str, Any]:
-        """How far the task is, and what others may expect of it."""
+        """`HostProgress`, as JSON has it."""
         driver = self._driver
-        return {
-            "progress": driver.done_bytes,
-            "messages": driver.done_messages,
-            "quiet": driver.quiet,
-            "due": driver.due_ns != NEVER_NS,
-            "failed": driver.failed,
-        }
+        now = HostProgress(
+            driver.done_bytes,
+            driver.done_messages,
+            driver.failed,
+            driver.quiet,
+            driver.waits_for_time,
+        )
+        return dataclasses.asdict(now)
 
     def _policy_error(self) -> PolicyError | None:
         """The failure of a user's policy: raised by its thread, or of a call that still blocks."""
@@ -468,7 +457,7 @@ class Server:
                 _say(connected=True)
             case "begin" if task is not None:
                 why = task.work(**arguments)
-                _say(done=True, policy_error=why, **task.progress())
+                _say(done=True, policy_error=why, progress=task.progress())
             case "stop":
                 pass  # the task was over already
             case "finish" if task is not None:

@@ -23,21 +23,20 @@ from typing import IO, Any, Self
 import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.forecast import base_rtt, lifetime
 from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import (
     HostSettings,
     RailSettings,
     WorkloadSettings,
-    path_mtu_bytes,
 )
+from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.plan import locate
-from softroce_lab.plan.plan import Node, Plan, Port
+from softroce_lab.plan.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's idle workers would spin on the CPUs
@@ -76,19 +75,6 @@ def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> RailSettings:
     )
 
 
-def _of_fabric(
-    plan: Plan, path_mtu: int, rails: Mapping[str, int], others: Mapping[str, tuple[int, ...]]
-) -> dict[str, int]:
-    """What `HostSettings` has of an empty fabric."""
-    empty = base_rtt.of(plan, path_mtu, rails=rails, others=others)
-    return {
-        "fabric_rtt_ns": empty.rtt_ns,
-        "line_rate_bps": empty.rate_bps,
-        "buffer_ns": empty.buffer_ns,
-        "lifetime_ns": lifetime.of(plan, path_mtu),
-    }
-
-
 def _end(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
         raise RunError("a host process was started without its pipes")
@@ -110,6 +96,7 @@ class HostHandle:
         lab: Lab,
         node: Node,
         transport: Transport,
+        tuning: HostTuning,
         epoch_ns: int,
         qkey: int,
         cpu: int = -1,
@@ -118,16 +105,13 @@ class HostHandle:
         event_log: Path | None = None,
         rails: Mapping[str, int] = MappingProxyType({}),
         others: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-        **engine: Any,
     ) -> None:
-        """`engine`: further settings of the engine in `HostSettings`.
+        """`rails`: by name, of hosts that use another one than their first, counted from 0.
 
-        `rails`: by name, of hosts that use another one than their first, counted from 0; `others`:
-        further rails that a host uses.
+        `others`: further rails that a host uses.
         """
         self._running_fd = -1 if transport.file is None else _shared_words()
         self._calls: Outside | None = None  # of a user's policy
-        path_mtu = path_mtu_bytes(lab.plan.mtu, ip_version)
         self.node = node
         self.settings = HostSettings(
             node=node.name,
@@ -141,12 +125,10 @@ class HostHandle:
             transport=transport.document(),
             epoch_ns=epoch_ns,
             qkey=qkey,
-            path_mtu=path_mtu,
-            **_of_fabric(lab.plan, path_mtu, rails, others),
+            tuning=dataclasses.asdict(tuning),
             cpu=cpu,
             event_log=None if event_log is None else str(event_log),
             running_fd=self._running_fd,
-            **engine,
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._journal_fd = os.memfd_create("journal")  # no file that a crash could leave behind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host's process reports in the end: figures as JSON, arrays in a file."""
+"""What a host's process reports: its progress, and in the end figures as JSON, arrays in a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from softroce_lab.experiment.hosts.journal import Decisions
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.experiment.messages import Ends
 from softroce_lab.telemetry.recoveries import Recoveries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostProgress:
+    """How far a host's task is, and what others may expect of the host."""
+
+    done_bytes: int = 0  # of messages that were sent or received
+    messages: int = 0  # that were received
+    failed: bool = False  # whether a message failed
+    quiet: bool = False  # whether it sends nothing more unless something arrives
+    waits_for_time: bool = False  # whether it has something to do at a later time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any
 from softroce_lab.plan.path_mtu import path_mtu_bytes as path_mtu_bytes
 from softroce_lab.workloads.work import Workload
 
-PATHS = 8
 RECEIVE_FRAMES = 4096
 PACING_SLACK_NS = 100_000
 """How late the engine's turn may come, and a paced packet with it, before its rate suffers."""
@@ -36,14 +35,7 @@ class HostSettings:
     transport: dict[str, Any]  # a Transport's document
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
     qkey: int
-    path_mtu: int
-    fabric_rtt_ns: int  # of the empty fabric, without what this machine adds
-    line_rate_bps: int  # of the port; 0: nothing limits it
-    buffer_ns: int = 0  # the longest that a full queue of the fabric takes to drain
-    lifetime_ns: int = 0  # the longest that a packet is in the fabric
-    congestion_control: str = "bdp"
-    paths: int = PATHS
-    window_packets: int = WINDOW_PACKETS
+    tuning: dict[str, Any]  # of a HostTuning
     receive_frames: int = RECEIVE_FRAMES
     cpu: int = -1
     statistics: str = ""  # path of the file to publish counters in

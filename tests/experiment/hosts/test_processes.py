@@ -11,10 +11,11 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import RunError, UserError, ibv_wc_status
 from softroce_lab.experiment.hosts import processes
+from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.recovery import registry
-from tests.transfers import pair, prepare
+from tests.transfers import host_process, pair, prepare
 
 PATIENCE_S = 60.0
 
@@ -66,7 +67,7 @@ def kill_in_mid_transfer(lab, endless, transport, victim):
 
 def test_port_has_one_owner(lab):
     both = pair(lab, "csa_ud")
-    intruder = processes.HostHandle(lab, lab.plan.node("h1"), Transport.named("csa_ud"), 0, 7)
+    intruder = host_process(lab, lab.plan.node("h1"), "csa_ud")
     try:
         processes.start(both)
         with pytest.raises(RunError, match="h1: the port eth1 is in use") as caught:
@@ -78,7 +79,9 @@ def test_port_has_one_owner(lab):
 
 
 def test_unknown_transport_is_the_users(lab):
-    host = processes.HostHandle(lab, lab.plan.node("h1"), Transport("magic", "magic"), 0, 7)
+    tuning = on_machine(Transport.named("csa_ud"), lab.plan)
+    node = lab.plan.node("h1")
+    host = processes.HostHandle(lab, node, Transport("magic", "magic"), tuning, 0, 7)
     try:
         with pytest.raises(UserError, match="unknown transport 'magic'"):
             processes.start([host])
@@ -87,7 +90,7 @@ def test_unknown_transport_is_the_users(lab):
 
 
 def test_dead_host_has_last_words(lab):
-    host = processes.HostHandle(lab, lab.plan.node("h1"), Transport.named("csa_ud"), 0, 7)
+    host = host_process(lab, lab.plan.node("h1"), "csa_ud")
     try:
         host.tell("nonsense", {})
         with pytest.raises(RunError, match="nonsense"):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Knobs of transports: what each one changes on the wire, and what is said of a wrong one."""
 
+import dataclasses
+import json
 import re
 
 import numpy as np
@@ -12,6 +14,7 @@ from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.settings import HostSettings
+from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw, seeds
 from softroce_lab.inputs import yaml_source
@@ -170,10 +173,11 @@ def test_a_document_of_before_has_none():
 
 def test_a_host_of_the_real_clock_gets_them():
     (irn,) = of("transports=[{name: irn, paths: 3, retry_count: 3, timeout: 10ms}]").transports
+    tuning = on_machine(irn, of().plan(1), most_window_packets=7)
     settings = HostSettings(
         node="h1", interface="eth1", ifindex=1, address=0x0A000001, mac=1, gateway_mac=2,
         xsks_map="", xdp_mode="native", transport=irn.document(), epoch_ns=0, qkey=1,
-        path_mtu=1024, fabric_rtt_ns=1000, line_rate_bps=10**9, window_packets=7,
+        tuning=json.loads(json.dumps(dataclasses.asdict(tuning))),
     )  # fmt: skip
     config = process._configure(settings).messages
     assert (config.paths, config.timeout_ns) == (3, 10 * MILLISECOND_NS)
