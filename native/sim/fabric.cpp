@@ -106,7 +106,7 @@ void Fabric::look_ahead() {
     if (const LinkIndex next = flight.next(); next != kNowhere)
       links_[next].prefetch_turns();
     else if (flight.destination != kNowhere)
-      ports_[flight.destination].prefetch_last();
+      ports_[flight.destination].prefetch_for(flights_.load(event->subject).packet);
   }
 }
 
@@ -138,14 +138,15 @@ void Fabric::serve(Port& port) {
   if (port.totals.held != 0) send_processed(port);
   transmit(port);
   wake_later(port);
-  if (port.rnic().messages().end_turn(now_)) touch(port);
+  MessageEngine& messages = port.rnic().messages();
+  if (!messages.events().empty() && messages.end_turn(now_)) touch(port);
   note_attention(port);
 }
 
 void Fabric::note_attention(Port& port) {
   const std::size_t pushed = port.rnic().completions_pushed();
   MessageEngine& messages = port.rnic().messages();
-  const bool has_events = !messages.handles_events() && !messages.events().empty();
+  const bool has_events = !messages.events().empty() && !messages.handles_events();
   if (!has_events && pushed == port.pushed_seen) return;
   port.pushed_seen = pushed;
   if (attention_.empty() || attention_.back() != port.index_) attention_.push_back(port.index_);

@@ -181,6 +181,7 @@ class Fabric {
       rnic_.prefetch();
     }
     void prefetch_last() const { rnic_.prefetch_last(); }
+    void prefetch_for(const Packet& packet) const { rnic_.prefetch_for(packet); }
     std::size_t pushed_seen = 0;  // completions that were reported
     Ways ways;                    // of a flow that was stopped
     Time ways_good_until = 0;

@@ -31,7 +31,7 @@ SHAPES: Mapping[int, str] = {
     1024: "kind: fat-tree, k: 16",
     4096: "kind: clos, pods: 16, leaves: 16, hosts: 16",
 }
-TRANSPORTS = ("csa_ud", "rc")
+TRANSPORTS = ("csa_ud", "irn", "rc", "ud_rto", "sdr_sr")
 MESSAGE = "2MB"
 ROUNDS = 6  # as many as a 95 % interval of a median needs
 SAMPLE_S = 900.0
@@ -174,6 +174,18 @@ def _sample(hosts: int, transport: str) -> Moved:
     return moved
 
 
+def csa_ud_over_irn(cases: Sequence[Case]) -> dict[int, Interval]:
+    """By hosts: the ratio of csa_ud's rate to irn's in the same round, where both were measured."""
+    samples = {(case.hosts, case.transport): case.samples for case in cases}
+    return {
+        hosts: median_interval(
+            [ours.rate / irn.rate for ours, irn in zip(rounds, samples[hosts, "irn"], strict=True)]
+        )
+        for (hosts, transport), rounds in samples.items()
+        if transport == "csa_ud" and (hosts, "irn") in samples
+    }
+
+
 def document(cases: Sequence[Case]) -> dict[str, Any]:
     """For `--json`."""
     rates: dict[str, dict[str, float]] = {}
@@ -182,6 +194,9 @@ def document(cases: Sequence[Case]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "hops_per_cpu_second": rates,
+        "csa_ud_over_irn": {
+            str(hosts): dataclasses.asdict(ratio) for hosts, ratio in csa_ud_over_irn(cases).items()
+        },
         "peak_rss_bytes": max(each.peak_rss_bytes for each in cases),
         "rounds": len(cases[0].samples),
         "htsim_hops_per_cpu_second": {str(hosts): rate for hosts, rate in HTSIM.items()},

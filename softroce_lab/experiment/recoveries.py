@@ -9,7 +9,7 @@ stay records of 64 bytes until they are written, and have words a part at a time
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -112,7 +112,7 @@ def recorded(
 
 
 def _number(port: Port) -> int:
-    return int(ipaddress.IPv4Address(str(port.address)))
+    return int.from_bytes(socket.inet_aton(str(port.address)), "big")
 
 
 def of_hosts(parts: Iterable[Recoveries], begun_ns: int) -> Recoveries:

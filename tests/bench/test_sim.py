@@ -9,8 +9,8 @@ from softroce_lab.bench.sim import Case, Moved
 from softroce_lab.cli.app import app
 
 
-def moved(hosts, cpu_s, hops=1000):
-    return Moved(hosts, "rc", "passed", hops, cpu_s, 0.5, 1 << 20, 7)
+def moved(hosts, cpu_s, transport="rc"):
+    return Moved(hosts, transport, "passed", 1000, cpu_s, 0.5, 1 << 20, 7)
 
 
 def test_a_case_counts_every_packet_on_every_link_and_tells_setup_apart():
@@ -35,6 +35,18 @@ def test_the_document_has_medians_by_hosts_and_transport():
     assert first["hops_per_cpu_second"] == {"median": 2000, "low": 1000, "high": 4000}
     assert first["over_htsim"] == 2000 / sim.HTSIM[128]
     assert second["over_htsim"] is None
+
+
+def test_csa_ud_is_compared_with_irn_round_by_round():
+    samples = {
+        "csa_ud": [moved(128, cpu_s, "csa_ud") for cpu_s in (0.5, 0.25, 2.0)],
+        "irn": [moved(128, cpu_s, "irn") for cpu_s in (1.0, 0.25, 1.0)],
+    }
+    cases = [Case(128, transport, rounds) for transport, rounds in samples.items()]
+    # csa_ud's and irn's median rates are 2000 and 1000; the ratios of the rounds are 2, 1 and 0.5.
+    expected = {"median": 1, "low": 0.5, "high": 2}
+    assert sim.document(cases)["csa_ud_over_irn"] == {"128": expected}
+    assert sim.document(cases[:1])["csa_ud_over_irn"] == {}
 
 
 @pytest.mark.parametrize(

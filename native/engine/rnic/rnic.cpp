@@ -18,7 +18,7 @@ Rnic::Rnic(const MessageConfig& config)
             [this](AsyncEvent event) { tell(event); },
             congestion_of(config)},
       notifies_(sends_cnps(config.congestion_control)),
-      engine_(config, memory_, completions_, counters_, data_qp(), recovery_qp()) {}
+      engine_(config_, memory_, completions_, counters_, data_qp(), recovery_qp()) {}
 
 void Rnic::set_event_sink(std::shared_ptr<QpEventSink> sink) {
   home_.events = sink.get();

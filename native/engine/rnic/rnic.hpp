@@ -105,11 +105,20 @@ class Rnic {
   Stops& stops() { return engine_.stops(); }
 
   // Fetch from memory what the next packet needs: itself, and when that is there, whom the last
-  // packet concerned.
-  void prefetch() const { prefetch_lines(&qps_, this + 1); }
+  // packet concerned, or, where data of a message comes, its sender.
+  void prefetch() const {
+    prefetch_lines(&config_, &config_.line_rate_bps);  // what of it is read packet by packet
+    prefetch_lines(&qps_, this + 1);
+  }
   void prefetch_last() const {
     if (last_found_ != nullptr) prefetch_lines(last_found_, last_found_ + 1);
     engine_.prefetch_next();
+  }
+  void prefetch_for(const Packet& packet) const {
+    if (packet.destination_qp == kDataQp)
+      engine_.peers().prefetch(packet);
+    else
+      prefetch_last();
   }
 
  private:

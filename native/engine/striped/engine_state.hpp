@@ -27,7 +27,8 @@ inline std::uint32_t saturate_ns(Time time) {
 }
 
 struct EngineState {
-  // Throws std::invalid_argument: what of the configuration is out of bounds or unknown.
+  // `config` stays its owner's, and outlives this. Throws std::invalid_argument: what of it is out
+  // of bounds or unknown.
   EngineState(const MessageConfig& config, MemoryTable& memory, CompletionQueue& completions,
               Counters& counters, std::uint32_t data_qp, std::uint32_t recovery_qp);
 
@@ -62,7 +63,7 @@ struct EngineState {
   bool find_layout(std::uint32_t length, std::uint32_t packets, CodeLayout& layout) const;
   CodeLayout layout_of(std::uint32_t length, std::uint32_t code) const;
 
-  const MessageConfig config;
+  const MessageConfig& config;
   const Framing framing;
   const Time base_rtt;  // of an empty fabric
   const std::uint32_t chunk_bytes;

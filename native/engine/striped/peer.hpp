@@ -12,6 +12,7 @@
 
 #include "../codec/gid.hpp"
 #include "../congestion/congestion.hpp"
+#include "../prefetch.hpp"
 #include "../units.hpp"
 #include "arrivals.hpp"
 #include "channels.hpp"
@@ -202,6 +203,10 @@ struct Peer {
 
   // The code of a message to it, by the number of bits in its length; beyond all: none.
   std::uint32_t code_of(std::uint32_t length) const { return codes[std::bit_width(length)]; }
+
+  // What the next data packet to it, or from it, touches.
+  void prefetch_sending() const { prefetch_lines(this, &last_received_at); }
+  void prefetch_receiving() const { prefetch_lines(&last_received_at, &progress); }
 
   PeerIndex index;
   PeerAddress address;

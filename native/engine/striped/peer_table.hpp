@@ -48,6 +48,12 @@ class PeerTable {
     }
     return &peers_[cached.peer];
   }
+  // Of one that sent not long ago, what a packet from it will touch.
+  void prefetch(const Packet& packet) const {
+    const Source source{packet.source, packet.source_qp};
+    const Found& cached = found_cache_[SourceHash()(source) >> 61];
+    if (source == cached.source) peers_[cached.peer].prefetch_receiving();
+  }
   Peer* find(const Gid& gid);  // by the address alone
 
   // From any thread; both throw std::out_of_range.

@@ -10,7 +10,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "../prefetch.hpp"
 #include "clearance.hpp"
 #include "engine_state.hpp"
 #include "flow_control.hpp"
@@ -46,7 +45,7 @@ class Sender {
   bool poll_data(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
   void prefetch_next() const {  // the peer whom the next packet goes to
-    if (!data_ring_.empty()) prefetch_peer(state_.peers[data_ring_.front()]);
+    if (!data_ring_.empty()) state_.peers[data_ring_.front()].prefetch_sending();
   }
 
   static constexpr std::uint32_t kMostCopies = 16;  // of one retransmission
@@ -66,7 +65,6 @@ class Sender {
   void handle_nack(Peer& peer, const Packet& packet, Time now);
 
  private:
-  static void prefetch_peer(const Peer& peer) { prefetch_lines(&peer, &peer + 1); }
   SendMessage& start_message(Peer& peer, const MessageRequest& request, Time now);
   std::uint32_t take_id(Peer& peer, Handle send);
   bool waits_for_id(Peer& peer, SendMessage& message, Time now);

@@ -30,7 +30,7 @@ def sim(
 ) -> None:
     """Measure packet-hops per CPU second of a permutation on 128, 1024 and 4096 hosts.
 
-    Six rounds of all cases take about ten minutes.
+    Six rounds of all cases take about half an hour.
     """
     sizes = hosts or list(bench_sim.SHAPES)
     for size in sizes:
@@ -61,4 +61,7 @@ def _print(cases: list[bench_sim.Case]) -> None:
             f"{each.hosts:>6} {each.transport:<10} {figure:<22} {ratio:>6} "
             f"{each.setup_cpu_s:>6.1f} s {memory:>10}"
         )
+    for size, ratio in bench_sim.csa_ud_over_irn(cases).items():
+        figure = f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        print(f"{size:>6} csa_ud / irn, median of the ratios in the same round: {figure}")
     print("htsim: over csg-htsim's 2.56 million at 128 and 1.09 million at 1024 hosts, same work")

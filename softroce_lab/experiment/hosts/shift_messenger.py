@@ -269,6 +269,9 @@ def transitions_of(
     plan: Plan, rows: Mapping[str, Iterable[dict[str, Any]]], begun_ns: int = 0
 ) -> list[dict[str, Any]]:
     """Rows of shift.parquet, since the run began, from those of hosts' messengers by name."""
+    found = [(host, row) for host, transitions in rows.items() for row in transitions]
+    if not found:  # most runs have none, and the GIDs of all ports would take a while
+        return []
     names = {
         str(GID.of_address(int(ipaddress.ip_address(address)))): node.name
         for node in plan.plain_hosts
@@ -283,6 +286,5 @@ def transitions_of(
             "time_ns": row["time_ns"] - begun_ns,
             "peer": names.get(row["peer"], row["peer"]),
         }
-        for host, transitions in rows.items()
-        for row in transitions
+        for host, row in found
     ]
