@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../engine/rnic/rnic.hpp"
+#include "../transport/backoff.hpp"
 #include "../transport/transports.hpp"
 #include "bindings.hpp"
 
@@ -229,6 +230,9 @@ void bind_transports(nb::module_& m) {
             return codes;
           },
           "(k, m) of the codes that its messages may have; ValueError(option, what, hint)");
+  m.def("backed_off", &backed_off, nb::arg("interval_ns"), nb::arg("doublings"), nb::arg("most_ns"),
+        "native/transport/backoff.hpp");
+  m.def("varied_share", &varied_share, nb::arg("whole_ns"), nb::arg("number"));
   m.def("transports", &transports, nb::rv_policy::reference);
 }
 

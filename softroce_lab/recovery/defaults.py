@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
-from softroce_lab.recovery.jitter import backed_off
+from softroce_lab._native import backed_off
 
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
@@ -116,7 +116,8 @@ class Timing:
 
     def backed_off_ns(self, interval_ns: int, timeouts: int) -> int:
         """The interval after so many timeouts in a row without progress: doubled, to T_max."""
-        return backed_off(interval_ns, max(timeouts - self.eager_rounds, 0), self.t_max_ns)
+        backed: int = backed_off(interval_ns, timeouts - self.eager_rounds, self.t_max_ns)
+        return backed
 
     def apply(self, config: MessageConfig) -> None:
         """Set these in an engine's configuration, where 0 stands for None."""

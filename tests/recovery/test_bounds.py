@@ -8,10 +8,10 @@ import re
 import pytest
 
 from softroce_lab import _native
+from softroce_lab._native import backed_off
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing
-from softroce_lab.recovery.jitter import backed_off
 from softroce_lab.sim.engine_config import engine_config
 from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 

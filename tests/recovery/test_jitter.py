@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softroce_lab._native import backed_off, varied_share
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from softroce_lab.recovery.jitter import backed_off, share
 from tests.recovery.pair_rig import DATA, MILLISECOND_NS, SECOND_NS, PairRig, noise
 from tests.recovery.sabotage import lose
 
@@ -26,7 +26,7 @@ def test_an_interval_that_backs_off_is_neither_shorter_nor_much_longer(first, do
 
 
 def test_shares_are_spread_evenly():
-    shares = [share(10, number) for number in range(1, 10_001)]
+    shares = [varied_share(10, number) for number in range(1, 10_001)]
     counts = np.bincount(shares, minlength=10)
     assert len(counts) == 10
     assert np.abs(counts - 1000).max() < 4 * 30  # standard deviations
