@@ -6,9 +6,9 @@ import pathlib
 import re
 
 import pytest
+from softroce_lab._native import backed_off
 
 from softroce_lab import _native
-from softroce_lab._native import backed_off
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, EngineTiming, Timing

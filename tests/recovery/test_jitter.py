@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from softroce_lab._native import backed_off, varied_share
+
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import DATA, MILLISECOND_NS, SECOND_NS, PairRig, noise
