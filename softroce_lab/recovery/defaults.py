@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
-from softroce_lab._native import backed_off
+from softroce_lab import _native
 
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
@@ -34,7 +34,10 @@ _KEEPALIVE_PROBES = 40
 _KEEPALIVE_BACKOFF_MOST = 4
 """`keepalive_interval_most_ns`, in `keepalive_interval_ns`."""
 _KEEPALIVES_SPAN = (
-    sum(backed_off(1 << 20, n, _KEEPALIVE_BACKOFF_MOST << 20) for n in range(_KEEPALIVE_PROBES - 1))
+    sum(
+        _native.backed_off(1 << 20, n, _KEEPALIVE_BACKOFF_MOST << 20)
+        for n in range(_KEEPALIVE_PROBES - 1)
+    )
     >> 20
 )
 """From the first keepalive to the last, in `keepalive_interval_ns`, rounded down."""
@@ -116,7 +119,7 @@ class Timing:
 
     def backed_off_ns(self, interval_ns: int, timeouts: int) -> int:
         """The interval after so many timeouts in a row without progress: doubled, to T_max."""
-        backed: int = backed_off(interval_ns, timeouts - self.eager_rounds, self.t_max_ns)
+        backed: int = _native.backed_off(interval_ns, timeouts - self.eager_rounds, self.t_max_ns)
         return backed
 
     def apply(self, config: MessageConfig) -> None:

@@ -6,7 +6,6 @@ import pathlib
 import re
 
 import pytest
-from softroce_lab._native import backed_off
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
@@ -30,7 +29,7 @@ ROUNDS_TO_PLACE, ROUNDS_TO_KNOW = 30, 36
 def intervals_ns(timing):
     """From one keepalive to the next, as `Session::check_keepalive` has them."""
     first_ns, most_ns = timing.keepalive_interval_ns, timing.keepalive_interval_most_ns
-    return [backed_off(first_ns, k, most_ns) for k in range(timing.keepalive_probes)]
+    return [_native.backed_off(first_ns, k, most_ns) for k in range(timing.keepalive_probes)]
 
 
 INTERVALS_NS = intervals_ns(T)

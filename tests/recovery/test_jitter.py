@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from softroce_lab._native import backed_off, varied_share
 
+from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import DATA, MILLISECOND_NS, SECOND_NS, PairRig, noise
@@ -17,16 +17,16 @@ LENGTHS = st.integers(1, 1 << 40)
 
 @given(LENGTHS, st.integers(1, 1 << 20), LENGTHS)
 def test_an_interval_that_backs_off_is_neither_shorter_nor_much_longer(first, doublings, most):
-    interval = backed_off(first, doublings, most)
+    interval = _native.backed_off(first, doublings, most)
     assert first <= interval <= max(first * 3 // 2, most)
     assert interval <= first << min(doublings, 40)
     if first << min(doublings, 40) >= most >= 2 * first:
         assert most // 2 <= interval <= most
-    assert backed_off(first, 0, most) == first
+    assert _native.backed_off(first, 0, most) == first
 
 
 def test_shares_are_spread_evenly():
-    shares = [varied_share(10, number) for number in range(1, 10_001)]
+    shares = [_native.varied_share(10, number) for number in range(1, 10_001)]
     counts = np.bincount(shares, minlength=10)
     assert len(counts) == 10
     assert np.abs(counts - 1000).max() < 4 * 30  # standard deviations
@@ -55,7 +55,9 @@ def longest_run_in_vain(at_ns, period_ns, dead):
 def test_no_outage_that_comes_round_meets_every_repetition(first_ms, most_ms, count, in_vain):
     """For 60 % of the time, in a twelfth of the longest interval to five times that."""
     first_ns, most_ns = (round(ms * MILLISECOND_NS) for ms in (first_ms, most_ms))
-    at_ns = np.cumsum([backed_off(first_ns, doublings, most_ns) for doublings in range(count)])
+    at_ns = np.cumsum(
+        [_native.backed_off(first_ns, doublings, most_ns) for doublings in range(count)]
+    )
     for times_a_most in np.arange(0.2, 12, 0.005):
         assert longest_run_in_vain(at_ns, most_ns / times_a_most, 0.6) < in_vain, times_a_most
 
