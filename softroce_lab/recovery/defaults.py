@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every timer, bound and weight of the recovery policies, in one place.
+"""Every timer, bound and weight of sessions, transports and users' policies, in one place.
 
 All of it is this project's definition (docs/protocols.md has what the literature states). Times
 are nanoseconds. The defaults are made for an emulator that shares its cores; `for_rtt` derives the
