@@ -77,7 +77,7 @@ namespace softroce {
   X(rx_restored)           /* packets of data that an erasure code restored */                 \
   X(rx_name_waits)         /* the same, of a slot and generation of uc_immediate */            \
   X(rx_late_parity)        /* packets of parity of a message that was complete */              \
-  X(rx_control)            /* control messages for the session */                         \
+  X(rx_control)            /* control messages for the session */                              \
   X(rx_nack)               /* valid NACKs handled by the engine */                             \
   X(rx_probe)              /* valid path probes */                                             \
   X(rx_late_number)        /* numbers of a path that came after they were given up */          \
@@ -110,8 +110,8 @@ namespace softroce {
   X(rx_duplicate)          /* its bit was set already */                                       \
   X(rx_slot_busy)          /* a new generation while the old one is incomplete */              \
   X(rx_bad_report)         /* a report that contradicts what was sent */                       \
-  X(rx_bad_control)        /* a control message that the session refused */                     \
-  X(rx_event_overflow)     /* the session lags: a control message was dropped */                \
+  X(rx_bad_control)        /* a control message that the session refused */                    \
+  X(rx_event_overflow)     /* the session lags: a control message was dropped */               \
   X(stale_action)          /* an action named a message that is gone */                        \
   X(window_forgiven)       /* nothing was received: packets in flight counted as lost */
 // clang-format on

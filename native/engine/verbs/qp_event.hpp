@@ -36,8 +36,8 @@ enum class QpEventKind : std::uint8_t {
   message_nack_received,  // the same, at its sender
 };
 
-// `policy`: a recovery policy decided, which has reasons of its own; `informed`: the simulated
-// fabric informed an omniscient transport.
+// `policy`: a session or a user's policy decided; `cause` says why (striped/decision.hpp).
+// `informed`: the simulated fabric informed an omniscient transport.
 enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr_nak, policy, informed };
 
 struct QpEvent {
