@@ -42,7 +42,7 @@ _KEEPALIVES_SPAN = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """Timers and bounds shared by the datagram policies."""
+    """Timers and bounds shared by all striped transports."""
 
     initial_rtt_ns: int = MACHINE_RTT_NS
     """Stands for the RTT until a report has measured it."""
