@@ -63,7 +63,7 @@ namespace softroce {
   X(tx_data)               /* packets of striped messages, retransmitted ones included */      \
   X(tx_retransmitted)             /* of them, those sent before */                             \
   X(tx_parity)             /* of them, those of the parity of coded messages */                \
-  X(tx_control)            /* messages of the recovery policy */                               \
+  X(tx_control)            /* control messages of the session */                               \
   X(tx_nack)               /* of them, the engine's NACKs */                                   \
   X(tx_probe)              /* path probes */                                                   \
   X(tx_path_moved)         /* a path was given another source port */                          \
@@ -77,7 +77,7 @@ namespace softroce {
   X(rx_restored)           /* packets of data that an erasure code restored */                 \
   X(rx_name_waits)         /* the same, of a slot and generation of uc_immediate */            \
   X(rx_late_parity)        /* packets of parity of a message that was complete */              \
-  X(rx_control)            /* control messages handed to the policy */                         \
+  X(rx_control)            /* control messages for the session */                              \
   X(rx_nack)               /* valid NACKs handled by the engine */                             \
   X(rx_probe)              /* valid path probes */                                             \
   X(rx_late_number)        /* numbers of a path that came after they were given up */          \
@@ -110,8 +110,8 @@ namespace softroce {
   X(rx_duplicate)          /* its bit was set already */                                       \
   X(rx_slot_busy)          /* a new generation while the old one is incomplete */              \
   X(rx_bad_report)         /* a report that contradicts what was sent */                       \
-  X(rx_bad_control)        /* a control message that the policy refused */                     \
-  X(rx_event_overflow)     /* the policy lags: a control message was dropped */                \
+  X(rx_bad_control)        /* a control message that the session refused */                    \
+  X(rx_event_overflow)     /* the session lags: a control message was dropped */               \
   X(stale_action)          /* an action named a message that is gone */                        \
   X(window_forgiven)       /* nothing was received: packets in flight counted as lost */
 // clang-format on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two live endpoints of a packet-reactive transport (native/transport), and a network between them
+// Two live endpoints of `irn` or `srnic` (native/transport), and a network between them
 // that does what the input describes. Its first octet sets them up: bit 0 the transport, bit 1
 // without payload, bit 2 sprayed, bits 3-4 how long the third message is. Then deeds follow, an
 // octet each, of which bits 0-2 say what, and bit 3 to which end:

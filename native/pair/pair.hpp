@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two RNICs joined by an imagined cable, with a clock that is moved by hand. What tests of the
-// recovery policies run on: real frames and ICRCs, any schedule of faults, in no real time.
+// transports run on: real frames and ICRCs, any schedule of faults, in no real time.
 #pragma once
 
 #include <array>

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Control messages in which a message is named, and those of transports that react to every packet:
-// what travels in the body on the recovery QP. All of it is this project's definition; integers are
-// big-endian. Besides RNR and REFUSE, which are the session's (control.hpp), there are
+// Bodies of control messages with a fixed size, which travel on the recovery QP; control.hpp has
+// the others. All of it is this project's definition. Integers are big-endian.
 //
-//   PACKET_ACK   id, cumulative, echo stamp                 an in-order packet, or one again
-//   PACKET_NACK  id, cumulative, echo stamp, packet         an out-of-order packet: that one
-//   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  an out-of-order packet: bit i is
-//                                                           set if packet base + i is here
+//   RNR          id, key                                    no receive is posted for the message
+//   REFUSE       id, key, by receiver, status               the message has failed
 //
-// Packets [0, cumulative) have arrived. The echo timestamp is that of the acknowledged packet.
+// The feedback of `irn` and `srnic`, one for each data packet:
+//
+//   PACKET_ACK   id, cumulative, echo stamp                 a packet in order, or a duplicate
+//   PACKET_NACK  id, cumulative, echo stamp, packet         `packet` arrived out of order
+//   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  a packet arrived out of order; bit i is
+//                                                           set if packet base + i has arrived
+//
+// Packets [0, cumulative) have arrived. The echo stamp is the timestamp of the data packet.
 #pragma once
 
 #include <array>
@@ -21,6 +25,7 @@
 
 namespace softroce {
 
+// A body's first byte. 1 and 9 are the engine's: NACK and CLEAR (engine/striped).
 enum class BodyType : std::uint8_t {
   ack = 3,
   keepalive = 4,
@@ -38,10 +43,10 @@ struct Feedback {
   std::uint32_t id = 0;
   std::uint32_t cumulative = 0;
   std::uint32_t echo_stamp_ns = 0;
-  std::uint32_t packet = 0;  // of a NACK: which arrived; of a SACK: the base, a multiple of 64
-  std::uint64_t bits = 0;    // of a SACK
+  std::uint32_t packet = 0;  // NACK: the packet that arrived; SACK: the base, a multiple of 64
+  std::uint64_t bits = 0;    // SACK
 
-  // Highest packet that it reports beyond the cumulative ones.
+  // The highest packet that a NACK or SACK reports as arrived.
   std::uint32_t highest() const {
     return type == BodyType::packet_sack
                ? packet + 63 - static_cast<std::uint32_t>(__builtin_clzll(bits))
@@ -49,11 +54,11 @@ struct Feedback {
   }
 };
 
-// A message by name, in RNR and REFUSE.
+// The content of RNR and REFUSE.
 struct Naming {
   std::uint32_t id = 0;
   MessageKey key;
-  bool flag = false;        // REFUSE: by the receiver
+  bool flag = false;        // REFUSE: the receiver sent it; false: the sender
   std::uint8_t status = 0;  // REFUSE
 };
 
@@ -114,7 +119,7 @@ inline SmallBody write(BodyType type, const Naming& naming) {
   return body;
 }
 
-// Nothing: not of such a form, or it contradicts itself.
+// nullopt: the body is malformed or contradicts itself.
 inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body) {
   Feedback feedback{.type = static_cast<BodyType>(body[0])};
   const bool nack = feedback.type == BodyType::packet_nack;
@@ -130,7 +135,7 @@ inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body)
     feedback.bits = reader.take<std::uint64_t>();
     if (feedback.bits == 0 || feedback.packet % 64 != 0) return std::nullopt;
   }
-  if (feedback.highest() <= feedback.cumulative) return std::nullopt;  // it would be in order
+  if (feedback.highest() <= feedback.cumulative) return std::nullopt;  // not out of order
   return feedback;
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Control messages of the session: what travels in a body on the recovery QP. All of it is this
-// project's definition. Integers are big-endian. RNR and REFUSE are in bodies.hpp; besides
+// Bodies of the session's control messages, which travel on the recovery QP. All of it is this
+// project's definition. Integers are big-endian. RNR and REFUSE are in bodies.hpp. This file has:
 //
-//   ACK        ids                              complete, or their REFUSE came; none: answers
-//                                               a keepalive
-//   KEEPALIVE  (id, key) pairs                  the sender asks for their status; none: for life
-//   SACK       id, key, [packet set]            what the receiver misses
-//   CHUNKS     id, key, packets, [packet set]   the same, by chunks of so many packets (SDR-RDMA's
+//   ACK        ids                              these messages are complete, or their REFUSE
+//                                               arrived; without ids: the answer to a KEEPALIVE
+//   KEEPALIVE  (id, key) pairs                  the sender asks for the status of these messages;
+//                                               without pairs: for any answer
+//   SACK       id, key, [packet set]            packets that are missing at the receiver
+//   CHUNKS     id, key, packets, [packet set]   the same by chunks of `packets` packets (SDR-RDMA's
 //                                               cumulative chunk and bitmap fragment)
 //
-// A receiver that no packet has reached knows neither id nor count, and sends no set: all is
-// missing.
+// A SACK or CHUNKS without a set: no packet of the message has arrived, so the receiver does not
+// know how many there are.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +33,18 @@ struct MessageName {
 struct Missing {
   MessageName name;
   std::uint16_t chunk_packets = 0;
-  std::optional<PacketSet> set;  // none: no packet has arrived
+  std::optional<PacketSet> set;  // nullopt: no packet has arrived
 };
 
 inline constexpr std::size_t kMostInKeepalive = 64, kMostAcked = 256;
 
-// As many ids, or names, as fit.
+// These write as much as fits into `most_bytes`.
 std::vector<std::uint8_t> write_ack(std::span<const std::uint32_t> ids, std::size_t most_bytes);
 std::vector<std::uint8_t> write_keepalive(std::span<const MessageName> names,
                                           std::size_t most_bytes);
 std::vector<std::uint8_t> write_missing(const Missing& missing, std::size_t most_bytes);
 
-// False, or nothing: the body is not of such a form.
+// False or nullopt: the body is malformed.
 bool read_ack(std::span<const std::uint8_t> body, std::vector<std::uint32_t>& ids);
 bool read_keepalive(std::span<const std::uint8_t> body, std::vector<MessageName>& names);
 std::optional<Missing> read_missing(std::span<const std::uint8_t> body);

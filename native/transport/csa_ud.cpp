@@ -6,9 +6,10 @@
 // semantics of collectives, multipath with bitmap-guided reassembly. Messages, formula and timers
 // here are this project's (docs/protocols.md, section 1).
 //
-// The engine numbers the packets of each path and probes the paths behind the last one, so that the
-// receiver finds a loss with the next packet on the path. Its NACK lets the sender's engine find
-// the packets; here it is decided what to retransmit. Timers are left for silence.
+// The engine numbers the packets of each path, and sends a probe after the last one. So the
+// receiver's engine detects a loss when the next packet on the path arrives. Its NACK tells the
+// sender's engine which packets are lost. This class decides what to retransmit. Its timers detect
+// losses only when nothing arrives.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,11 +27,12 @@
 namespace softroce {
 namespace {
 
-// A packet that was lost so often is sent twice at once: where a packet and two probes are a round
-// of recovery, a rule that takes every third packet takes all of them. Only of few packets of a
-// message: more fill a round by themselves, and copies would be a storm.
-constexpr std::uint16_t kInStepAfter = 8;
-constexpr std::size_t kInStepPackets = 4;
+// A packet that was lost this often is retransmitted in two copies. The reason: if a round of
+// recovery is one packet and two probes, a fault that drops every third packet can drop each
+// retransmission. If more packets of a message are lost, a round is longer, and copies would cost
+// too much.
+constexpr std::uint16_t kSendTwiceAfter = 8;
+constexpr std::size_t kMostSentTwice = 4;
 
 enum class Interval : std::uint8_t { fixed, linear, exponential };
 
@@ -66,8 +68,8 @@ class CsaUd final : public Session {
   void send_overdue(SendMessage& message);
   void resume(SendMessage& message);
   void leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets);
-  Nanoseconds patience_ns(PeerIndex peer) const;
-  Nanoseconds round_trip_ns(PeerIndex peer) const;
+  Nanoseconds response_timeout_ns(PeerIndex peer) const;
+  Nanoseconds long_round_trip_ns(PeerIndex peer) const;
   bool still_arrives(const SendMessage& message);
 
   const bool immediate_acks_, path_health_;
@@ -81,9 +83,10 @@ class CsaUd final : public Session {
 
 // ---------------------------------------------------------------- receiver: silence
 
-// T = a SRTT + b RTTVAR + the time that the missing packets take, between T_min and T_max; from one
-// loss check of a message to the next. `linear` waits for all of the transfer, `exponential` for
-// half of it, then for half of the rest, and so on (docs/intervals.md).
+// The interval from one loss check of a message to the next:
+// T = clamp(a SRTT + b RTTVAR + transfer time of the missing packets, T_min, T_max). `linear` waits
+// for all of the transfer, `exponential` for half of it, then for half of the rest, and so on
+// (docs/intervals.md).
 Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t missing) const {
   if (interval_ == Interval::fixed) return clamp(timing().fixed_check_ns);
   const auto [srtt_ns, rttvar_ns] = reported_rtt(message.peer);
@@ -109,25 +112,25 @@ void CsaUd::check_receive(ReceiveMessage& message) {
   receive.received = arrived;
   const Nanoseconds wait_ns = interval_ns(message, message.count - message.received);
   set_timer(message, now_ns() + backed_off_ns(wait_ns, receive.timeouts_without_progress));
-  if (now_ns() - message.last_at / kNanosecond < wait_ns / 2) return;  // it still arrives
+  if (now_ns() - message.last_at / kNanosecond < wait_ns / 2) return;  // the message still arrives
   ++loss_checks_;
   send_nack(message.peer);
-  // The send may have failed, and its REFUSE may be lost.
+  // If the send has failed and its REFUSE is lost, this SACK makes the sender repeat the REFUSE.
   if (receive.timeouts_without_progress > timing().eager_rounds && message.open)
     send_missing(message.peer, {.name = {message.id, message.key}, .set = PacketSet()});
 }
 
-// If nothing is lost the NACK shows nothing, and a paused send learns from the SACK.
+// The NACK names what is lost. The SACK tells a paused send to continue even if nothing is lost.
 void CsaUd::status_requested(ReceiveMessage& message, std::uint32_t id) {
-  Missing nothing{.name = {id, message.key}};
-  if (message.open) nothing.set = PacketSet();
-  send_missing(message.peer, nothing);
+  Missing sack{.name = {id, message.key}};
+  if (message.open) sack.set = PacketSet();
+  send_missing(message.peer, sack);
   send_nack(message.peer);
 }
 
 // ---------------------------------------------------------------- acknowledgements
 
-// At once, with those of the same peer that complete in the same turn.
+// Acknowledges at the end of the turn, together with other messages of the peer.
 void CsaUd::acknowledge(PeerIndex peer, std::uint32_t id) {
   if (!immediate_acks_ || acks_without_effect(peer, id) != 0) return Session::acknowledge(peer, id);
   if (queue_ack(peer, id)) return flush_acks(peer);
@@ -146,15 +149,17 @@ void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
   if (mutated(Mutant::losses_ignored)) return;
   if (mutated(Mutant::first_lost_forgotten)) packets = packets.subspan(1);
   std::uint32_t attempts = 0;
-  const auto in_step = [](const LostPacket& each) { return each.attempts >= kInStepAfter; };
-  const auto all_in_step = static_cast<std::size_t>(std::ranges::count_if(packets, in_step));
-  const bool copies = all_in_step != 0 && all_in_step <= kInStepPackets;
+  const auto was_lost_often = [](const LostPacket& each) {
+    return each.attempts >= kSendTwiceAfter;
+  };
+  const auto lost_often = static_cast<std::size_t>(std::ranges::count_if(packets, was_lost_often));
+  const bool sends_twice = lost_often != 0 && lost_often <= kMostSentTwice;
   once_.clear();
   twice_.clear();
   for (const LostPacket& each : packets) {
     ++lost_[static_cast<std::size_t>(each.reason)];
     attempts = std::max<std::uint32_t>(attempts, each.attempts);
-    (copies && in_step(each) ? twice_ : once_).push_back(each.index);
+    (sends_twice && was_lost_often(each) ? twice_ : once_).push_back(each.index);
   }
   sent_twice_ += static_cast<std::int64_t>(twice_.size());
   leave_grey_paths(message.peer, packets);
@@ -163,10 +168,10 @@ void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
   if (!once_.empty()) retransmit(message, once_, attempts);
 }
 
-// A paused send whose receive is posted by now goes on.
+// Continues a paused send: its receive is posted now.
 void CsaUd::resume(SendMessage& message) {
   pause(message, false);
-  set_timer(message, now_ns() + patience_ns(message.peer));
+  set_timer(message, now_ns() + response_timeout_ns(message.peer));
 }
 
 void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
@@ -176,20 +181,21 @@ void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) 
   about(missing->name.key);
   SendMessage* message = find_send(peer, missing->name.id);
   if (message == nullptr || message->key != missing->name.key) {
-    if (missing->set) refuse_unknown(peer, missing->name);  // it has begun there
+    if (missing->set) refuse_unknown(peer, missing->name);  // a set: the receive has begun
     return;
   }
   const bool was_paused = message->paused;
   if (was_paused) resume(*message);
-  if (missing->set) return;  // the NACK beside it names what is missing
-  // No packet has arrived. Of a paused send what was sent found no receive. Else the NACK beside
-  // this names what is lost; it is not certain to have room for all messages.
-  const Nanoseconds late_ns = now_ns() - 2 * round_trip_ns(peer);
+  if (missing->set) return;  // the NACK that follows names what is missing
+  // No packet has arrived. If the send was paused, the receiver dropped all packets that were sent.
+  // If not, the NACK that follows may lack room for this message, so packets count as lost that
+  // were sent longer than two round trips ago.
+  const Nanoseconds sent_before_ns = now_ns() - 2 * long_round_trip_ns(peer);
   std::uint32_t attempts = 0;
   once_.clear();
   for (std::uint32_t packet = 0; packet < message->count; ++packet) {
     const Sent& last = message->sent[packet];
-    if (last.attempts() == 0 || (last.at_ns() > late_ns && !was_paused)) continue;
+    if (last.attempts() == 0 || (last.at_ns() > sent_before_ns && !was_paused)) continue;
     attempts = std::max<std::uint32_t>(attempts, last.attempts());
     once_.push_back(packet);
   }
@@ -199,39 +205,41 @@ void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) 
 void CsaUd::sent(SendMessage& message) {
   Send& send = of(message);
   const std::uint32_t before = std::exchange(send.reported, peer(message.peer).reported_packets);
-  // Loss may be in step with a timer whose retransmissions it takes: then it waits longer.
+  // The back-off ends only if packets have arrived since. Otherwise loss that is synchronised with
+  // this timer could take every retransmission.
   if (!send.out || send.reported != before) send.timeouts_without_progress = 0;
   send.out_ns = now_ns();
-  set_timer(message,
-            now_ns() + backed_off_ns(patience_ns(message.peer), send.timeouts_without_progress));
+  set_timer(message, now_ns() + backed_off_ns(response_timeout_ns(message.peer),
+                                              send.timeouts_without_progress));
 }
 
-// How long a sender whose packets are out waits for a response before it asks. Where the RTT is
-// steady, SRTT + 4 RTTVAR would end as the acknowledgement comes.
-Nanoseconds CsaUd::patience_ns(PeerIndex peer) const {
+// How long a sender that has sent everything waits for a response before it sends a KEEPALIVE. With
+// a steady RTT, SRTT + 4 RTTVAR alone would end just as the acknowledgement arrives.
+Nanoseconds CsaUd::response_timeout_ns(PeerIndex peer) const {
   const auto [srtt_ns, rttvar_ns] = rtt(peer);
-  return clamp(std::max(2 * srtt_ns + rttvar_ns, round_trip_ns(peer)));
+  return clamp(std::max(2 * srtt_ns + rttvar_ns, long_round_trip_ns(peer)));
 }
 
-// One that is rarely exceeded.
-Nanoseconds CsaUd::round_trip_ns(PeerIndex peer) const {
+// A round trip rarely takes longer.
+Nanoseconds CsaUd::long_round_trip_ns(PeerIndex peer) const {
   const auto [srtt_ns, rttvar_ns] = rtt(peer);
   return srtt_ns + timing().lost_rttvar_weight * rttvar_ns;
 }
 
 void CsaUd::check_send(SendMessage& message) {
   Send& send = of(message);
-  const Nanoseconds patience = patience_ns(message.peer);
+  const Nanoseconds response_timeout = response_timeout_ns(message.peer);
   if (still_arrives(message))
-    return set_timer(message, now_ns() + std::max(patience, now_ns() - send.out_ns));
+    return set_timer(message, now_ns() + std::max(response_timeout, now_ns() - send.out_ns));
   ++send.timeouts_without_progress;
   probe_receiver(message);
   if (mutated(Mutant::asks_once)) return;
-  set_timer(message, now_ns() + backed_off_ns(2 * patience, send.timeouts_without_progress));
+  set_timer(message,
+            now_ns() + backed_off_ns(2 * response_timeout, send.timeouts_without_progress));
 }
 
-// Whether the peer has reported packets since it was last looked at, of this message: where another
-// one has followed, what is reported may be of that.
+// Whether reports show that packets of this message have arrived since the last call. Only the
+// newest message of a peer qualifies: reports count packets of all messages.
 bool CsaUd::still_arrives(const SendMessage& message) {
   Send& send = of(message);
   if (!send.out || send.rnr_naks != 0 || !is_newest(message)) return false;
@@ -262,9 +270,9 @@ Figures CsaUd::figures() const {
   return all;
 }
 
-// ---------------------------------------------------------------- what it is
+// ---------------------------------------------------------------- registry entry
 
-Option part_of(Mechanism part, const char* name, const char* help) {
+Option mechanism(Mechanism part, const char* name, const char* help) {
   return {.name = name, .usual = true, .help = help, .part = part};
 }
 
@@ -275,19 +283,19 @@ Transport csa_ud_transport() {
       .name = "csa_ud",
       .make = make<CsaUd>,
       .options =
-          {part_of(kPathNumbers, "path_numbers",
-                   "losses are found by numbers on paths, else by timers"),
-           part_of(kProbes, "probes",
-                   "a probe behind the last packet shows what is lost of the tail"),
-           part_of(kProbeRepeats, "probe_repeats", "a probe that nothing answers is repeated"),
-           part_of(kJoinedReports, "joined_reports",
-                   "receiver reports go with acknowledgements and NACKs"),
-           part_of(kReorderingWindow, "reordering_window",
-                   "the reordering window of a path adapts, else it stays 0"),
-           part_of(kPortTrials, "port_trials",
-                   "a path that fell silent tries its first source port again"),
-           part_of(kPathChoice, "path_choice",
-                   "a packet takes the path with the fewest packets on their way"),
+          {mechanism(kPathNumbers, "path_numbers",
+                     "losses are found by numbers on paths, else by timers"),
+           mechanism(kProbes, "probes",
+                     "a probe behind the last packet shows what is lost of the tail"),
+           mechanism(kProbeRepeats, "probe_repeats", "a probe that nothing answers is repeated"),
+           mechanism(kJoinedReports, "joined_reports",
+                     "receiver reports go with acknowledgements and NACKs"),
+           mechanism(kReorderingWindow, "reordering_window",
+                     "the reordering window of a path adapts, else it stays 0"),
+           mechanism(kPortTrials, "port_trials",
+                     "a path that fell silent tries its first source port again"),
+           mechanism(kPathChoice, "path_choice",
+                     "a packet takes the path with the fewest packets on their way"),
            {.name = "immediate_acks",
             .usual = true,
             .help = "a complete message is acknowledged at once, else after SRTT / 4 with others"},

@@ -1,26 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `irn`: Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018, sections 3.1 and 3.2.
 //
-// From the paper, section 3.1: a receiver responds to every out-of-order packet by a NACK that
-// carries the cumulative acknowledgement and the sequence number that triggered it, and keeps the
-// packet. A NACK or a timeout puts the sender into loss recovery: it retransmits the packet at the
-// cumulative acknowledgement first; any other is lost only if a packet with a higher number is
-// known to have arrived. With nothing left to retransmit it continues with new packets. Section
-// 3.2: at most one bandwidth-delay product is out past the cumulative acknowledgement (BDP-FC).
-// Section 4.1: the timer is RTO_low while at most three packets are out, RTO_high otherwise.
+// From the paper:
 //
-// Recovery that a NACK began needs no state: the packet at the cumulative acknowledgement lies
-// below the one that the NACK names, so all that is retransmitted is lost by the paper's condition,
-// and each packet is retransmitted once until the timer runs out.
+// - 3.1: The receiver keeps an out-of-order packet and answers it by a NACK. The NACK carries the
+//   cumulative acknowledgement and the number of that packet.
+// - 3.1: A NACK or a timeout starts loss recovery. The sender retransmits the packet at the
+//   cumulative acknowledgement first. Any other packet is lost only if a packet with a higher
+//   number is known to have arrived. When nothing is left to retransmit, new packets follow.
+// - 3.2: At most one bandwidth-delay product is in flight past the cumulative acknowledgement
+//   (BDP-FC).
+// - 4.1: The timer is RTO_low while at most three packets are in flight, else RTO_high.
 //
 // From the authors' hardware modules (github.com/NetSys/irn-vivado-hls), where the paper has no
-// rule: in recovery that a timeout began, a partial acknowledgement means that the packet at it is
-// lost, unless that was retransmitted already (receiveAck.cpp; there in all recovery); the timer
-// runs for RTO_low first, and is extended if more than three packets are out by then (timeout.cpp).
+// rule:
 //
-// This project's: that recovery by a timeout ends with the last packet sent before that timeout (in
-// the modules each retransmission moves the end); the timer begins again when the cumulative
-// acknowledgement advances; and all that selective_repeat.hpp names.
+// - A partial acknowledgement, one that does not end recovery, means that the packet at it is lost,
+//   unless that packet was retransmitted already (receiveAck.cpp). Here this holds only in recovery
+//   that a timeout started.
+// - The timer runs for RTO_low first. It is extended if more than three packets are in flight by
+//   then (timeout.cpp).
+//
+// This project's:
+//
+// - Recovery by a timeout ends with the last packet that was sent before the timeout. In the
+// modules
+//   each retransmission moves that end.
+// - The timer restarts when the cumulative acknowledgement advances.
+// - The rules of selective_repeat.hpp.
+//
+// Recovery by a NACK needs no state. The packet at the cumulative acknowledgement lies below the
+// one that the NACK names, so it is lost by the paper's condition. A packet is retransmitted only
+// once until the timer ends.
 #include <algorithm>
 
 #include "selective_repeat.hpp"

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// `oracle` [D]: a bound for retransmission after loss, on the virtual clock alone. A packet that is
-// lost, whatever lost it, goes on as a ghost of no bytes through the queues ahead of it
-// (sim/ghosts.cpp). Its receiver answers the ghost as it would the packet, and the sender
-// retransmits at once. Feedback occupies nothing and cannot be lost.
+// `oracle`: a bound for retransmission after loss, only on the virtual clock. All of it is this
+// project's definition (docs/transports.md).
 //
-// So there are no timers, and no retransmission of what has arrived. Windows and congestion control
-// are those of all transports; packets take all paths, as csa_ud's do.
+// A lost packet goes on as a ghost of no bytes through the queues ahead of it, whatever lost it
+// (sim/ghosts.cpp). When the ghost arrives, the receiver notifies the sender, which retransmits at
+// once. Notices occupy no link and cannot be lost. So no timer detects losses, and a packet that
+// has arrived is never retransmitted. Windows and congestion control are those of all transports.
+// Packets take all paths.
 //
-// - A packet that was lost kEager times in a row waits for a sixteenth of the time since the first
-//   loss before each further transmission: an outage of a second costs a hundred, not 100,000.
-// - One that is lost for as long as kPatience ends its send in IBV_WC_RETRY_EXC_ERR, and the
-//   receive with it.
-// - A packet without a posted receive is refused; what was refused is retransmitted when the
-//   receive is posted. The wait has no limit (rnr_retry 7, IBA 9.7.5.2.8).
+// - After kImmediateRepeats losses in a row, a packet waits for a sixteenth of the time since its
+//   first loss before each transmission. An outage of a second costs a hundred transmissions, not
+//   100,000.
+// - A packet that is lost for longer than `patience_` ends its message at both ends with
+//   IBV_WC_RETRY_EXC_ERR.
+// - A packet without a posted receive is refused. When the receive is posted, the refused packets
+//   are retransmitted. The wait has no limit (rnr_retry 7, IBA 9.7.5.2.8).
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -27,8 +29,8 @@
 namespace softroce {
 namespace {
 
-// Feedback is about one packet: id, packet, its stamp.
-enum class Word : std::uint8_t {
+// Feedback about one packet: a Notice, the message's id, the packet's index, its timestamp.
+enum class Notice : std::uint8_t {
   arrived = 64,
   lost = 65,
   refused = 66,  // no receive is posted
@@ -47,25 +49,28 @@ class Oracle final : public Session {
   bool omniscient() const override { return true; }
   void posted(SendMessage& message) override;
   void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) override {
-    tell(Word::arrived, message.peer, lab);
+    send_notice(Notice::arrived, message.peer, lab);
   }
   void packet_refused(PeerIndex peer, const LabHeader& lab) override {
-    tell(Word::refused, peer, lab);
+    send_notice(Notice::refused, peer, lab);
   }
-  void packet_lost(PeerIndex peer, const LabHeader& lab) override { tell(Word::lost, peer, lab); }
+  void packet_lost(PeerIndex peer, const LabHeader& lab) override {
+    send_notice(Notice::lost, peer, lab);
+  }
   bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) override;
   void timer_ended(SendMessage& message, Time now) override;
 
  private:
-  // Of a packet: as long as others try, forty times 40 ms, or base RTTs.
+  // patience_ is 40 times 40 ms, or 40 base RTTs if these take longer: other transports try as
+  // long.
   static constexpr Time kLongestWait = 40 * kMillisecond;
   static constexpr Time kWaits = 40;
-  static constexpr std::uint32_t kEager = 16;  // losses of a packet in a row
-  static constexpr Time kShare = 16;           // of the time since the first of them
+  static constexpr std::uint32_t kImmediateRepeats = 16;  // of a packet, before it waits
+  static constexpr Time kWaitDivisor = 16;                // of the time since its first loss
 
   struct Loss {
     Time since = 0;
-    std::uint32_t times = 0;
+    std::uint32_t count = 0;
   };
   struct Waiting {
     Time until;
@@ -76,15 +81,15 @@ class Oracle final : public Session {
     Bitmap arrived;
     std::uint32_t arrivals = 0;
     bool is_refused = false;             // until the receive is posted
-    bool is_ready = false;               // it was refused before
+    bool receive_is_posted = false;      // after a refusal
     std::vector<std::uint32_t> refused;  // packets
     std::unordered_map<std::uint32_t, Loss> lost;
     std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
   };
 
   Flow& flow_of(const SendMessage& message) { return flows_[index_of(message.handle)]; }
-  void tell(Word word, PeerIndex peer, const LabHeader& lab) {
-    SmallBody body(static_cast<BodyType>(word));
+  void send_notice(Notice notice, PeerIndex peer, const LabHeader& lab) {
+    SmallBody body(static_cast<BodyType>(notice));
     body.put(lab.message_id).put(lab.index).put(lab.stamp_ns);
     engine().send_feedback(peer, lab.path, body.bytes());
   }
@@ -95,8 +100,8 @@ class Oracle final : public Session {
   void packet_lost(SendMessage& message, std::uint32_t packet);
   void packet_refused(SendMessage& message, std::uint32_t packet);
 
-  // ---- what the session asks for
-  void acknowledge(PeerIndex, std::uint32_t) override {}  // each packet is
+  // ---- hooks of the session
+  void acknowledge(PeerIndex, std::uint32_t) override {}  // each packet was acknowledged already
   void check_send(SendMessage&) override {}
   void check_receive(ReceiveMessage&) override {}
   void status_requested(ReceiveMessage& message, std::uint32_t id) override {
@@ -124,14 +129,14 @@ bool Oracle::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body
   const auto id = reader.take<std::uint32_t>(), packet = reader.take<std::uint32_t>();
   if (!engine().echoed(peer, reader.take<std::uint32_t>(), now)) return false;
   SendMessage* message = find_send(peer, id);
-  if (message == nullptr) return true;  // over
+  if (message == nullptr) return true;  // the message is over
   if (packet >= message->next) return false;
-  switch (static_cast<Word>(body[0])) {
-    case Word::arrived:
+  switch (static_cast<Notice>(body[0])) {
+    case Notice::arrived:
       return arrived(*message, packet), true;
-    case Word::lost:
+    case Notice::lost:
       return packet_lost(*message, packet), true;
-    case Word::refused:
+    case Notice::refused:
       return packet_refused(*message, packet), true;
   }
   return false;
@@ -149,10 +154,10 @@ void Oracle::packet_lost(SendMessage& message, std::uint32_t packet) {
   if (flow.arrived.test(packet)) return;
   Loss& loss = flow.lost.try_emplace(packet, Loss{.since = now()}).first->second;
   if (flow.is_refused) return flow.refused.push_back(packet);
-  if (++loss.times <= kEager) return retransmit(message, packet);
-  const Time taken = now() - loss.since;
-  if (taken > patience_) return give_up_send(message, WcStatus::retry_exc_err);
-  const Time until = now() + taken / kShare;
+  if (++loss.count <= kImmediateRepeats) return retransmit(message, packet);
+  const Time elapsed = now() - loss.since;
+  if (elapsed > patience_) return give_up_send(message, WcStatus::retry_exc_err);
+  const Time until = now() + elapsed / kWaitDivisor;
   flow.waiting.push({until, packet});
   engine().set_timer(message.handle, flow.waiting.top().until);
 }
@@ -165,10 +170,11 @@ void Oracle::timer_ended(SendMessage& message, Time now) {
   if (!waiting.empty()) engine().set_timer(message.handle, waiting.top().until);
 }
 
-// Feedback may be overtaken: what is refused behind the answer was sent before it.
+// The notice that the receive is posted may overtake refusals. A packet that is refused after that
+// notice was sent before it, and is retransmitted like a lost one.
 void Oracle::packet_refused(SendMessage& message, std::uint32_t packet) {
   Flow& flow = flow_of(message);
-  if (flow.is_ready) return packet_lost(message, packet);
+  if (flow.receive_is_posted) return packet_lost(message, packet);
   flow.is_refused = true;
   flow.refused.push_back(packet);
   if (!message.paused) pause(message, true);
@@ -184,7 +190,7 @@ void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body)
   Flow& flow = flow_of(*message);
   of(*message).begun = true;
   flow.is_refused = false;
-  flow.is_ready = true;
+  flow.receive_is_posted = true;
   for (const std::uint32_t packet : flow.refused) retransmit(*message, packet);
   flow.refused.clear();
   pause(*message, false);

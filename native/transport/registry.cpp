@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The transports of the lab, by name. A file beside this one defines NAME_transport().
+// The list of the lab's transports. The function NAME_transport() is in the transport's file in
+// this folder.
 #include <string>
 
 #include "transports.hpp"

@@ -9,7 +9,7 @@
 namespace softroce {
 namespace {
 
-// The span between the first and the last missing packet.
+// The set from the first to the last missing packet.
 PacketSet missing_packets(const ReceiveMessage& message) {
   const std::uint32_t first = message.bitmap.next_clear(0);
   if (first >= message.count) return {};
@@ -21,7 +21,8 @@ PacketSet missing_packets(const ReceiveMessage& message) {
   return set;
 }
 
-// From the first chunk that lacks a packet on: SDR-RDMA's bitmap, inverted (arXiv 2505.05366).
+// The set from the first chunk that lacks a packet to the last chunk. It is the inverse of
+// SDR-RDMA's bitmap (arXiv 2505.05366).
 PacketSet missing_chunks(const ReceiveMessage& message, std::uint32_t chunk_packets) {
   const std::uint32_t chunks = (message.count + chunk_packets - 1) / chunk_packets;
   const auto lacks = [&](std::uint32_t chunk) {
@@ -30,7 +31,7 @@ PacketSet missing_chunks(const ReceiveMessage& message, std::uint32_t chunk_pack
   };
   std::uint32_t cumulative = 0;
   while (cumulative < chunks && !lacks(cumulative)) ++cumulative;
-  if (cumulative == chunks) cumulative = 0;  // it is about to complete
+  if (cumulative == chunks) cumulative = 0;  // all are here: the message is about to complete
   cumulative += mutated(Mutant::cumulative_chunk_too_far) && cumulative + 1 < chunks;
   PacketSet set(cumulative, chunks - cumulative);
   for (std::uint32_t chunk = cumulative; chunk < chunks; ++chunk)
@@ -50,7 +51,7 @@ void SackSession::send_posted(SendMessage& message) {
 
 void SackSession::check_send(SendMessage& message) {
   Send& send = of(message);
-  // A timer that ends while packets wait to leave proves no loss of what was sent.
+  // If packets still wait to be sent, the end of the timer is no sign of a loss.
   const bool counts =
       message.paused || (message.next == message.count && message.retransmit_pending == 0);
   if (message.paused) {  // the receiver had no receive posted
@@ -71,7 +72,7 @@ void SackSession::control_arrived(PeerIndex peer, std::span<const std::uint8_t> 
   about(feedback->name.key);
   SendMessage* message = find_send(peer, feedback->name.id);
   if (message == nullptr || message->key != feedback->name.key) {
-    // Without a set nothing has begun there, and the key may be the next message's.
+    // Without a set the receive has not begun, and the key may be that of a later message.
     if (feedback->set) refuse_unknown(peer, feedback->name);
     return;
   }
@@ -81,7 +82,8 @@ void SackSession::control_arrived(PeerIndex peer, std::span<const std::uint8_t> 
   set_timer(*message, now_ns());
 }
 
-// False: it is not of this message, or not of this transport.
+// Updates `known_missing`. False: the feedback does not fit this message, or is of another
+// transport.
 bool SackSession::learn(SendMessage& message, const Missing& feedback) {
   if (feedback.chunk_packets != chunk_packets_) return false;
   if (!feedback.set) return true;
@@ -103,9 +105,9 @@ std::vector<std::uint32_t> SackSession::missing(const SendMessage& message) {
     std::iota(packets.begin(), packets.end(), 0U);
     return packets;
   }
-  const std::uint32_t each = std::max(chunk_packets_, 1U);
+  const std::uint32_t packets_of_a_bit = std::max(chunk_packets_, 1U);
   for (std::uint32_t packet = 0; packet < message.count; ++packet)
-    if (known->is_missing(packet / each) != mutated(Mutant::missing_inverted))
+    if (known->is_missing(packet / packets_of_a_bit) != mutated(Mutant::missing_inverted))
       packets.push_back(packet);
   if (packets.empty()) packets.push_back(message.count - 1);
   return packets;
@@ -153,7 +155,7 @@ void SackSession::send_feedback(ReceiveMessage& message, std::uint32_t id) {
   send_missing(message.peer, feedback);
 }
 
-// Some may have come meanwhile.
+// Packets may have arrived since the engine queued the event.
 void SackSession::gap(ReceiveMessage& message, std::span<const std::uint32_t> packets) {
   std::vector<std::uint32_t> missing;
   for (const std::uint32_t packet : packets)
@@ -179,7 +181,8 @@ void SackReceiver::first_packet(ReceiveMessage& message) {
   set_timer(message, now_ns() + interval_ns);
 }
 
-// A SACK when packets came, known ones too; else at doubling intervals.
+// Sends a SACK if packets have arrived since the last one, duplicates included. Otherwise the
+// interval doubles; at T_max a SACK is sent at each interval.
 void SackReceiver::receive_timer(ReceiveMessage& message) {
   Nanoseconds& interval_ns = interval_of(message);
   const bool came = message.received + message.duplicates > of(message).fed_back;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A session whose receiver tells by bitmaps what it misses: of packets (SACK), or of chunks of
-// packets (CHUNKS). When it does so, and what the sender makes of it, is the transport's.
+// A session whose receiver sends bitmaps of what is missing, by packets (SACK) or by chunks of
+// packets (CHUNKS). The transport decides when the receiver sends them and how the sender reacts.
 #pragma once
 
 #include <deque>
@@ -13,14 +13,14 @@ namespace softroce {
 
 class SackSession : public Session {
  public:
-  // `chunk_packets`: for which a bit of the feedback stands; 0: for one packet, by SACKs.
+  // `chunk_packets`: packets for each bit of CHUNKS; 0: the feedback is SACKs.
   explicit SackSession(MessageEngine& engine, std::uint32_t chunk_packets = 0)
       : Session(engine), chunk_packets_(chunk_packets) {}
 
  protected:
   // ---- hooks
-  virtual void feedback_arrived(SendMessage&) {}
-  virtual void feedback_known(SendMessage&) {}  // of a paused send, too, which then goes on
+  virtual void feedback_known(SendMessage&) {}    // `known_missing` was updated
+  virtual void feedback_arrived(SendMessage&) {}  // then, unless the send was paused: it continues
   virtual void send_timer(SendMessage&) {}
   virtual void receive_timer(ReceiveMessage&) {}
   virtual void gap_seen(ReceiveMessage&, std::span<const std::uint32_t> /*missing*/) {}
@@ -31,23 +31,24 @@ class SackSession : public Session {
     const std::uint32_t packets = std::max(chunk_packets_, 1U);
     return (message.count + packets - 1) / packets;
   }
-  // Packets, or chunks, by the newest feedback; none: nothing is known.
+  // What the newest feedback lacks, as packets or as chunks; nullopt: no feedback has arrived.
   const std::optional<PacketSet>& known_missing(const SendMessage& message) {
     return known_[index_of(message.handle)];
   }
-  // Packets that are not known to have arrived: all before the first feedback. If none is missing,
-  // the last packet: its second arrival makes the receiver acknowledge again.
+  // Packets that are not known to have arrived. Before the first feedback these are all packets. If
+  // none is missing, the result is the last packet: when it arrives again, the receiver repeats its
+  // acknowledgement.
   std::vector<std::uint32_t> missing(const SendMessage& message);
   void send_feedback(ReceiveMessage& message) { send_feedback(message, message.id); }
-  // Those of the packets that were sent, within the bounds of attempts.
+  // Retransmits those of `packets` that were sent before, within the bound of attempts.
   void retransmit_sent(SendMessage& message, std::vector<std::uint32_t> packets,
                        bool urgent = false, std::uint32_t copies = 1);
-  // T_0 = max(`rto_srtt` SRTT, T_min), or what the user chose in its place.
+  // max(rto_ns, T_min), or the knob `timeout` if the user set it.
   Nanoseconds fixed_or(Nanoseconds rto_ns) const {
     return timing().fixed_rto_ns != 0 ? timing().fixed_rto_ns : std::max(rto_ns, timing().t_min_ns);
   }
-  // With the knob `timeout: measured` no RTO is shorter than SRTT + 4 RTTVAR (RFC 6298), nor than
-  // T_max before the RTT was measured.
+  // With the knob `timeout: measured`, max(rto_ns, SRTT + 4 RTTVAR) as in RFC 6298. Before the
+  // first sample of the RTT, max(rto_ns, T_max).
   Nanoseconds no_shorter_than_measured(PeerIndex peer, Nanoseconds rto_ns) const;
 
   void send_posted(SendMessage& message) override;
@@ -67,8 +68,9 @@ class SackSession : public Session {
   std::deque<std::optional<PacketSet>> known_;  // by the handle's index
 };
 
-// The receiver's side of a sender-driven transport: SACKs a quarter of an RTT apart while packets
-// arrive, then ever more rarely. This project's definition (docs/protocols.md, section 2).
+// The receiver's side of a transport whose sender has the timer. It sends a SACK every quarter of
+// an RTT while packets arrive, then at growing intervals up to T_max. This project's definition
+// (docs/protocols.md, section 2).
 class SackReceiver : public SackSession {
  public:
   using SackSession::SackSession;
@@ -79,7 +81,7 @@ class SackReceiver : public SackSession {
   void receive_timer(ReceiveMessage& message) override;
 
   Nanoseconds sack_interval_ns(PeerIndex peer) const;       // while packets arrive
-  Nanoseconds& interval_of(const ReceiveMessage& message);  // until the next; 0: none is due
+  Nanoseconds& interval_of(const ReceiveMessage& message);  // the current one
 
  private:
   std::deque<Nanoseconds> intervals_;  // by the handle's index

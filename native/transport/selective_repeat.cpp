@@ -7,8 +7,8 @@ namespace softroce {
 
 SelectiveRepeat::SelectiveRepeat(MessageEngine& engine)
     : Session(engine), rto_low_(config().rto_low), rto_high_(config().rto_high) {
-  // Where nothing is known of the buffers: Mittal et al., SIGCOMM 2018, section 4.1, has 100 and
-  // 320 us where the base RTT is 24 us.
+  // Defaults if the configuration has none. Mittal et al., SIGCOMM 2018, section 4.1, use 100 us
+  // and 320 us at a base RTT of 24 us.
   const Time base = std::max<Time>(base_rtt(), kNanosecond);
   if (config().timeout != 0) rto_low_ = rto_high_ = config().timeout;
   if (rto_low_ == 0) rto_low_ = base / 24 * 100;
@@ -30,10 +30,10 @@ void SelectiveRepeat::posted(SendMessage& message) {
 
 void SelectiveRepeat::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {
   SendFlow& flow = flow_of(message);
-  flow.tried = true;
-  if (packet == flow.cumulative) flow.since = now;  // nothing older is out
+  flow.sent_since_timeout = true;
+  if (packet == flow.cumulative) flow.timer_start = now;  // it is the oldest in flight
   if (message.timer_at == kNever) {
-    flow.since = now;
+    flow.timer_start = now;
     arm(message, now + timer(message, flow));
   }
 }
@@ -47,7 +47,7 @@ bool SelectiveRepeat::retransmit(SendMessage& message, SendFlow& flow, std::uint
   return Session::retransmit(message, packet, why_);
 }
 
-// Each packet is checked once between two timeouts.
+// A packet is retransmitted at most once between two timeouts.
 bool SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow) {
   std::uint32_t packet = std::max(flow.retransmitted_below, flow.cumulative);
   for (; packet < flow.lost_below; ++packet)
@@ -57,16 +57,16 @@ bool SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow) {
 }
 
 Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) const {
-  const Time own = timeout(message, flow);
-  if (!config().timeout_measured) return own;
+  const Time configured = timeout(message, flow);
+  if (!config().timeout_measured) return configured;
   const Time measured = peer(message.peer).rtt.rto();  // 0: no sample yet
-  return std::max(own, measured != 0 ? measured : rto_high_);
+  return std::max(configured, measured != 0 ? measured : rto_high_);
 }
 
 Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
   const std::int64_t doublings = std::int64_t{timeouts_without_progress} - timing().eager_rounds;
   if (doublings <= 0) return interval;
-  const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoubled, kLongestWait));
+  const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoublings, kLongestWait));
   return softroce::backed_off(std::max(interval, rto_high_), doublings, longest);
 }
 
@@ -106,7 +106,8 @@ void SelectiveRepeat::first_packet(ReceiveMessage& message) {
   set_timer(message, now_ns() + timing().t_max_ns);
 }
 
-// A message of which nothing comes any more: is it still to come?
+// Nothing of the message has arrived for T_max: asks the sender, by a SACK, whether it still sends
+// it. A sender that does not know the message refuses it.
 void SelectiveRepeat::check_receive(ReceiveMessage& message) {
   const Nanoseconds next_ns = message.last_at / kNanosecond + timing().t_max_ns;
   if (now_ns() < next_ns) return set_timer(message, next_ns);
@@ -123,14 +124,14 @@ bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint
   const auto feedback = read_feedback(body);
   if (!feedback || !engine().echoed(peer, feedback->echo_stamp_ns, now)) return false;
   SendMessage* message = find_send(peer, feedback->id);
-  if (message == nullptr) return true;  // over: a spurious retransmission
+  if (message == nullptr) return true;  // the message is over
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   SendFlow& flow = flow_of(*message);
   of(*message).begun = true;
   why_ = RetransmitReason::nak;
-  if (message->paused) go_on(*message, flow);
-  const bool advanced = note(*message, flow, *feedback);
+  if (message->paused) resume(*message, flow);
+  const bool advanced = note_feedback(*message, flow, *feedback);
   const bool early = mutated(Mutant::ends_before_last) && message->count > 1;
   if (flow.cumulative == message->count - early)
     finish_send(*message);
@@ -139,14 +140,15 @@ bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint
   return true;
 }
 
-// What is here by it; whether `cumulative` advanced.
-bool SelectiveRepeat::note(SendMessage& message, SendFlow& flow, const Feedback& feedback) {
+// Notes which packets have arrived. Returns whether `cumulative` advanced.
+bool SelectiveRepeat::note_feedback(SendMessage& message, SendFlow& flow,
+                                    const Feedback& feedback) {
   if (feedback.type == BodyType::packet_nack) note_packet(message, flow, feedback.packet);
   if (feedback.type == BodyType::packet_sack) {
-    std::uint64_t fresh = feedback.bits & ~flow.acked.word(feedback.packet / 64);
-    for (; fresh != 0; fresh &= fresh - 1)
+    std::uint64_t new_bits = feedback.bits & ~flow.acked.word(feedback.packet / 64);
+    for (; new_bits != 0; new_bits &= new_bits - 1)
       note_packet(message, flow,
-                  feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(fresh)));
+                  feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(new_bits)));
   }
   if (feedback.cumulative <= flow.cumulative) return false;
   advance(message, flow, feedback.cumulative);
@@ -164,7 +166,7 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
   for (std::uint32_t p = flow.cumulative; p < cumulative && message.retransmit_pending != 0; ++p)
     engine().forget_retransmit(message, p);
   flow.cumulative = cumulative;
-  flow.since = now();
+  flow.timer_start = now();
   flow.timeouts_without_progress = 0;
   const std::uint32_t room = std::min(most_out(), message.count - cumulative);
   engine().allow(message, cumulative + room);
@@ -174,7 +176,8 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
 
 // ---------------------------------------------------------------- receiver not ready
 
-// The receive is posted. What of the message is here, feedback on its packets tells.
+// Tells the sender that the receive is posted. Feedback on packets tells which of them have
+// arrived, so this SACK has no set.
 void SelectiveRepeat::status_requested(ReceiveMessage& message, std::uint32_t id) {
   send_missing(message.peer, {.name = {id, message.key}, .set = {}});
 }
@@ -185,20 +188,20 @@ void SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8
   if (!missing) return bad_control();
   SendMessage* message = find_send(peer, missing->name.id);
   if (message == nullptr || message->key != missing->name.key) {
-    if (missing->set) refuse_unknown(peer, missing->name);  // it has begun there
+    if (missing->set) refuse_unknown(peer, missing->name);  // a set: the receive has begun
     return;
   }
   if (!message->paused) return;
   SendFlow& flow = flow_of(*message);
   why_ = RetransmitReason::rnr_nak;
-  go_on(*message, flow);
+  resume(*message, flow);
   if (!retransmit_lost(*message, flow)) return;
-  flow.since = now();
+  flow.timer_start = now();
   arm(*message, now() + timer(*message, flow));
 }
 
-// What was sent before the pause was refused.
-void SelectiveRepeat::go_on(SendMessage& message, SendFlow& flow) {
+// The receiver refused all packets that were sent before the pause: they count as lost.
+void SelectiveRepeat::resume(SendMessage& message, SendFlow& flow) {
   flow.lost_below = message.next;
   flow.retransmitted_below = flow.cumulative;
   flow.timeouts_without_progress = 0;
@@ -218,18 +221,18 @@ void SelectiveRepeat::check_send(SendMessage& message) {
     probe_receiver(message);
     return set_timer(message, now_ns() + timing().t_max_ns);
   }
-  if (flow.cumulative == message.next) return;  // nothing is out: the next packet arms it
+  if (flow.cumulative == message.next) return;  // nothing in flight: the next packet arms it
   const Time interval = timer(message, flow);
-  const Time due = flow.since + backed_off(interval, flow.timeouts_without_progress);
+  const Time due = flow.timer_start + backed_off(interval, flow.timeouts_without_progress);
   if (now() < due) return arm(message, due);
   engine().write_off(message.peer, now() - interval);
-  flow.since = now();
-  const bool stuck = message.retransmit_pending != 0;  // it waits for the window still
-  if (flow.tried || !stuck) ++flow.timeouts_without_progress;
-  flow.tried = false;
+  flow.timer_start = now();
+  const bool waits_for_window = message.retransmit_pending != 0;
+  if (flow.sent_since_timeout || !waits_for_window) ++flow.timeouts_without_progress;
+  flow.sent_since_timeout = false;
   const Handle handle = message.handle;
   why_ = RetransmitReason::timeout;
-  if (!stuck) timed_out(message, flow);
+  if (!waits_for_window) timed_out(message, flow);
   if (engine().find_send(handle) == nullptr) return;  // given up
   arm(message, now() + backed_off(timer(message, flow), flow.timeouts_without_progress));
 }

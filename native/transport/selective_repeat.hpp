@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What selective-repeat transports share: each message is a flow with a sequence space of its own,
-// its packet indices; every data packet is acknowledged at once. How a loss is found is left to the
-// subclasses, and what becomes of messages that cannot succeed to the session.
+// What the selective-repeat transports `irn` and `srnic` share. Each message is a flow; its packet
+// indices are its sequence numbers. The receiver acknowledges every data packet at once. A subclass
+// decides which packets are lost. The session (session.hpp) decides which messages fail.
 //
-// The papers behind them have queue pairs in place of messages. This project's definitions, for all
-// subclasses:
+// The papers have queue pairs in place of messages. These rules are this project's, for both:
 //
-// - From the fourth timeout in a row that brings nothing the interval doubles, beginning at twice
-//   RTO_high, to 16 times RTO_high or 40 ms, whichever is less (backoff.hpp). One before which
-//   nothing was sent, for want of a window, does not count.
-// - RNR, as in IBA 9.7.5.2.8: what was sent is lost. The session pauses the send, which goes on
-//   when the receiver answers that it is ready.
+// - After three timeouts in a row without progress, each further one doubles the interval, from
+//   2 RTO_high on. The limit is min(16 RTO_high, 40 ms), but at least RTO_high. The interval varies
+//   between half of that and all of it (backoff.hpp). A timeout does not count if nothing was sent
+//   since the one before, because a retransmission waits for the window.
+// - After an RNR NAK (IBA 9.7.5.2.8) all packets that were sent count as lost. The session pauses
+//   the send. It continues when the receiver answers that the receive is posted.
 // - A message stays on one path, as a queue pair's packets do, unless MessageConfig.spray is set.
 #pragma once
 
@@ -37,29 +37,32 @@ class SelectiveRepeat : public Session {
   struct SendFlow {
     Bitmap acked;
     std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
-    std::uint32_t lost_below = 0;  // of packets [0, lost_below), those without a bit are lost
-    std::uint32_t retransmitted_below =
-        0;  // lost packets below have been retransmitted since the last timeout
-    std::uint32_t timed_out_below = 0;            // packets sent before the newest timeout
+    std::uint32_t lost_below = 0;  // packets below that are not in `acked` are lost
+    // Lost packets below have been retransmitted since the last timeout.
+    std::uint32_t retransmitted_below = 0;
+    std::uint32_t timed_out_below = 0;            // packets below were sent before the last timeout
     std::uint32_t timeouts_without_progress = 0;  // in a row
-    bool tried = false;                           // something was sent since the timer ran out
-    Time since = 0;                               // the timer runs from here
+    bool sent_since_timeout = false;
+    Time timer_start = 0;
   };
 
-  // How many packets past `cumulative` may be out.
+  // How many packets past `cumulative` may be in flight.
   virtual std::uint32_t most_out() const = 0;
-  // How long to wait, from `since`: it may grow until then, when it is called again.
+  // How long the timer runs from `timer_start`. Called again when that time is over: the timeout
+  // may have grown meanwhile.
   virtual Time timeout(const SendMessage& message, const SendFlow& flow) const = 0;
-  // Feedback that is valid and has been noted: cumulative and bits, by `note`.
+  // Called for valid feedback, after the flow was updated by it. `advanced`: `cumulative` has
+  // grown.
   virtual void react(SendMessage& message, SendFlow& flow, bool advanced) = 0;
   virtual void timed_out(SendMessage& message, SendFlow& flow) = 0;
-  // A receiver's response to a packet that is not the expected one.
+  // The receiver's response to a packet beyond the cumulative acknowledgement. Fills in `type` and
+  // what belongs to it.
   virtual Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const = 0;
 
   Time base_rtt() const { return config().initial_rtt; }
   Time rto_low() const { return rto_low_; }
   Time rto_high() const { return rto_high_; }
-  // Each returns false if the session does not let it, or has given up the message.
+  // Both return false if the bound of attempts forbids it for now, or has ended the message.
   bool retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet);
   bool retransmit_lost(SendMessage& message, SendFlow& flow);
 
@@ -68,25 +71,25 @@ class SelectiveRepeat : public Session {
     Handle handle = kNoHandle;
     std::uint32_t cumulative = 0;
   };
-  static constexpr std::uint32_t kMostDoubled = 4;  // times, of a timer
-  // And not beyond this: a cable that is cut costs no more than that when it is whole again.
+  static constexpr std::uint32_t kMostDoublings = 4;  // of RTO_high
+  // After an outage, recovery continues within this time.
   static constexpr Time kLongestWait = 40 * kMillisecond;
 
   SendFlow& flow_of(const SendMessage& message) { return sends_[index_of(message.handle)]; }
   ReceiveFlow& flow_of(const ReceiveMessage& message);
-  // How long a timer runs: the transport's own timeout, or the measured RTO if that is to count and
-  // is longer. Before the first sample of the RTT that is RTO_high.
+  // The transport's own timeout. With `timeout: measured` at least the measured RTO, which is
+  // RTO_high before the first sample of the RTT.
   Time timer(const SendMessage& message, const SendFlow& flow) const;
   Time backed_off(Time interval, std::uint32_t timeouts_without_progress) const;
   void arm(SendMessage& message, Time at);
   void send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path);
-  bool note(SendMessage& message, SendFlow& flow, const Feedback& feedback);
+  bool note_feedback(SendMessage& message, SendFlow& flow, const Feedback& feedback);
   void note_packet(SendMessage& message, SendFlow& flow, std::uint32_t packet);
   void advance(SendMessage& message, SendFlow& flow, std::uint32_t cumulative);
-  void go_on(SendMessage& message, SendFlow& flow);
+  void resume(SendMessage& message, SendFlow& flow);
 
-  // ---- what the session asks for
-  void acknowledge(PeerIndex, std::uint32_t) final {}  // each packet is
+  // ---- hooks of the session
+  void acknowledge(PeerIndex, std::uint32_t) final {}  // its last packet was acknowledged already
   void check_send(SendMessage& message) final;
   void first_packet(ReceiveMessage& message) final;
   void check_receive(ReceiveMessage& message) final;
@@ -94,7 +97,7 @@ class SelectiveRepeat : public Session {
   void control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) final;
 
   Time rto_low_, rto_high_;
-  RetransmitReason why_{};            // of what is retransmitted now
+  RetransmitReason why_{};            // of the retransmissions that follow
   std::deque<SendFlow> sends_;        // by the handle's index
   std::deque<ReceiveFlow> receives_;  // likewise
 };

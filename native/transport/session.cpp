@@ -10,19 +10,20 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kMostRemembered = 4096;  // RNRs sent, and sends that their senders gave up
+constexpr std::size_t kMostRemembered = 4096;
 
+// Appends, and drops the oldest entry of a full list.
 template <typename T>
-void remember(std::vector<T>& known, const T& each) {
-  if (known.size() == kMostRemembered) known.erase(known.begin());
-  known.push_back(each);
+void remember(std::vector<T>& list, const T& entry) {
+  if (list.size() == kMostRemembered) list.erase(list.begin());
+  list.push_back(entry);
 }
 
-constexpr std::uint32_t kMostCopies = 16;   // of an acknowledgement, in a row: more than any link
-                                            // is likely to take at once
-constexpr std::int64_t kRnrWithoutEnd = 7;  // IBA 9.7.5.2.8
+// Copies of one acknowledgement: more than a link is likely to lose in a row.
+constexpr std::uint32_t kMostCopies = 16;
+constexpr std::int64_t kRnrWithoutEnd = 7;  // of `rnr_retry`, IBA 9.7.5.2.8
 
-// RFC 1982: whether an id was given later than another.
+// Whether an id was given later than another: serial numbers as in RFC 1982.
 bool is_newer(std::uint32_t id, std::uint32_t than) {
   return static_cast<std::int32_t>(id - than) > 0;
 }
@@ -49,7 +50,7 @@ bool Session::turn(Time now) {
   return true;
 }
 
-// Events that arise meanwhile wait for the next turn.
+// Events that handlers cause wait for the next turn.
 void Session::begin_turn(Time now) {
   set_now(now);
   left_ = engine_.events().size();
@@ -160,13 +161,13 @@ void Session::on_receive_posted(const Event& event) {
 
 void Session::on_first_packet(const Event& event) {
   if (live_receive(event) == nullptr)  // it failed in the meantime
-    return end(event.peer, event.id, WcStatus::retry_exc_err);
+    return record_outcome(event.peer, event.id, WcStatus::retry_exc_err);
   if (ReceiveMessage* message = engine_.find_receive(event.message)) first_packet(*message);
 }
 
 void Session::on_receive_complete(const Event& event) {
   forget_receive(event.message, event.peer);
-  end(event.peer, event.id, WcStatus::success);
+  record_outcome(event.peer, event.id, WcStatus::success);
   acknowledge(event.peer, event.id);
 }
 
@@ -177,8 +178,8 @@ void Session::on_late_packet(const Event& event) {
   send_refused(event.peer, {event.id, event.key, known->status}, true);
 }
 
-// Over the framing uc_immediate the sender gets it: the receive that was cleared for its message is
-// of another length or key.
+// With the framing uc_immediate the sender gets this event: the CLEAR for its message names another
+// length or key.
 void Session::on_too_long(const Event& event) {
   constexpr WcStatus kStatus = WcStatus::rem_inv_req_err;
   if (live_send(event)) return give_up_send(*engine_.find_send(event.message), kStatus);
@@ -205,8 +206,9 @@ void Session::flushed(const ReceiveMessage& message) {
 
 // ---------------------------------------------------------------- acknowledgements, batched
 
-// Soon, with others; at once where no other receive waits. One that has had no effect waits for
-// another time each time: a periodic outage might meet all that follow a packet after the same one.
+// Acknowledges at once if no receive is outstanding, else soon, together with others. An
+// acknowledgement without effect is repeated after a different delay each time. With one fixed
+// delay, a periodic outage could hit every repetition.
 void Session::acknowledge(PeerIndex peer, std::uint32_t id) {
   Work& work = work_of(peer);
   const std::uint32_t without_effect = acks_without_effect(peer, id);
@@ -224,7 +226,6 @@ bool Session::queue_ack(PeerIndex peer, std::uint32_t id) {
   return acks.size() >= static_cast<std::size_t>(timing().acks_in_batch);
 }
 
-// Acknowledgements of this message without effect, beyond those that may well be lost.
 std::uint32_t Session::acks_without_effect(PeerIndex peer, std::uint32_t id) {
   const Outcome& known = work_of(peer).outcomes[id & (config().message_slots - 1)];
   return static_cast<std::uint32_t>(
@@ -243,9 +244,9 @@ void Session::flush_acks(PeerIndex peer) {
   work.ack_ns = kNeverNs;
 }
 
-// More and more of those without effect: loss may be synchronised with what makes the receiver
-// send, and take each of them. It counts once a round trip: all packets of a spurious
-// retransmission are acknowledged.
+// An acknowledgement without effect gets one copy more each time: the loss may be synchronised with
+// the packets that trigger it. At most one acknowledgement a round trip counts, because every
+// packet of a spurious retransmission is acknowledged.
 std::uint32_t Session::copies_of_ack(PeerIndex peer) {
   const Nanoseconds round_ns = reported_rtt(peer).srtt_ns;
   std::uint32_t most = 0;
@@ -282,14 +283,15 @@ void Session::on_ack(PeerIndex peer, std::span<const std::uint8_t> body) {
   }
 }
 
-// Whether each packet was sent; while retransmissions are pending no event has shown it.
+// Whether each packet was sent at least once. The event `sent` does not come while retransmissions
+// are pending, so `Send::out` may be behind.
 bool Session::is_out(const SendMessage& message) {
   return of(message).out = of(message).out || message.next == message.count;
 }
 
 // ---------------------------------------------------------------- keepalives
 
-// With the first work there is, questions begin.
+// Starts keepalives with the first work that is outstanding with a peer.
 void Session::begin_work(PeerIndex peer) {
   Work& work = work_of(peer);
   if (work.keepalive_ns != kNeverNs) return;
@@ -334,19 +336,20 @@ void Session::check_keepalive(PeerIndex peer) {
   send_keepalive(peer, {});
 }
 
-// When the last packet came, or the work with this peer began.
+// When the last packet of the peer arrived, or, if that is later, when the work with it began.
 Nanoseconds Session::last_received_ns(PeerIndex index) {
   const Time received = peer(index).last_received_at;
   return std::max(received < 0 ? -1 : received / kNanosecond, work_of(index).began_ns);
 }
 
-// The peer is dead or unreachable; one that still receives learns here that the work failed.
+// Fails all work with a peer that answers nothing. The refusals are for a peer that can still
+// receive.
 void Session::give_up_peer(PeerIndex peer) {
   Work& work = work_of(peer);
   work.keepalive_ns = kNeverNs;
   work.refusals.clear();
   constexpr WcStatus kStatus = WcStatus::retry_exc_err;
-  std::vector<std::pair<std::uint64_t, Handle>> posts;  // in their order
+  std::vector<std::pair<std::uint64_t, Handle>> posts;  // to be failed in the order of posting
   for (const Send& each : sends_)
     if (each.handle != kNoHandle && engine_.find_send(each.handle)->peer == peer)
       posts.emplace_back(each.number, each.handle);
@@ -393,7 +396,7 @@ void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
       send_refused(peer, {name.id, name.key, known->status}, true);
     else if (message != nullptr)
       status_requested(*message, name.id);
-    else if (!engine_.is_complete(peer, name.id))  // else its acknowledgement is about to leave
+    else if (!engine_.is_complete(peer, name.id))  // a complete one is about to be acknowledged
       send_rnr(peer, name);
   }
   if (!done.empty() || names_.empty()) send_control(peer, write_ack(done, engine_.control_bytes()));
@@ -412,7 +415,7 @@ void Session::send_rnr(PeerIndex peer, const MessageName& name) {
   send_control(peer, {body.bytes().begin(), body.bytes().end()});
 }
 
-// Packets that were sent before the pause may get another RNR during it.
+// Packets that were sent before the pause may cause further RNR NAKs during it: these are ignored.
 void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
@@ -421,7 +424,7 @@ void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
     return fail_send(*message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;
-  send.timeouts_without_progress = 0;  // it answered
+  send.timeouts_without_progress = 0;  // the peer answered
   send.retry_ns = now_ns_ + timing().t_max_ns;
   pause(*message, true);
   set_timer(*message, send.retry_ns);
@@ -450,16 +453,17 @@ void Session::on_refused(PeerIndex peer, const Naming& refused) {
   if (message != nullptr && message->key == refused.key) fail_send(*message, status);
 }
 
-// Fails what the message fills, or would have; if repeated, only what it has begun to fill: the key
-// may be the next message's by then.
+// The sender gave up a message: fails the receive that the message has begun to fill, or would have
+// filled. A repeated REFUSE fails only a receive that the message has begun to fill, because the
+// key may be that of the next message by then.
 void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStatus status) {
   Work& work = work_of(peer);
   const bool listed = std::ranges::find(work.refused, refused.id) != work.refused.end();
-  const bool again = listed || outcome(peer, refused.id) != nullptr;
+  const bool is_repeated = listed || outcome(peer, refused.id) != nullptr;
   const ReceiveMessage* message = receive_of(peer, {refused.id, refused.key});
-  if (message != nullptr && (message->open || !again)) {
+  if (message != nullptr && (message->open || !is_repeated)) {
     fail_receive(message->handle, peer, status);
-    end(peer, refused.id, status);
+    record_outcome(peer, refused.id, status);
   }
   if (!listed) remember(work.refused, refused.id);
   send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));
@@ -484,14 +488,14 @@ void Session::give_up_send(SendMessage& message, WcStatus status) {
 
 void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
   const ReceiveMessage* message = engine_.find_receive(handle);
-  if (message != nullptr && message->open) end(peer, message->id, status);
+  if (message != nullptr && message->open) record_outcome(peer, message->id, status);
   forget_receive(handle, peer);
   decide(DecisionKind::fail_receive);
   engine_.fail_receive(handle, status, now_);
 }
 
-// Attempts are bounded for data that a living peer never gets. What becomes of a silent peer,
-// keepalives decide: the second half of the attempts is kept until it sends again.
+// The bound of attempts is for a live peer that data does not reach. Keepalives decide about a
+// silent peer, so after half of the attempts nothing more is sent until the peer sends again.
 bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts) {
   if (attempts >= timing().most_attempts ||
       (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
@@ -516,7 +520,7 @@ bool Session::retransmit(SendMessage& message, std::uint32_t packet, RetransmitR
   return true;
 }
 
-// ---------------------------------------------------------------- acts
+// ---------------------------------------------------------------- actions
 
 void Session::set_timer(SendMessage& message, Nanoseconds at_ns) {
   engine_.set_timer(message.handle, at_ns * kNanosecond);
@@ -601,7 +605,7 @@ void Session::decide(DecisionKind kind, std::uint32_t packets) {
                           about_.message, packets});
 }
 
-// A line for each way in which the losses were found.
+// Records one decision for each way in which the losses were detected.
 void Session::decide_retransmit(std::uint32_t packets) {
   if (!records_) return;
   if (event_.kind != EventKind::loss) return decide(DecisionKind::retransmit, packets);
@@ -638,29 +642,30 @@ SendMessage* Session::find_send(PeerIndex peer, std::uint32_t id) {
   if (message == nullptr) return nullptr;
   const std::uint32_t index = index_of(message->handle);
   const bool known = index < sends_.size() && sends_[index].handle == message->handle;
-  return known ? message : nullptr;  // else its event is still to come
+  return known ? message : nullptr;  // not known: its event send_posted was not handled yet
 }
 
 bool Session::is_newest(const SendMessage& message) const {
   return message.id == work_[message.peer].newest_id;
 }
 
-// What the sender's message fills, or will. Over the framing uc_immediate a receive has an id
-// before its first packet: sends that meet other receives than theirs are told by their keys.
+// The receive that the sender's message fills or will fill; null: there is none. With the framing
+// uc_immediate a receive has an id before its first packet, so a message with the same id but
+// another key is not the one that the receive is for.
 ReceiveMessage* Session::receive_of(PeerIndex peer, const MessageName& name) {
   ReceiveMessage* begun = engine_.find_begun(peer, name.id);
   if (begun == nullptr || !begun->open) return engine_.find_posted(peer, name.key);
   return begun->key == name.key ? begun : nullptr;
 }
 
-// One that is older than the newest of its slot is over, too.
+// A message that is older than the newest one of its slot is over, too.
 const Session::Outcome* Session::outcome(PeerIndex peer, std::uint32_t id) {
   const Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
   if (mutated(Mutant::outcome_of_any_generation)) return newest.known ? &newest : nullptr;
   return !newest.known || is_newer(id, newest.id) ? nullptr : &newest;
 }
 
-void Session::end(PeerIndex peer, std::uint32_t id, WcStatus status) {
+void Session::record_outcome(PeerIndex peer, std::uint32_t id, WcStatus status) {
   Outcome& newest = work_of(peer).outcomes[id & (config().message_slots - 1)];
   if (newest.known && is_newer(newest.id, id)) return;
   newest = {.id = id, .known = true, .status = status};

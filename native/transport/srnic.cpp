@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `srnic`: Wang et al., "SRNIC: A Scalable Architecture for RDMA NICs", NSDI 2023.
 //
-// From the paper: selective repeat over a lossy fabric; in-order packets are acknowledged,
-// out-of-order ones kept and reported by a SACK; a gap in what is acknowledged is a loss, and what
-// SACKs do not reveal is left to a timer, 10 times the base RTT.
+// From the paper: selective repeat over a lossy fabric. The receiver acknowledges packets in order.
+// It keeps packets out of order and reports them by a SACK. A gap in the acknowledged packets is a
+// loss. A timer of 10 base RTTs detects the losses that SACKs do not show.
 //
-// This project's: a SACK carries the whole 64-bit word of the receiver's bitmap that the packet
-// belongs to, so that a lost SACK is made up for by the next; a packet below the highest one known
-// to have arrived is lost, with no allowance for reordering; it is retransmitted once, and if that
-// is lost too the timer finds it; the timer begins again when the cumulative acknowledgement
-// advances, and retransmits all that is out and not known to have arrived. No cap on what is out
-// but the window of congestion control and credit. And all that selective_repeat.hpp names.
+// This project's:
+//
+// - A SACK carries the 64-bit word of the receiver's bitmap that contains the packet. So a later
+//   SACK makes up for a lost one.
+// - A packet below the highest one that is known to have arrived is lost. There is no reordering
+//   window.
+// - A gap causes one retransmission of a packet. If that is lost, the timer detects it.
+// - The timer restarts when the cumulative acknowledgement advances. When it ends, all packets in
+//   flight that are not known to have arrived are retransmitted.
+// - Only the window (congestion control and credit) limits the packets in flight.
+// - The rules of selective_repeat.hpp.
 #include <algorithm>
 
 #include "../engine/mutant.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a transport is: declared in the file of its class, named in registry.cpp, and read by Python
-// (softroce_lab/recovery/registry.py), which checks what a user sets.
+// The registry entry of a transport. The file of the transport's class makes it, registry.cpp lists
+// it, and Python reads it (softroce_lab/recovery/registry.py) to check what a user sets.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace softroce {
 
 struct Option {
   const char* name;
-  OptionValue usual;  // if none is set
+  OptionValue usual;  // the default
   const char* help;
-  const char* unit = "";  // "time", "bytes": written as a text with a unit
+  const char* unit = "";  // "time" or "bytes": users write it with a unit; "": without
   std::optional<double> least{}, most{};
   std::vector<std::string> choices{};
-  std::uint32_t part = 0;  // of enum Mechanism, which `false` switches off
+  std::uint32_t part = 0;  // bit of enum Mechanism that the value `false` switches off
 };
 
-// A value that an option does not take.
+// An option has a value that it does not accept.
 struct OptionMistake : std::invalid_argument {
   OptionMistake(std::string option_, const std::string& what, std::string hint_)
       : std::invalid_argument(what), option(std::move(option_)), hint(std::move(hint_)) {}
@@ -35,14 +35,14 @@ struct OptionMistake : std::invalid_argument {
 struct Transport {
   const char* name;
   std::unique_ptr<MessageSession> (*make)(MessageEngine&);
-  std::vector<std::string> framings{"ud", "uc_immediate"};  // those that it works over, the usual
-                                                            // one first
+  std::vector<std::string> framings{"ud", "uc_immediate"};  // supported ones, the default first
   std::vector<Option> options{};
-  bool has_rto = false;      // the knob `timeout`
-  bool sends_sacks = false;  // while packets arrive
-  bool path_probes = false;  // losses are found by numbers on paths
-  bool omniscient = false;   // of the virtual clock alone; its packets are sent without end
-  // The erasure codes that its messages may have, by its options. Throws OptionMistake.
+  bool has_rto = false;      // has the knob `timeout`
+  bool sends_sacks = false;  // its receiver sends SACKs while packets arrive
+  bool path_probes = false;  // the engine detects losses by packet numbers on paths
+  bool omniscient = false;   // only on the virtual clock; no bound of attempts
+  // The erasure codes that its messages may have with these options; null: none. Throws
+  // OptionMistake.
   std::vector<CodeShape> (*codes)(const Options&) = nullptr;
 };
 
@@ -52,6 +52,7 @@ std::unique_ptr<MessageSession> make(MessageEngine& engine) {
 }
 
 const std::vector<Transport>& transports();
-std::unique_ptr<MessageSession> make_python_policy(MessageEngine& engine);  // of users: no entry
+// The session of a user's policy, which has no entry.
+std::unique_ptr<MessageSession> make_python_policy(MessageEngine& engine);
 
 }  // namespace softroce

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// `ud_rto`: sender-driven recovery over UD, with a timer for each message; the baseline of
-// `csa_ud`.
+// `ud_rto`: recovery over UD by a timer at the sender, one for each message. It is the baseline of
+// `csa_ud`. All of it is this project's definition (docs/protocols.md, section 2).
 //
-// This project's definition (docs/protocols.md, section 2). It has the same packets, bitmaps,
-// reports, congestion control and acknowledgements as `csa_ud`; only the detection of loss differs.
-// The receiver sends SACKs. The sender retransmits what it does not know to have arrived when
-// max(3 SRTT, T_min) have passed since the last packet left.
+// Packets, bitmaps, reports, congestion control and acknowledgements are those of `csa_ud`. Only
+// loss detection differs. The receiver sends SACKs. The RTO max(3 SRTT, T_min) runs from the last
+// transmission of the message. When it ends, the sender retransmits all packets that are not known
+// to have arrived.
 #include <algorithm>
 
 #include "../engine/mutant.hpp"
@@ -20,10 +20,10 @@ class UdRto final : public SackReceiver {
   using SackReceiver::SackReceiver;
 
  private:
-  // Doubles, to T_max, when timeouts in a row bring nothing.
+  // The RTO doubles with consecutive timeouts without progress, up to T_max.
   Nanoseconds rto_ns(const SendMessage& message) {
-    const Nanoseconds own_ns = fixed_or(timing().rto_srtt * rtt(message.peer).srtt_ns);
-    return backed_off_ns(no_shorter_than_measured(message.peer, own_ns),
+    const Nanoseconds base_ns = fixed_or(timing().rto_srtt * rtt(message.peer).srtt_ns);
+    return backed_off_ns(no_shorter_than_measured(message.peer, base_ns),
                          of(message).timeouts_without_progress);
   }
 
@@ -31,15 +31,15 @@ class UdRto final : public SackReceiver {
     if (!mutated(Mutant::rto_not_armed)) set_timer(message, now_ns() + rto_ns(message));
   }
 
-  // The RTO may have grown with the RTT since the timer was set; then the timer goes on.
+  // If the RTO has grown with the RTT since the timer was set, the timer is extended.
   void send_timer(SendMessage& message) override {
     const Nanoseconds rto = rto_ns(message);
-    const bool all_out = message.next == message.count && message.retransmit_pending == 0;
+    const bool all_sent = message.next == message.count && message.retransmit_pending == 0;
     Nanoseconds last_ns = 0;
     for (const Sent& each : message.sent) last_ns = std::max(last_ns, each.at_ns());
-    if (all_out && now_ns() < last_ns + rto) return set_timer(message, last_ns + rto);
+    if (all_sent && now_ns() < last_ns + rto) return set_timer(message, last_ns + rto);
     set_timer(message, now_ns() + rto);
-    if (all_out) retransmit_sent(message, missing(message));
+    if (all_sent) retransmit_sent(message, missing(message));
   }
 };
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What became of messages: of each end by its vertex, and of whole messages in a table.
+"""How messages ended: a record for each end, and a table with a row for each message.
 
-A host fills in the ends that it has, on either clock. `table` joins them, once a run is over.
+On both clocks each host fills in a record for each of its sends and receives. After the run
+`table` joins the records of both ends.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Receive, Schedule, Send
 
-NOT_DONE = -1  # the status of a message that was still outstanding in the end, or never posted
-NEVER_NS = -1  # the time of what did not happen, or is not known
+NOT_DONE = -1  # status: outstanding at the end of the run, or never posted
+NEVER_NS = -1  # time: it did not happen, or is not known
 
 END = np.dtype(
     [
         ("status", "i2"),  # an ibv_wc_status, or NOT_DONE
         ("packets", "u4"),
-        ("retransmitted", "u4"),  # packets sent again; 0 of a receive
-        ("duplicates", "u4"),  # packets that were there already; 0 of a send
+        ("retransmitted", "u4"),  # packets; 0 for a receive
+        ("duplicates", "u4"),  # packets that had arrived before; 0 for a send
         ("posted_ns", "i8"),  # times since the run began
-        ("first_ns", "i8"),  # when the first packet was sent, or had arrived
+        ("first_ns", "i8"),  # when the first packet was sent, or arrived
         ("completed_ns", "i8"),
     ]
 )
@@ -51,7 +52,7 @@ MESSAGE = np.dtype(
     ]
 )
 Ends: TypeAlias = npt.NDArray[Any]
-"""Of dtype END: of each vertex of a host. Computations keep what a post has that is not over."""
+"""Dtype END, a row for each vertex of a host's graph. Rows of computations stay as `open_ends`."""
 Messages: TypeAlias = npt.NDArray[np.void]
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -60,22 +61,22 @@ _OPEN = (NOT_DONE, 0, 0, 0, NEVER_NS, NEVER_NS, NEVER_NS)
 
 
 def open_ends(vertices: int) -> Ends:
-    """Nothing is over."""
+    """Rows of vertices that are not over."""
     return np.full(vertices, np.array(_OPEN, dtype=END))
 
 
 def table(schedule: Schedule, ends: Mapping[int, Ends] = MappingProxyType({})) -> Messages:
-    """All messages, in the workload's order. `ends`: by host, of those that are known."""
+    """A row for each message, in the workload's order. `ends`: by host index; hosts may lack."""
     messages = schedule.messages
     rows = {id(message): row for row, message in enumerate(messages)}
     sent, received = open_ends(len(messages)), open_ends(len(messages))
-    for host, found in ends.items():
+    for host, host_ends in ends.items():
         vertices = schedule.of[host]
         for kind, joined in ((Send, sent), (Receive, received)):
             numbers = [number for number, each in enumerate(vertices) if isinstance(each, kind)]
             at = [rows[id(each.message)] for each in vertices if isinstance(each, kind)]
-            joined[at] = found[numbers]
-    whole = _of(messages)
+            joined[at] = host_ends[numbers]
+    whole = _rows_before(messages)
     for name in ("packets", "retransmitted", "posted_ns", "completed_ns"):
         whole[name] = sent[name]
     whole["first_sent_ns"] = sent["first_ns"]
@@ -83,16 +84,16 @@ def table(schedule: Schedule, ends: Mapping[int, Ends] = MappingProxyType({})) -
     arrived = received["status"] == _SUCCESS
     whole["first_received_ns"] = np.where(arrived, received["first_ns"], NEVER_NS)
     whole["received_ns"] = np.where(arrived, received["completed_ns"], NEVER_NS)
-    # An end that was flushed only followed the other one.
+    # A send that was flushed or is not done has the status of its receive if that failed.
     followed = np.isin(sent["status"], (NOT_DONE, _FLUSHED)) & (received["status"] > _SUCCESS)
     whole["status"] = np.where(followed, received["status"], sent["status"])
     return whole
 
 
-def _of(messages: Iterable[Message]) -> Messages:
-    """What is known of them beforehand."""
+def _rows_before(messages: Iterable[Message]) -> Messages:
+    """Rows with the columns that are known before the run."""
     rows = [(each.source, each.destination, *each.key, each.length_bytes) for each in messages]
-    found = np.zeros(len(rows), dtype=MESSAGE)
+    known_rows = np.zeros(len(rows), dtype=MESSAGE)
     known = list((MESSAGE.names or ())[:6])
-    found[known] = np.array(rows, dtype=[(name, MESSAGE[name]) for name in known])
-    return found
+    known_rows[known] = np.array(rows, dtype=[(name, MESSAGE[name]) for name in known])
+    return known_rows

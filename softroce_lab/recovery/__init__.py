@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Recovery policies: what to retransmit, and when to check for loss. Pure: no clock, no socket, no
-chance.
+"""The registry of transports with their options, knobs and timers, and the API of users' policies.
+
+Pure: no clock, no socket, no chance.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Control messages of the datagram policies: what travels in the body on the recovery QP.
+"""Control messages of striped transports, for users' policies, checks and dissectors.
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every timer, bound and weight of the recovery policies, in one place.
+"""Every timer, bound and weight of sessions, transports and users' policies, in one place.
 
 All of it is this project's definition (docs/protocols.md has what the literature states). Times
 are nanoseconds. The defaults are made for an emulator that shares its cores; `for_rtt` derives the
@@ -45,7 +45,7 @@ _KEEPALIVES_SPAN = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """Timers and bounds shared by the datagram policies."""
+    """Timers and bounds shared by all striped transports."""
 
     initial_rtt_ns: int = MACHINE_RTT_NS
     """Stands for the RTT until a report has measured it."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Transports by name. Each entry describes itself: how it recovers, its framing, its options.
+"""Transports by name: an entry has the transport's kind, framings, options and knobs.
 
-Those that are sessions over striped messages are declared natively, each in the file of its class
-(native/transport/transports.hpp).
+The entries of the lab's transports over striped messages come from native code. Each is declared
+in the file of its class (native/transport/transports.hpp). `rc` and `shift` are declared here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 Codes = Sequence[tuple[int, int]]
-"""(k, m) of the erasure codes that messages may have."""
+"""The erasure codes that messages may have: (data chunks k, parity chunks m)."""
 
 
 class Kind(enum.Enum):
-    """What recovers from losses."""
+    """Which layer recovers from losses."""
 
     SESSION = "session"  # a session over striped messages (native/transport/session.hpp)
-    QUEUE_PAIR = "queue pair"  # a queue pair of the verbs to each peer; no striped messages
+    QUEUE_PAIR = "queue pair"  # an RC queue pair to each peer; no striped messages
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,22 +45,22 @@ class Entry:
     kind: Kind
     framing: str = MessagePolicy.framing
     framings: tuple[str, ...] = MessagePolicy.framings
-    """Those that the transport works over, if it has any to choose."""
+    """The framings that a user may choose."""
     options: tuple[Option, ...] = ()
-    policy: type[MessagePolicy] | None = None  # a user's, in Python
-    sends_sacks: bool = False  # while packets arrive
-    path_probes: bool = False  # losses are found by numbers on paths
+    policy: type[MessagePolicy] | None = None  # a user's, in Python; None: a transport of the lab
+    sends_sacks: bool = False  # its receiver sends SACKs while packets arrive
+    path_probes: bool = False  # the engine detects losses by packet numbers on paths
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
-    """Options that switch off a part of the engine: bits of enum Mechanism."""
+    """By option: the bit of enum Mechanism that the value false switches off in the engine."""
     codes: Callable[[Mapping[str, Value]], Codes] | None = None
-    """Erasure codes that its messages may have, by its options; OptionError if there is none."""
+    """The erasure codes that its messages may have with these options. Raises OptionError."""
     knobs: tuple[Knob, ...] = ()
-    virtual_only: bool = False  # it needs what only the simulated fabric knows
-    rails: int = 1  # of each host, that it uses
+    virtual_only: bool = False  # it needs facts that only the simulated fabric has
+    rails: int = 1  # rails of a host that it uses
 
     @classmethod
     def of(cls, policy: type[MessagePolicy]) -> Entry:
-        """The entry of a policy, by its class attributes."""
+        """The entry of a user's policy, from its class attributes."""
         return cls(
             policy.name,
             Kind.SESSION,
@@ -73,7 +73,7 @@ class Entry:
 
     @classmethod
     def declared(cls, native: _native.Transport) -> Entry:
-        """The entry of a transport of the lab, by what its native file says."""
+        """The entry of a transport of the lab, from its native declaration."""
         return cls(
             native.name,
             Kind.SESSION,
@@ -94,9 +94,9 @@ class Entry:
         return self.kind != Kind.QUEUE_PAIR
 
     def engine(self, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """The fields of `MessageConfig` that the transport needs with these options.
+        """The fields of `MessageConfig` that the transport sets, without framing and `coding`.
 
-        But for the framing and `coding`. OptionError, as `check`.
+        Raises OptionError as `check` does.
         """
         values = validated(self.options, options)
         native = "policy" if self.kind is Kind.QUEUE_PAIR else self.name
@@ -110,12 +110,12 @@ class Entry:
     def shows_messages(self, framing: str | None = None) -> bool:
         """Whether switches can read message and packet index in its data packets' headers.
 
-        `framing`: of its data packets, None for the transport's own.
+        `framing`: None for the transport's default.
         """
         return self.striped and (framing or self.framing) == "ud"
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """OptionError for options that the transport does not take, or that exclude each other."""
+        """Raise OptionError for unknown or wrong options, or options that exclude each other."""
         values = validated(self.options, options)
         if self.codes is not None:
             self.codes(values)
@@ -123,7 +123,7 @@ class Entry:
             self.policy.check(values)
 
     def coding(self, options: Mapping[str, Any], path_mtu: int) -> dict[str, Any]:
-        """The fields of `MessageConfig` for erasure-coded messages; OptionError, as `check`."""
+        """The fields of `MessageConfig` for erasure-coded messages. Raises OptionError."""
         self.check(options)
         values = validated(self.options, options)
         if self.codes is not None:
@@ -142,27 +142,30 @@ class Entry:
         options: Mapping[str, Any],
         lateness: LatenessRecorder | None = None,
     ) -> PolicyRunner | None:
-        """What runs its policy on an endpoint; None: it has none. OptionError for a bad option."""
+        """What runs a user's policy on an endpoint; None: the transport is native.
+
+        Raises OptionError for a bad option.
+        """
         if self.policy is None:
             return None
         return PolicyRunner(endpoint, self.policy, timing, options, lateness)
 
 
 def _knobs_of(has_rto: bool, *, gives_up: bool = True) -> tuple[Knob, ...]:
-    """What the engine and the session do for each, and the timer that some have."""
-    of_packets = knobs.OF_PACKETS if gives_up else ()
-    return knobs.STRIPED + of_packets + (knobs.OF_SENDERS_TIMER if has_rto else ())
+    """The knobs of a transport over striped messages."""
+    bounded = knobs.OF_PACKETS if gives_up else ()
+    return knobs.STRIPED + bounded + (knobs.OF_SENDERS_TIMER if has_rto else ())
 
 
 def _option_of(native: _native.TransportOption) -> Option:
-    like = type(native.default)  # natively all bounds are floating point
+    convert = type(native.default)  # all native bounds are floating point
     return Option(
         native.name,
         native.default,
         native.help,
         native.unit,
-        least=None if native.least is None else like(native.least),
-        most=None if native.most is None else like(native.most),
+        least=None if native.least is None else convert(native.least),
+        most=None if native.most is None else convert(native.most),
         choices=tuple(native.choices),
     )
 
@@ -179,7 +182,10 @@ def _codes_of(native: _native.Transport) -> Callable[[Mapping[str, Value]], Code
 
 
 def _chunk_packets(values: Mapping[str, Value], path_mtu: int) -> int:
-    """Packets of a chunk, one for each path MTU in it; OptionError if that is no whole number."""
+    """Packets of the option `chunk`, each as long as the path MTU.
+
+    Raises OptionError if the chunk is not a multiple of the path MTU.
+    """
     chunk = int(values["chunk"])
     if chunk % path_mtu:
         below = chunk - chunk % path_mtu or path_mtu
@@ -198,24 +204,24 @@ _entries = {
 
 
 def transports(kind: Kind | None = None) -> list[str]:
-    """Those of both clocks and of any topology, sorted: `all`, and what runs by default."""
-    usual = [each for each in _entries.values() if not each.virtual_only and each.rails == 1]
-    return sorted(each.name for each in usual if kind in (None, each.kind))
+    """The transports that `all` means: they run on both clocks and in any topology. Sorted."""
+    general = [each for each in _entries.values() if not each.virtual_only and each.rails == 1]
+    return sorted(each.name for each in general if kind in (None, each.kind))
 
 
 def known(kind: Kind | None = None) -> list[str]:
-    """The names that a user may choose, sorted; of one kind, or all."""
+    """All names that a user may choose, sorted: of one kind, or of all."""
     return sorted(name for name, each in _entries.items() if kind in (None, each.kind))
 
 
 def uses_queue_pairs(name: str | None) -> bool:
-    """Whether a transport's packets are those of reliable connections, which name no message."""
+    """Whether a transport sends RC packets, whose headers do not name a message."""
     entry = _entries.get(name or "")
     return entry is not None and entry.kind is Kind.QUEUE_PAIR
 
 
 def find(name: str) -> Entry:
-    """The transport called `name`; UserError that lists the known ones if there is none."""
+    """The entry of a transport. Raises UserError with the known names."""
     try:
         return _entries[name]
     except KeyError:

@@ -2,8 +2,7 @@
 """Striped messages: buffers of any size over datagrams, cut and put together by the RNIC.
 
 One data QP and one recovery QP serve all peers. A message is named by (operation, step, message),
-the same at both ends; what is lost on the way is a recovery policy's business
-(`softroce_lab.recovery`).
+the same at both ends. A transport (native/transport) repairs losses.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class EventLog:
         self._open = True
 
     def close(self, acts: Iterable[Mapping[str, Any]] = ()) -> Totals:
-        """Write the rest, and what the recovery policy did; what came of it all."""
+        """Write the rest and the actions of the transport. Returns a summary."""
         if self._open:
             self._open = False
             _native.close_event_log(self._endpoint, self._native)

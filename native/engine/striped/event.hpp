@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Events from the engine to a recovery policy.
+// Events from the engine to the session of an endpoint (message_session.hpp).
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@
 namespace softroce {
 
 enum class EventKind : std::uint8_t {
-  send_posted,       // a workload posted a send
-  sent,              // nothing of a send is queued any more: first pass and retransmissions are out
-  receive_posted,    // a workload posted a receive
+  send_posted,       // a send was posted
+  sent,              // no packet of a send waits any more, first transmission or retransmission
+  receive_posted,    // a receive was posted
   first_packet,      // the first packet of a posted receive arrived; its id is known from now on
   tail_seen,         // the last packet of a receive arrived, and others are missing
   receive_complete,  // every bit is set; the receive's completion has been pushed
-  timer,             // the time that a policy set for a message
-  peer_timer,        // the time that a policy set for a peer
-  control,           // a control message of the peer's policy: `body`
+  timer,             // the timer of a message ended
+  peer_timer,        // the timer of a peer ended
+  control,           // a control message of the peer's session: `body`
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
   late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
-  gap,     // packets of a receive were overtaken, and have not come: `body`, their indices
+  gap,     // packets of a receive were overtaken and have not arrived: `body`, their indices
   loss,    // packets of a send are lost: `body`, a LostPacket each
-  parity,  // the parity of a submessage may be sent: `body`, the submessage
-  chunk,   // as many chunks of a submessage are there as it has of data, not all of them data:
-           // `body`
+  parity,  // the parity of a submessage may be sent: `body`, the submessage's index
+  chunk,   // enough chunks of a submessage have arrived to restore its data, and at least one of
+           // them is parity: `body`, the submessage's index
 };
 
 inline constexpr const char* kEventNames[] = {
@@ -44,7 +44,7 @@ inline constexpr const char* kLossNames[kLossReasons] = {"gap", "probe", "timer"
 
 struct LostPacket {
   std::uint32_t index;
-  std::uint16_t attempts;  // sent so often
+  std::uint16_t attempts;  // transmissions so far
   std::uint8_t path;       // of the last transmission
   LossReason reason;
 };

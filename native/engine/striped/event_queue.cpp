@@ -15,7 +15,8 @@ std::uint32_t packets_in(const Event& event) {
 
 }  // namespace
 
-// The policy gets all losses of a send that a NACK shows; the log a line for each reason.
+// The session gets all losses of a send that a NACK shows in one event. The log gets a line for
+// each reason.
 void EventQueue::note_losses(const Event& event) {
   std::array<std::uint32_t, kLossReasons> counts{};
   for (std::size_t at = 0; at < event.body.size(); at += sizeof(LostPacket)) {

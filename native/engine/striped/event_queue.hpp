@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What an endpoint reports: events to its recovery policy, completions, and all of it to the log.
+// What an endpoint reports: events to its session, completions, and all of it to the log.
 #pragma once
 
 #include <bit>
@@ -52,7 +52,7 @@ class EventQueue {
     emit(std::move(event));
   }
 
-  // A policy lags: no more events of packets, which have bodies or no effect.
+  // The session lags behind: no more events of packets, which have bodies or no effect.
   bool full() const { return events_.size() >= kMostEvents; }
   std::deque<Event>& events() { return events_; }
   const std::deque<Event>& events() const { return events_; }

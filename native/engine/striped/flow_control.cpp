@@ -23,7 +23,7 @@ void FlowControl::wait_to_send(Peer& peer, Time now) {
 }
 
 // A closed window that no report opens again would be for ever: after this long without an echo,
-// what is in flight counts as lost (its retransmission is the policy's business). Before the first
+// what is in flight counts as lost (the session decides about its retransmission). Before the first
 // sample of the RTT the path's queues may be full, for all that is known.
 void FlowControl::arm_persist(Peer& peer, Time now) {
   if (peer.persist_at != kNever) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Which packets of a message were overtaken, and when: gaps in the order of indices, in which first
 // transmissions leave. A gap that is not filled within the reordering window is a loss. Detection
-// costs nothing for a message whose policy has not asked for it.
+// costs nothing for a message whose transport has not asked for it.
 #pragma once
 
 #include <algorithm>

@@ -134,8 +134,8 @@ bool LossDetector::has_open_losses(const Arrivals& arrivals) {
   return !arrivals.unfinished.empty() && older(arrivals.unfinished.front(), arrivals.losses_end);
 }
 
-// The sender waits for an answer, and has no acknowledgement of messages from this one on: the
-// policy sends those again that it may have sent. Whether there are any.
+// The sender waits for an answer, and has no acknowledgement of messages from `oldest` on. The
+// session repeats the acknowledgements that it may have sent. Returns whether there are any.
 bool LossDetector::repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now) {
   const Arrivals& arrivals = *peer.arrivals;
   bool any = false;

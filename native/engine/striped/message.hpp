@@ -39,7 +39,8 @@ class Sent {
     relaxed_store(at_ns_, at_ns);
     relaxed_store(rest_, std::uint64_t{number} << 32 | std::uint64_t{path} << 16 | attempts);
   }
-  // The policy has an event that the last transmission is lost; it gets one of each.
+  // The session got the event that the last transmission is lost. It gets one for each
+  // transmission.
   void set_reported() { relaxed_store(rest_, rest_ | kReported); }
   bool is_reported() const { return (rest_ & kReported) != 0; }
   Sent snapshot() const {
@@ -108,7 +109,7 @@ struct SendMessage {
   std::uint32_t retransmitted = 0;
   std::uint32_t retransmit_cursor = 0;
   std::vector<Sent> sent;            // each packet
-  Bitmap retransmit;                 // requested by the policy, not sent yet
+  Bitmap retransmit;                 // requested by the session, not sent yet
   std::vector<std::uint8_t> copies;  // of these, that follow the first one; empty: none
   CodedSend coded;                   // the parity behind the `count` packets of data
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The message engine: striped messages over one data QP and one recovery QP, whatever the number
-// of peers. It cuts, places, counts and reports. What is retransmitted, and when, a session decides
-// (message_session.hpp): it receives events, and acts on the engine.
+// The message engine: striped messages over one data QP and one recovery QP for all peers. It cuts
+// messages into packets, places arriving packets in memory, and sends receiver reports. A session
+// (message_session.hpp) receives events from the engine and decides what to retransmit, and when.
 //
-// Sans-IO: packets and time come in by `handle_*`, packets leave by `poll_packet`, and
-// `next_timeout` is the time of the next `handle_timeout` call.
+// The engine does no I/O. Packets and time come in by `handle_*`, packets leave by `poll_packet`,
+// and `next_timeout` is the time of the next `handle_timeout` call.
 #pragma once
 
 #include <array>
@@ -35,27 +35,27 @@ class MessageEngine final {
 
   // ---- work requests
   using WorkRequest = MessageRequest;
-  // False: no such peer, its queue is full (message_slots), or another message of this key is
-  // under way (a receive: posted and not begun). A key names one message at a time.
+  // False: the peer is unknown, its queue is full (message_slots), or the key is in use. A send
+  // uses its key until it ends, a receive until its message begins.
   bool post_send(const WorkRequest& request, Time now) { return sender_.post(request, now); }
   bool post_receive(const WorkRequest& request, Time now) { return receiver_.post(request, now); }
-  // Every work request ends in IBV_WC_WR_FLUSH_ERR: of one peer, or of all.
+  // Ends every work request of one peer, or of all peers, with IBV_WC_WR_FLUSH_ERR.
   void flush(std::optional<PeerIndex> peer, Time now);
 
-  // ---- what arrives, what leaves
+  // ---- packets in and out
   void handle_packet(Packet& packet, Time now);
-  bool has_channel(std::uint32_t qp) const {  // one of the framing uc_immediate
+  bool has_channel(std::uint32_t qp) const {  // whether the QP is a channel of uc_immediate
     return state_.framing != Framing::ud &&
            qp - uc_framing::kFirstQp < state_.peers.size() * uc_framing::kChannels;
   }
-  void handle_channel_packet(Packet& packet, Time now) {  // to one of these
+  void handle_channel_packet(Packet& packet, Time now) {  // for a channel
     receiver_.handle_channel_packet(packet, now);
   }
   bool handle_cnp(const Packet& packet, Time now) {  // false: no flow matches
     return flow_.handle_cnp(packet, now);
   }
   bool poll_packet(Packet& packet, Time now);
-  // The part of it that is no data.
+  // As `poll_packet`, without data packets.
   bool poll_feedback(Packet& packet, Time now);
   bool has_feedback() const {
     return reporter_.has_packet() || control_.has_packet() || receiver_.losses().has_packet();
@@ -70,14 +70,14 @@ class MessageEngine final {
   void set_receive_credit(std::uint32_t free_frames) { reporter_.set_credit(free_frames); }
 
   // ---- recovery
-  // Events are for a session in the engine, not for whoever drives the endpoint.
+  // Whether the session handles the events. False: whoever drives the endpoint does.
   bool handles_events() const {
     return state_.session != nullptr && !state_.session->waits_for_answers();
   }
-  // At the end of a turn: the session handles what happened. False: there was nothing, or somebody
-  // else handles it.
+  // At the end of a turn: the session handles the events. False: there were none, or the session
+  // does not handle them.
   bool end_turn(Time now) { return handles_events() && state_.session->turn(now); }
-  // The newest event is that packets are lost, or may be: a timer ended.
+  // Whether the newest event is a loss, or the end of a timer, which may mean a loss.
   bool knows_loss() const {
     const auto& events = state_.events.events();
     return !events.empty() &&
@@ -85,12 +85,13 @@ class MessageEngine final {
            handles_events();
   }
   MessageSession* session() { return state_.session.get(); }  // null: there is none
-  // Something waits for whoever drives the endpoint: completions, or events if those are his.
+  // Whether something waits for whoever drives the endpoint: completions, or, if no session handles
+  // the events, events.
   bool has_news() const {
     return handles_events() ? completions_.size() != 0 : !state_.events.events().empty();
   }
 
-  // ---- events, and a session's acts; one that names a stale handle is refused
+  // ---- events, and actions of a session. An action that names a stale handle has no effect.
   std::deque<Event>& events() { return state_.events.events(); }
   SendMessage* find_send(Handle send) {  // null: the message is over
     return send == kNoHandle ? nullptr : sender_.find(send);
@@ -105,7 +106,7 @@ class MessageEngine final {
   }
   bool is_complete(PeerIndex peer, std::uint32_t id) { return receiver_.is_complete(peer, id); }
   void count_bad_control() { state_.counters.add(Counter::rx_bad_control); }
-  // `cause`: of a session's decision (decision.hpp).
+  // `cause`: why the session decided so (decision.hpp).
   void retransmit(Handle send, std::span<const std::uint32_t> indices, bool urgent,
                   std::uint32_t copies, Time now, std::uint8_t cause = 0);
   void pause(Handle send, bool paused);
@@ -115,7 +116,7 @@ class MessageEngine final {
   void complete_send(Handle send, WcStatus status, Time now);
   void fail_receive(Handle receive, WcStatus status, Time now);
   void detect_gaps(Handle receive, Time window, Time now);
-  // A NACK for what is missing, as of a loss check or a status request.
+  // Sends a NACK with all that is missing, with the flag `timer`.
   void nack(PeerIndex peer);
   void move_path(PeerIndex peer, std::uint32_t path, Time now);
   void release_parity(Handle send, std::uint32_t submessage, Time now) {
@@ -124,16 +125,16 @@ class MessageEngine final {
   void restored(Handle receive, std::uint32_t submessage, Time now) {
     receiver_.restored(receive, submessage, now);
   }
-  // Codes of messages to a peer that are posted from now on, by the number of bits in their length:
-  // places in `config().code.shapes`, beyond all for none.
+  // Sets the erasure codes of messages to a peer that are posted from now on. `codes[b]` is for
+  // messages whose length has b bits: an index into `config().code.shapes`, or beyond it for none.
   void set_codes(PeerIndex peer, const std::array<std::uint8_t, 33>& codes) {
     if (peer >= state_.peers.size()) return state_.counters.add(Counter::stale_action);
     state_.peers[peer].codes = codes;
   }
   void set_path_weights(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
 
-  // ---- acts of a session that reacts to every packet
-  // At most ControlQueue::kMostSmallBody octets.
+  // ---- actions of a session that reacts to every packet
+  // `body`: at most ControlQueue::kMostSmallBody bytes.
   void send_feedback(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) {
     control_.push_small(peer, path, body);
   }
@@ -145,12 +146,14 @@ class MessageEngine final {
   }
   // Packets [0, limit) may be sent for the first time.
   void allow(SendMessage& message, std::uint32_t limit) { sender_.allow(message, limit); }
-  // The peer echoes the stamp of a packet that has just arrived there: a sample of the RTT, and
-  // what was sent up to then is not in flight any more. False: no packet had that stamp.
+  // The peer echoes the timestamp of a packet that has just arrived there. This gives an RTT
+  // sample, and everything sent up to then is no longer in flight. False: no packet had that
+  // timestamp.
   bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
     return flow_.echoed(state_.peers[peer], stamp_ns, now);
   }
-  void write_off(PeerIndex peer, Time sent_up_to);  // is not in flight any more
+  // What was sent up to this time is no longer in flight.
+  void write_off(PeerIndex peer, Time sent_up_to);
 
   const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
 
@@ -164,8 +167,8 @@ class MessageEngine final {
   CongestionControl::Figures congestion_figures(PeerIndex index, Time now) {
     return state_.peers.at(index).congestion->figures(now);
   }
-  // Sends to the peer go on with this id, as after so many messages (tests: a whole turn of the ids
-  // has 2^32). Throws std::out_of_range.
+  // For tests of the wrap at 2^32: the next send to the peer gets this id. Throws
+  // std::out_of_range.
   void set_next_id(PeerIndex index, std::uint32_t id) { state_.peers.at(index).next_id = id; }
   // Data packets ever sent to the peer on each path, modulo 2^32; throws std::out_of_range.
   std::array<std::uint32_t, kMaxPaths> sent_on_paths(PeerIndex index) {

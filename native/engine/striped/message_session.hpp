@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The seam between the message engine and the session that recovers from losses (native/transport).
-// The engine queues events; at the end of its turn the session handles them and acts on the engine.
-// A session that reacts to every packet, as hardware does, is called in the engine's own work, too.
+// The interface between the message engine and the session that recovers from losses
+// (native/transport). The engine queues events. At the end of the engine's turn the session handles
+// them and acts on the engine. A session that reacts to every packet, as hardware does, is also
+// called while the engine handles the packet.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ namespace softroce {
 
 class MessageEngine;
 
-// What a transport counted, for the run directory, by name.
+// What a transport counted, by name: for the run directory.
 using Figure = std::variant<std::int64_t, std::map<std::string, std::int64_t>,
                             std::map<std::uint32_t, std::vector<std::int64_t>>>;
 using Figures = std::vector<std::pair<std::string, Figure>>;
@@ -34,51 +35,53 @@ class MessageSession {
 
   // Handles the events that wait. False: there were none.
   virtual bool turn(Time now) = 0;
-  // Whoever drives the engine tells it the time of a clock that goes on while a turn lasts. Then
-  // work that takes long is done in slices: `turn` returns true while some of it is left. Without
-  // such a clock all of it is done at once.
+  // Sets a clock that advances while a turn lasts. With it the session does long work (erasure
+  // codes) in slices, and `turn` returns true while work is left. Without it the work is done in
+  // one turn.
   virtual void set_clock(std::int64_t (* /*now_ns*/)()) {}
-  // A policy outside of the engine answers one event before the next is handled: its driver calls
-  // `turn`, and the engine does not.
+  // True: a user's policy must answer an event before the next one is handled. Its driver calls
+  // `turn`; the engine does not.
   virtual bool waits_for_answers() const { return false; }
 
-  // ---- every packet
-  virtual bool reacts() const { return false; }  // else none of these is called
-  // Whether it learns of every loss and every refusal, as the simulated fabric alone can tell it.
-  // Its packets take all paths.
+  // ---- hooks for every packet, which the engine calls at once
+  virtual bool reacts() const { return false; }  // false: none of these hooks is called
+  // Whether the simulated fabric reports each loss and each refusal (`packet_lost`,
+  // `packet_refused`). Packets of such a session take all paths.
   virtual bool omniscient() const { return false; }
-  virtual void posted(SendMessage&) {}  // before anything of it leaves
+  virtual void posted(SendMessage&) {}  // before the first packet is sent
   virtual void packet_sent(SendMessage&, std::uint32_t /*packet*/, Time /*now*/) {}
-  // Its bit is set, now or before; the message may be complete by it, and ends afterwards.
+  // The packet's bit is set; it may have been set before. If this packet completes the message, the
+  // message ends after this call.
   virtual void packet_arrived(ReceiveMessage&, const LabHeader&, Time /*now*/) {}
-  // It has no effect: all of its message is here already, or no receive is posted for it.
-  virtual void packet_came_late(PeerIndex, const LabHeader&) {}
-  virtual void packet_refused(PeerIndex, const LabHeader&) {}
-  virtual void packet_lost(PeerIndex, const LabHeader&) {}  // it would be here by now
-  // A control message that begins with an octet from here on is about packets, and no event.
+  virtual void packet_came_late(PeerIndex, const LabHeader&) {}  // its message is complete already
+  virtual void packet_refused(PeerIndex, const LabHeader&) {}    // no receive is posted for it
+  // At the receiver, when a packet that the fabric lost would have arrived.
+  virtual void packet_lost(PeerIndex, const LabHeader&) {}
+  // Control messages whose first byte is at least kFeedback go to `feedback_arrived`. Others become
+  // events.
   static constexpr std::uint8_t kFeedback = 16;
-  // Anything may be in a body. False: it makes no sense, and had no effect.
+  // The body comes from the network and may be anything. False: it is invalid and had no effect.
   virtual bool feedback_arrived(PeerIndex, std::span<const std::uint8_t>, Time /*now*/) {
     return false;
   }
   virtual void timer_ended(SendMessage&, Time /*now*/) {}
 
-  // The engine ended them without an event (MessageEngine::flush).
+  // The engine ended the message without an event (MessageEngine::flush).
   virtual void flushed(const SendMessage& message) = 0;
   virtual void flushed(const ReceiveMessage& message) = 0;
 
   virtual Figures figures() const = 0;
 
-  // From now on decisions are kept until they are taken.
+  // From now on each decision is kept until `take_decisions` returns it.
   virtual void record_decisions() = 0;
   virtual std::vector<Decision> take_decisions() = 0;
 };
 
-inline constexpr std::string_view kPolicyTransport = "policy";      // events by hand: no session
-inline constexpr std::string_view kPythonPolicy = "python_policy";  // of a user
+inline constexpr std::string_view kPolicyTransport = "policy";  // no session: tests take the events
+inline constexpr std::string_view kPythonPolicy = "python_policy";  // a user's policy
 
-// Null for kPolicyTransport. Throws std::invalid_argument: the name is unknown (the message lists
-// those that are known), or an option is missing.
+// Null for kPolicyTransport. Throws std::invalid_argument if the name is unknown (the message lists
+// the known ones) or an option is missing.
 std::unique_ptr<MessageSession> make_session(std::string_view name, MessageEngine& engine);
 
 }  // namespace softroce

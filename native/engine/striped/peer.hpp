@@ -117,7 +117,7 @@ struct ReceiveSlot {
   State state = State::empty;
   std::uint32_t id = 0;
   Handle message = kNoHandle;
-  std::uint32_t reported_id = 0;  // last packet without effect reported to the policy, and when
+  std::uint32_t reported_id = 0;  // last packet without effect reported to the session, and when
   Time reported_at = -1;
 };
 
@@ -259,7 +259,7 @@ struct Peer {
   // Of messages, reports and control messages.
   Time report_at = kNever;
   Time report_by = kNever;              // at the latest, although packets go on coming
-  double receive_bytes_per_second = 0;  // read by policies only; decides nothing in here
+  double receive_bytes_per_second = 0;  // only sessions read it
   std::int64_t echoed_ns = -1;          // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
@@ -269,7 +269,7 @@ struct Peer {
   std::uint32_t control_sequence = 0;  // control messages and reports
   std::uint32_t nack_sequence = 0;
   std::uint32_t probe_sequence = 0;
-  Time timer_at = kNever;              // the policy's timer for the peer
+  Time timer_at = kNever;              // the session's timer for the peer
   std::deque<Handle> retransmissions;  // messages with packets to retransmit
   SlotTable<Handle> send_slots;        // of what uses them, else kNoHandle
   IdEighths ids;                       // of the framing ud, of what is sent to it

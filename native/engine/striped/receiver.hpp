@@ -50,7 +50,7 @@ class Receiver {
   void detect_gaps(Handle receive, Time window, Time now);
   void gap_fired(Handle receive, Time armed_for, Time now);
 
-  // The policy has restored all data of a submessage; coding.cpp.
+  // The session has restored all data of a submessage; coding.cpp.
   void restored(Handle receive, std::uint32_t submessage, Time now);
 
   void handle_data(Peer& peer, const Packet& packet, Time now);

@@ -18,7 +18,8 @@ constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after th
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
 constexpr std::uint32_t kDeadAfter = 3;    // losses of a port in a row
-constexpr std::uint16_t kMostRepeats = 4;  // of a probe; then the policy's timers are left
+constexpr std::uint16_t kMostRepeats =
+    4;  // of a probe; after that only the transport's timers are left
 
 // What was sent on the path until now went over another source port.
 void begin_on_port(Peer& peer, std::uint8_t path) {

@@ -14,8 +14,8 @@
 namespace softroce {
 
 enum class TimerKind : std::uint8_t {
-  message,       // a policy's timer of a message
-  peer_timer,    // a policy's timer of a peer
+  message,       // the session's timer of a message
+  peer_timer,    // the session's timer of a peer
   report,        // a quarter of an RTT after the first unreported packet
   persist,       // a closed window, and nothing received
   clear,         // cleared messages of which no packet has come

@@ -29,15 +29,15 @@ enum class QpEventKind : std::uint8_t {
   dropped,          // `code`: the counter of the reason
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
-  message,                // `code`: EventKind, the event for the policy
+  message,                // `code`: EventKind, the event for the session
   message_retransmit,     // `packets` of it, indices [psn, last_psn]; `code`: RetransmitReason
-  control_sent,           // `bytes` of a policy's message
+  control_sent,           // `bytes` of a control message
   message_nack_sent,      // `packets` of it are missing, among indices [psn, last_psn]
   message_nack_received,  // the same, at its sender
 };
 
-// `policy`: a recovery policy decided, which has reasons of its own; `informed`: the simulated
-// fabric informed an omniscient transport.
+// `policy`: a session or a user's policy decided; `cause` says why (striped/decision.hpp).
+// `informed`: the simulated fabric informed an omniscient transport.
 enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr_nak, policy, informed };
 
 struct QpEvent {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One host's part in a run of a workload, the same on both clocks.
 
-The driver posts what the host's work asks for, takes completions, moves bytes and writes down what
-became of each message. Whoever has the engines calls it when something happened: a simulation
-(virtual.py), or the loop of a host's process (process.py).
+The driver posts the sends and receives of the host's work, takes completions, moves bytes and
+records how each message ended. A simulation (virtual.py) or the loop of a host's process
+(process.py) calls the driver when something has happened.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _WITH_IMM = int(IBV_WC_WITH_IMM)
 
 
 class HostDriver(HostWork):
-    """A host's work, done over its messengers, a rail each; each message takes one of them.
+    """Does a host's work over messengers, one for each rail. A message takes one rail.
 
-    Both ends find a message's rail by its key, so that sends and receives of a rail meet in their
-    order. The workload's time begins with the run, the engine's before.
+    Both ends compute a message's rail from its key, so sends and receives match on each rail in
+    the order of posting. The workload's clock starts with the run, the engine's before it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class HostDriver(HostWork):
         *,
         path_mtu: int,
     ) -> None:
-        """`index`: of the host; `memory`: None if packets carry no bytes."""
+        """`index`: the host's; `memory`: None if packets carry no bytes."""
         super().__init__(schedule.of[index], depth)
         self.index = index
         self.peers = schedule.peers(index)
@@ -56,25 +56,25 @@ class HostDriver(HostWork):
         self.memory = memory
         self._path_mtu = path_mtu
         self.ends = open_ends(len(self._vertices))
-        self.done_bytes = 0  # of messages that were sent or received
-        self.done_messages = 0  # that were received
-        self.failed_peers: list[int] = []  # one for each post that failed
+        self.done_bytes = 0  # of completed sends and receives
+        self.done_messages = 0  # completed receives
+        self.failed_peers: list[int] = []  # an entry for each failed post
         self._began_ns = 0
 
-    # ---------------------------------------------------------------- before
+    # ---------------------------------------------------------------- before the run
 
     def address(self, peer: int) -> list[Address]:
-        """Where this peer reaches us, on each rail."""
+        """The addresses at which the peer reaches this host, one for each rail."""
         return [rail.address(peer) for rail in self.rails]
 
     def connect(self, peer: int, addresses: Sequence[Address]) -> None:
-        """Make a peer known on each rail."""
+        """Connect to a peer. `addresses`: the peer's, one for each rail."""
         for rail, address in zip(self.rails, addresses, strict=True):
             rail.connect(peer, address)
 
     @property
     def queue_pairs(self) -> list[RailQueuePairs]:
-        """Of RC on all rails, in an order that all hosts have."""
+        """RC queue pairs on all rails, in the same order on all hosts."""
         if len(self.rails) == 1:
             return list(self.rails[0].queue_pairs)
         return [
@@ -86,32 +86,32 @@ class HostDriver(HostWork):
     # ---------------------------------------------------------------- the run
 
     def start(self, began_ns: int = 0, now_ns: int = 0) -> None:
-        """`begin`, after `prepare`; in times of the engine. `began_ns`: when the run began."""
+        """`begin`, after `prepare`. Both times are the engine's; `began_ns`: when the run began."""
         self._began_ns = began_ns
         self.begin(now_ns - began_ns)
 
     @property
     def due_ns(self) -> int:
-        """When `wake` has something to do, by the engine; NEVER_NS: nothing waits for a time."""
+        """When to call `wake`, in the engine's time; NEVER_NS: nothing waits for a time."""
         at_ns = self.next_at_ns
         return at_ns if at_ns == api.NEVER_NS else self._began_ns + at_ns
 
     def wake(self, now_ns: int) -> None:
-        """`on_time`, by the engine."""
+        """`on_time`. `now_ns`: in the engine's time."""
         self.on_time(now_ns - self._began_ns)
 
     def step(self) -> None:
-        """Let recovery decide on what happened, where no thread of its own does."""
+        """Let recovery handle its events, if no other thread does (virtual clock)."""
         for rail in self.rails:
             rail.step()
 
     def serve(self) -> None:
-        """Take what is over."""
+        """Take all completions."""
         for completion in [each for rail in self.rails for each in rail.completions()]:
             self.complete(completion)
 
     def disconnect(self, peer: int) -> None:
-        """No post with the peer stays open on any rail."""
+        """End all posts with the peer, on all rails."""
         for rail in self.rails:
             rail.disconnect(peer)
 
@@ -139,7 +139,7 @@ class HostDriver(HostWork):
     # ---------------------------------------------------------------- what is over
 
     def complete(self, completion: Completion) -> None:
-        """A post is over, well or not. RunError if it met another one than its own."""
+        """Record how a post ended. RunError if it matched the wrong message of its peer."""
         number, status = completion.wr_id, completion.status
         vertex = cast("Send | Receive", self._vertices[number])
         message, began_ns = vertex.message, self._began_ns
@@ -178,21 +178,21 @@ class HostDriver(HostWork):
     # ---------------------------------------------------------------- afterwards
 
     def wrong(self, digest: str | None = None) -> list[str] | None:
-        """What is wrong with the bytes; None if they were not examined, or not all arrived.
+        """Errors in the received bytes; None if they were not checked, or not all arrived.
 
-        `digest`: SHA-256 of the right bytes, hex, if it is known.
+        `digest`: SHA-256 of the right bytes in hex, if it is known.
         """
         if self.memory is None or not self.finished or self.failed:
             return None
         return self.memory.wrong(digest)
 
     def summary(self) -> dict[str, Any]:
-        """The reports of the policies: counts are added up, the rest is the first rail's."""
+        """The transport's figures: counts are summed over rails, the rest is the first rail's."""
         return _added([rail.summary() for rail in self.rails])
 
 
 def _check(completion: Completion, message: Message) -> None:
-    """RunError if a message is not the one that its receive awaits."""
+    """Raise RunError if a message is not the one that its receive expects."""
     if completion.flags & _WITH_IMM and completion.immediate != immediate(message.key):
         raise RunError(
             f"host {message.source} sent another message than {message.key}: sends and receives "
@@ -205,11 +205,11 @@ def _check(completion: Completion, message: Message) -> None:
 
 
 def _added(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found = dict(reports[0])
-    for name, value in found.items():
+    sums = dict(reports[0])
+    for name, value in sums.items():
         others = [each.get(name) for each in reports[1:]]
         if isinstance(value, int) and not isinstance(value, bool):
-            found[name] = value + sum(other for other in others if isinstance(other, int))
+            sums[name] = value + sum(other for other in others if isinstance(other, int))
         elif isinstance(value, dict):
-            found[name] = _added([value, *(other for other in others if isinstance(other, dict))])
-    return found
+            sums[name] = _added([value, *(other for other in others if isinstance(other, dict))])
+    return sums

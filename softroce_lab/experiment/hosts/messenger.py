@@ -122,7 +122,7 @@ class Messenger(Protocol):
         """When `step` has something to do although nothing happened; NEVER_NS: not known of any."""
 
     def step(self) -> int:
-        """Let the recovery policy, or the backup, decide on what happened; how many events."""
+        """Let recovery handle its events. Returns how many there were."""
 
     def completions(self) -> Sequence[Completion]:
         """All completed posts that were not reported yet."""

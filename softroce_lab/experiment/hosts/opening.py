@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a transport is on a host: the engine's settings, and the messengers."""
+"""Opens a transport on a host: the engine's configuration, and the messengers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHIFT = Settings()
 def host_config(
     transport: Transport, tuning: HostTuning, qkey: int, **settings: Any
 ) -> MessageConfig:
-    """The engine of a host that has this transport. `settings`: further attributes of it."""
+    """The engine's configuration for a transport. `settings`: further fields of `MessageConfig`."""
     values = {
         "path_mtu": tuning.path_mtu,
         "window_packets": tuning.window_packets,
@@ -65,10 +65,10 @@ def open_messenger(
     lateness: LatenessRecorder | None = None,
     other_rail: OtherRail | None = None,
 ) -> Messenger:
-    """The messenger of a transport.
+    """Open a transport's messenger on one endpoint.
 
-    `memory`: what offsets of posts count in, None if packets carry no bytes. `lateness` gets the
-    latency of a user's policy. Without `other_rail`, `shift` is `rc`.
+    `memory`: the memory that posts refer to by offsets; None if packets carry no bytes. `lateness`
+    records how late a user's policy decides. `other_rail`: the backup of `shift`; None: `rc`.
     """
     entry = transport.entry
     if other_rail is not None:
@@ -101,10 +101,11 @@ def open_over(
     statistics: str = "",
     **options: Any,
 ) -> list[Messenger]:
-    """The messengers of a host, by the rails that it uses: (endpoint, MAC address of its next hop).
+    """Open a host's messengers. `rails`: (endpoint, MAC address of its next hop) of each rail.
 
-    `shift` has one, and the second rail is its backup. `options`: those of `open_messenger`.
-    `statistics`: where the first RNIC publishes its counters.
+    Other transports than `shift` have a messenger on each rail. `shift` has one, and its backup is
+    the second rail. `options`: those of `open_messenger`. `statistics`: where the first RNIC
+    publishes its counters.
     """
     (first, mac), *more = rails
     if transport.entry.rails > 1 and more:

@@ -110,7 +110,7 @@ def _go_first() -> bool:
 
 
 class PolicyThread:
-    """Waits for the engine's events and lets the recovery policy decide on them."""
+    """Waits for the engine's events and steps the messenger: a user's policy, or SHIFT."""
 
     def __init__(self, host: Any, messenger: Messenger) -> None:
         self._host = host

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the fabric makes of a host's transport: timers, window, rates.
+"""Timers, window and rates of a transport, derived from the fabric's plan.
 
-The experiment derives these values once for each transport of a run. A host's process gets them.
+The experiment derives them once for each transport of a run, and passes them to each host.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.recovery import congestion, defaults
 from softroce_lab.recovery.defaults import BLACKOUT_NS, MACHINE_RTT_NS, EngineTiming, Timing
 
-_Rails = Mapping[str, int]  # by name, of hosts that use another rail than their first
-_OtherRails = Mapping[str, Sequence[int]]  # by name: further rails that a host uses
+_Rails = Mapping[str, int]  # the rail of each host that does not use its first one
+_OtherRails = Mapping[str, Sequence[int]]  # further rails of each host that uses several
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostTuning:
-    """Of all hosts that have one transport."""
+    """The values for all hosts of a run with one transport."""
 
     path_mtu: int
-    base_rtt_ns: int  # of the empty fabric and of the hosts at both ends
-    line_rate_bps: int  # of the slowest port; 0: nothing limits it
+    base_rtt_ns: int  # of the fabric with empty queues, and of the hosts at both ends
+    line_rate_bps: int  # of the slowest port; 0: no port has a limit
     window_packets: int
     congestion_control: str
     timing: Timing
@@ -39,7 +39,7 @@ class HostTuning:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> HostTuning:
-        """From what `dataclasses.asdict` makes of one."""
+        """The inverse of `dataclasses.asdict`."""
         parts = {
             "timing": Timing(**document["timing"]),
             "engine": EngineTiming(**document["engine"]),
@@ -65,20 +65,20 @@ def on_virtual_clock(
     *,
     blackout_ns: int = BLACKOUT_NS,
 ) -> HostTuning:
-    """On the virtual clock. `hosts_ns`: what the hosts at both ends add to a round trip."""
+    """For the virtual clock. `hosts_ns`: time that the hosts at both ends add to a round trip."""
     path_mtu = path_mtu_bytes(plan.mtu, 4)
-    empty = base_rtt.of(plan, path_mtu, hosts_ns, rails, others)
+    fabric = base_rtt.of(plan, path_mtu, hosts_ns, rails, others)
     lifetime_ns = lifetime.of(plan, path_mtu)
     knobs = transport.knobs
     return HostTuning(
         path_mtu,
-        empty.rtt_ns,
-        empty.rate_bps,
-        knobs.window_packets(empty.window_packets(path_mtu)),
+        fabric.rtt_ns,
+        fabric.rate_bps,
+        knobs.window_packets(fabric.window_packets(path_mtu)),
         transport.congestion_control or congestion.for_plan(plan),
-        knobs.timing(Timing.for_rtt(empty.rtt_ns, blackout_ns=blackout_ns)),
-        EngineTiming.for_rtt(empty.rtt_ns, empty.buffer_ns, lifetime_ns),
-        RcSettings.for_rtt(empty.rtt_ns).with_knobs(knobs),
+        knobs.timing(Timing.for_rtt(fabric.rtt_ns, blackout_ns=blackout_ns)),
+        EngineTiming.for_rtt(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
+        RcSettings.for_rtt(fabric.rtt_ns).with_knobs(knobs),
     )
 
 
@@ -91,17 +91,17 @@ def on_machine(
     *,
     most_window_packets: int = WINDOW_PACKETS,
 ) -> HostTuning:
-    """On the real clock, where the machine adds to every round trip."""
+    """For the real clock, where the machine adds time to every round trip."""
     path_mtu = path_mtu_bytes(plan.mtu, ip_version)
     fabric = base_rtt.of(plan, path_mtu, rails=rails, others=others)
-    whole = dataclasses.replace(fabric, rtt_ns=fabric.rtt_ns + MACHINE_RTT_NS)
+    with_machine = dataclasses.replace(fabric, rtt_ns=fabric.rtt_ns + MACHINE_RTT_NS)
     lifetime_ns = lifetime.of(plan, path_mtu)
     knobs = transport.knobs
     return HostTuning(
         path_mtu,
-        whole.rtt_ns,
+        with_machine.rtt_ns,
         fabric.rate_bps,
-        knobs.window_packets(min(whole.window_packets(path_mtu), most_window_packets)),
+        knobs.window_packets(min(with_machine.window_packets(path_mtu), most_window_packets)),
         transport.congestion_control or congestion.for_plan(plan),
         knobs.timing(Timing.on_machine(fabric.rtt_ns)),
         EngineTiming.on_machine(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),

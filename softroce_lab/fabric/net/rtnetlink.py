@@ -2,7 +2,7 @@
 """rtnetlink(7) as far as a lab needs it: pairs of interfaces, and a host's addresses and routes.
 
 Messages are packed by hand and sent together: with pyroute2's messages a lab of 101 nodes takes
-over 1.15 times as long to come up (docs/architecture.md has the measurement). All netlink of
+over 1.15 times as long to come up (docs/records/library-choices.md). All netlink of
 `fabric/` and `kernel_host/` is here. pyroute2 reads these messages in the tests.
 """
 

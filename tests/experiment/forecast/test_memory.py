@@ -34,7 +34,7 @@ def test_what_policies_do_counts():
         name: expected_events.acts(of(*big, f"transports=[{name}]"))
         for name in ("rc", "irn", "csa_ud", "ud_rto")
     }
-    assert acts["rc"] == acts["irn"] == 0 < acts["csa_ud"] < acts["ud_rto"] / 1000
+    assert acts["rc"] == 0 < acts["irn"] == acts["csa_ud"] < acts["ud_rto"] / 1000
 
 
 def test_a_long_window_counts():

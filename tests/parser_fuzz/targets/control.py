@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Control messages of the datagram policies, told to live ones.
+"""Control messages of striped transports, delivered to live endpoints.
 
 octet 0         the policy, and the framing of its packets
 then, of each   its length in two octets, the higher one's upper bits: who is told (128), and
