@@ -67,7 +67,12 @@ Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_p
   const std::int64_t doublings = std::int64_t{timeouts_without_progress} - timing().eager_rounds;
   if (doublings <= 0) return interval;
   const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoublings, kLongestWait));
-  return softroce::backed_off(std::max(interval, rto_high_), doublings, longest);
+  const Time first = std::max(interval, rto_high_);
+  const Time doubled = std::min(first << std::min<std::int64_t>(doublings, kMostDoublings), longest);
+  const Time whole = std::max(doubled, 2 * first);
+  const Time least = std::max(whole / 2, first);
+  return least + static_cast<Time>(lab_mix64(timeouts_without_progress) %
+                                   static_cast<std::uint64_t>(whole - least + 1));
 }
 
 // ---------------------------------------------------------------- receiving

@@ -7,7 +7,7 @@
 //
 // - After three timeouts in a row without progress, each further one doubles the interval, from
 //   2 RTO_high on. The limit is min(16 RTO_high, 40 ms), but at least RTO_high. The interval varies
-//   between half of that and all of it (backoff.hpp). A timeout does not count if nothing was sent
+//   between half of that and all of it. A timeout does not count if nothing was sent
 //   since the one before, because a retransmission waits for the window.
 // - After an RNR NAK (IBA 9.7.5.2.8) all packets that were sent count as lost. The session pauses
 //   the send. It continues when the receiver answers that the receive is posted.

@@ -98,8 +98,8 @@ RTO_HIGH_NS = DEFAULT_TIMING.initial_rtt_ns / 24 * 320  # native/transport/selec
         ("ud_rto", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
         ("sdr_sr", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
         ("sdr_sr_nack", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
-        ("irn", RTO_HIGH_NS, DEFAULT_TIMING.t_max_ns),
-        ("srnic", RTO_HIGH_NS, DEFAULT_TIMING.t_max_ns),
+        ("irn", RTO_HIGH_NS, 2 * RTO_HIGH_NS),
+        ("srnic", RTO_HIGH_NS, 2 * RTO_HIGH_NS),
     ],
 )
 def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_ns, unacknowledged):
