@@ -68,7 +68,8 @@ Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_p
   if (doublings <= 0) return interval;
   const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoublings, kLongestWait));
   const Time first = std::max(interval, rto_high_);
-  const Time doubled = std::min(first << std::min<std::int64_t>(doublings, kMostDoublings), longest);
+  const Time doubled =
+      std::min(first << std::min<std::int64_t>(doublings, kMostDoublings), longest);
   const Time whole = std::max(doubled, 2 * first);
   const Time least = std::max(whole / 2, first);
   return least + static_cast<Time>(lab_mix64(timeouts_without_progress) %
