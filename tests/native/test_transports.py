@@ -11,6 +11,7 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
+from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand
@@ -193,6 +194,21 @@ def test_an_rnr_nak_is_older_than_what_has_arrived(transport):
     rig.sides[1].endpoint.control(0, control.encode(control.Rnr(0, send.key), CHUNK))
     rig.finish()
     rig.check()
+
+
+def test_decisions_are_about_their_messages(transport):
+    """Each pause ends with the answer on its own message, no matter what was decided before."""
+    rig = rig_of(transport)
+    sender = rig.sides[0].endpoint
+    sender.record_decisions()
+    for number in (7, 8):
+        rig.sides[0].send((1, 2, number), noise(1, 5 * CHUNK))
+    rig.step_until(MILLISECOND_NS)
+    for number in (8, 7):
+        rig.sides[1].receive((1, 2, number), 5 * CHUNK)
+    rig.finish()
+    pauses = [row for row in taken([sender]) if _native.DECISIONS[row["kind"]] == "pause"]
+    assert [row["message"] for row in pauses] == [7, 8, 8, 7]
 
 
 def paused(transport, packets):
