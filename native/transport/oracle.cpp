@@ -131,6 +131,7 @@ bool Oracle::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body
   SendMessage* message = find_send(peer, id);
   if (message == nullptr) return true;  // the message is over
   if (packet >= message->next) return false;
+  about(message->key);
   switch (static_cast<Notice>(body[0])) {
     case Notice::arrived:
       return arrived(*message, packet), true;
@@ -185,6 +186,7 @@ void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body)
   const auto missing =
       static_cast<BodyType>(body[0]) == BodyType::sack ? read_missing(body) : std::nullopt;
   if (!missing || missing->set) return bad_control();
+  about(missing->name.key);
   SendMessage* message = find_send(peer, missing->name.id);
   if (message == nullptr || message->key != missing->name.key) return;
   Flow& flow = flow_of(*message);

@@ -133,6 +133,7 @@ bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint
   if (message == nullptr) return true;  // the message is over
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
+  about(message->key);
   SendFlow& flow = flow_of(*message);
   of(*message).begun = true;
   why_ = RetransmitReason::nak;
@@ -192,6 +193,7 @@ void SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8
   if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
   const auto missing = read_missing(body);
   if (!missing) return bad_control();
+  about(missing->name.key);
   SendMessage* message = find_send(peer, missing->name.id);
   if (message == nullptr || message->key != missing->name.key) {
     if (missing->set) refuse_unknown(peer, missing->name);  // a set: the receive has begun
@@ -218,6 +220,7 @@ void SelectiveRepeat::resume(SendMessage& message, SendFlow& flow) {
 
 void SelectiveRepeat::timer_ended(SendMessage& message, Time now) {
   set_now(now);
+  about(message.key);
   check_send(message);
 }
 

@@ -61,7 +61,9 @@ class RunEnd:
         self._has_failure = True
 
     def judge(self, now_ns: int, unfinished: Collection[UnfinishedHost]) -> Ended | None:
-        """Why the run ends now; None: it continues."""
+        """Why the run ends now; None: it continues, or all hosts are done."""
+        if not unfinished:
+            return None
         left = f"{len(unfinished)} of {self._hosts}"
         if now_ns - self._begun_ns >= self._limit_ns:
             deadline = units.format_duration(self._limit_ns)

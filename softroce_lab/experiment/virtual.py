@@ -294,8 +294,7 @@ class VirtualRun:
         ended = None
         while self.unfinished and ended is None:
             self._go_on()
-            if self.unfinished:
-                ended = self._end.judge(self.fabric.now_ns, self.unfinished.values())
+            ended = self._end.judge(self.fabric.now_ns, self.unfinished.values())
         if ended is not None and not ended.follows_failure:
             self.problems.append(ended.why)
 

@@ -32,6 +32,13 @@ def test_a_run_without_progress_ends_on_the_real_clock():
     assert end.judge(17 * SECOND, [BUSY, QUIET]) == Ended("nothing moved for 15 s")
 
 
+def test_hosts_that_are_all_done_miss_no_deadline():
+    """The last one was done while the deadline came."""
+    end = real_clock()
+    end.failed()
+    assert end.judge(61 * SECOND, []) is None
+
+
 def test_the_virtual_clock_cannot_stand_still():
     """It goes to the next event, however late that is."""
     assert virtual_clock().judge(59 * SECOND, [QUIET]) is None

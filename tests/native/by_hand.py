@@ -88,7 +88,13 @@ class ByHand:
 
     def post(self) -> None:
         """The receive, then the send."""
+        self.post_receive()
+        self.post_send()
+
+    def post_receive(self) -> None:
         self.receiver.post_receive(0, KEY, self._keys[1], 0, len(self.place), 0)
+
+    def post_send(self) -> None:
         self.sender.post_send(0, KEY, self._keys[0], 0, len(self.data), 0)
 
     def out(self, end) -> list[Sent]:

@@ -11,9 +11,10 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import registry
+from softroce_lab.experiment.hosts.journal import taken
+from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, ByHand
+from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand
 from tests.recovery.pair_rig import (
     ADDRESSES,
     CONTROL,
@@ -182,6 +183,73 @@ def test_a_send_waits_for_its_receive(transport, late_ns):
     rig.check()
     assert rig.now_ns - late_ns < min(late_ns + MILLISECOND_NS, 41 * MILLISECOND_NS)
     assert rig.counters(1)["rx_no_recv"] <= 140  # a window, then one more try at a time
+
+
+def test_an_rnr_nak_is_older_than_what_has_arrived(transport):
+    """It was overtaken: the send goes on, though it may not wait for a receive even once."""
+    timing = dataclasses.replace(DEFAULT_TIMING, rnr_retry=0)
+    rig = rig_of(transport, timing=timing, window_packets=4)
+    send = rig.transfer(KEY, 1000 * CHUNK)
+    rig.step_until(50_000)
+    rig.sides[1].endpoint.control(0, control.encode(control.Rnr(0, send.key), CHUNK))
+    rig.finish()
+    rig.check()
+
+
+def test_decisions_are_about_their_messages(transport):
+    """Each pause ends with the answer on its own message, no matter what was decided before."""
+    rig = rig_of(transport)
+    sender = rig.sides[0].endpoint
+    sender.record_decisions()
+    for number in (7, 8):
+        rig.sides[0].send((1, 2, number), noise(1, 5 * CHUNK))
+    rig.step_until(MILLISECOND_NS)
+    for number in (8, 7):
+        rig.sides[1].receive((1, 2, number), 5 * CHUNK)
+    rig.finish()
+    pauses = [row for row in taken([sender]) if _native.DECISIONS[row["kind"]] == "pause"]
+    assert [row["message"] for row in pauses] == [7, 8, 8, 7]
+
+
+def paused(transport, packets):
+    """A sender that was told that its receiver is not ready."""
+    talk = ByHand(transport, packets)
+    talk.post_send()
+    (rnr,) = talk.answers(*talk.data_out().values())
+    assert talk.deliver(talk.sender, rnr) == []
+    return talk
+
+
+def test_what_is_lost_after_a_pause_is_retransmitted_after_a_timeout(transport):
+    """Not after the time that the pause might have lasted."""
+    talk = paused(transport, 6)
+    talk.post_receive()
+    again = talk.deliver(talk.sender, *talk.out(talk.receiver))
+    assert [each.reported["index"] for each in again] == [0, 1, 2, 3, 4, 5]  # all lost
+    sent_ns = talk.now_ns
+    assert 0 in talk.retransmitted_at(sent_ns + RTO_HIGH_NS)
+
+
+def test_a_timeout_before_which_nothing_could_be_sent_does_not_count(transport):
+    """The timer after it is no longer than the first."""
+    talk = ByHand.begun(transport, 4)
+    talk.data_out()
+    for _ in range(6):  # the retransmission does not leave
+        talk.now_ns += 2 * RTO_HIGH_NS
+        talk.sender.handle_timeout(talk.now_ns)
+    sent_ns = talk.now_ns
+    assert 0 in talk.retransmitted_at(sent_ns)
+    assert 0 in talk.retransmitted_at(sent_ns + RTO_HIGH_NS)
+
+
+def test_progress_ends_the_backoff(transport):
+    talk = ByHand.begun(transport, 8)
+    talk.data_out()
+    for _ in range(6):
+        assert 0 in talk.retransmitted_at(talk.now_ns + 16 * RTO_HIGH_NS)
+    talk.deliver(talk.sender, *talk.answers(talk.latest[0]))
+    heard_ns = talk.now_ns
+    assert 1 in talk.retransmitted_at(heard_ns + RTO_HIGH_NS)
 
 
 # ---------------------------------------------------------------- hostile control messages

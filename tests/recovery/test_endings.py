@@ -86,7 +86,23 @@ def test_a_dead_peer_is_not_stormed(transport):
     assert statuses(rig) == [[RETRY] * 64, []]
     each = 4 * rig.now_ns // (3 * DEFAULT_TIMING.t_max_ns) + 10  # at three quarters of it
     sent = rig.counters(0)
+    assert rig.sides[0].figures()["keepalives"] >= DEFAULT_TIMING.keepalive_probes
     assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.keepalive_probes + 64
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "irn", "srnic"])  # those that send no copies
+def test_a_silent_peer_costs_half_of_the_attempts(transport):
+    """Keepalives decide what becomes of it; if it comes back, the other half is left."""
+    rig = make(transport, most_attempts=8, settings=UNCODED)
+    rig.transfer(KEY, CHUNK)
+    cut(rig, 0, 1)
+    rig.step_until(900 * MILLISECOND_NS)
+    assert [side.outstanding for side in rig.sides] == [1, 1]
+    assert rig.counters(0)["tx_data"] < 8
+    for cable in rig.cables:
+        cable.down = False
+    rig.finish(within_ns=200 * MILLISECOND_NS)
+    rig.check()
 
 
 @pytest.mark.parametrize("late_ns", [0, 3 * SECOND_NS])
@@ -266,6 +282,14 @@ def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words)
     assert statuses(rig) == [[RETRY], [RETRY]]
     assert sabotage.lost == lost_words
     rig.quiesce()
+
+
+def test_that_a_send_has_failed_is_said_at_once(transport):
+    rig = make(transport, most_attempts=2)
+    lose(rig, 0, kind=DATA)
+    rig.transfer(KEY, 10 * CHUNK)
+    assert rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
+    rig.finish(within_ns=MILLISECOND_NS)
 
 
 def test_packets_of_a_failed_message_open_no_hanging_receive(transport):

@@ -73,6 +73,19 @@ def test_options_reach_the_transport_validated():
     assert caught.value.hint == "did you mean 'linear'?"
 
 
+def test_options_switch_off_their_parts():
+    """The bits of enum Mechanism (native/engine/striped/message_config.hpp)."""
+    assert registry.find("csa_ud").parts == {
+        "path_numbers": 1,
+        "probes": 2,
+        "probe_repeats": 4,
+        "joined_reports": 8,
+        "reordering_window": 16,
+        "port_trials": 32,
+        "path_choice": 64,
+    }
+
+
 def test_only_a_policys_endpoint_has_hooks_to_run():
     endpoint = PairRig("ud_rto").sides[0].endpoint
     with pytest.raises(ValueError, match="no user's policy"):

@@ -189,6 +189,28 @@ def test_a_late_receive_costs_what_it_lacks():
     assert made.fabric.endpoints[1].counters()["rx_duplicate"] == 0
 
 
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_what_is_refused_is_known_after_that_the_receive_is_there(seed):
+    """On the way back one spine is slow: news that left earlier comes later."""
+    shape = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2,
+             "access": WIRE, "core": {"rate": WIRE["rate"]}}  # fmt: skip
+    slow = fault("spine1->leaf2", delay="5ms")
+    made = VirtualRun(
+        experiment([slow], shape=shape, hosts=("h3",)),
+        Transport.named("oracle"), seed, lambda _: None,
+    )  # fmt: skip
+    (sender,), (receiver,) = made.hosts[2].rails, made.hosts[1].rails
+    message = Message((0, 0, 0), 2, 1, PACKETS * 2008)
+    sender.post_send(0, message, 0)
+    made.fabric.run(200_000)
+    receiver.post_receive(0, message, 0)
+    while not (done := list(sender.completions())):
+        assert made.fabric.run(100_000_000), "nothing happens any more"
+        receiver.step()
+        sender.step()
+    assert [each.status for each in done] == [0]
+
+
 def test_who_is_not_to_be_reached_is_given_up_at_both_ends():
     """After 40 times 40 ms, and some hundred transmissions of a packet."""
     made, found = run(experiment([fault("s1->h2", loss="random 100%")]))

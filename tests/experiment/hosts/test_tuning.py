@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a plan and a transport's knobs make of a host's engine, on either clock."""
+
+import dataclasses
+import json
+
+import pytest
+
+from softroce_lab.experiment import spec
+from softroce_lab.experiment.forecast import base_rtt, lifetime
+from softroce_lab.experiment.hosts.messenger import RcSettings
+from softroce_lab.experiment.hosts.opening import host_config
+from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine, on_virtual_clock
+from softroce_lab.inputs import yaml_source
+from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming
+from softroce_lab.recovery.knobs import MOST_PSNS
+
+TEXT = """
+name: tuned
+topology: {generator: {kind: star, hosts: 2, access: {rate: 10Gbit limit 100, delay: 7us}}}
+transports: [{name: rc, retry_count: 3}, {name: irn, congestion_control: CC}, irn]
+workload: {kind: point-to-point, bytes: 1MiB}
+"""
+
+
+@pytest.fixture(params=["swift", "dcqcn"])
+def case(request):
+    """The control that one transport chooses, the experiment, its plan."""
+    experiment = spec.of(yaml_source.parse(TEXT.replace("CC", request.param), "x.yaml"))
+    return request.param, experiment.transports, experiment.plan(1)
+
+
+def test_on_the_real_clock_the_machine_adds_to_a_round_trip(case):
+    control, (rc, irn, _), plan = case
+    tuning = on_machine(irn, plan)
+    empty = base_rtt.of(plan, tuning.path_mtu)
+    lifetime_ns = lifetime.of(plan, tuning.path_mtu)
+    assert lifetime_ns > 0
+    assert tuning.base_rtt_ns == empty.rtt_ns + MACHINE_RTT_NS
+    assert tuning.line_rate_bps == empty.rate_bps > 0
+    assert tuning.congestion_control == control
+    assert tuning.engine == EngineTiming.on_machine(empty.rtt_ns, empty.buffer_ns, lifetime_ns)
+    assert on_machine(rc, plan).rc == RcSettings.on_machine(empty.rtt_ns).with_knobs(rc.knobs)
+    assert on_machine(rc, plan).rc != RcSettings.on_machine(empty.rtt_ns)
+
+
+def test_on_the_virtual_clock_the_hosts_add_what_the_model_says(case):
+    control, (rc, irn, _), plan = case
+    tuning = on_virtual_clock(irn, plan, 300)
+    whole = base_rtt.of(plan, tuning.path_mtu, 300)
+    lifetime_ns = lifetime.of(plan, tuning.path_mtu)
+    assert tuning.base_rtt_ns == whole.rtt_ns == base_rtt.of(plan, tuning.path_mtu).rtt_ns + 300
+    assert tuning.congestion_control == control
+    assert tuning.engine == EngineTiming.for_rtt(whole.rtt_ns, whole.buffer_ns, lifetime_ns)
+    assert on_virtual_clock(rc, plan).rc.retry_count == 3
+
+
+def test_a_hosts_process_gets_all_of_it(case):
+    _, (_, irn, _), plan = case
+    tuning = on_machine(irn, plan)
+    assert HostTuning.of(json.loads(json.dumps(dataclasses.asdict(tuning)))) == tuning
+    config = host_config(irn, tuning, 0x1FF)
+    assert config.most_unacked == MOST_PSNS
+    assert config.connection_epoch == 0xFF
+    assert config.congestion_control == tuning.congestion_control
+    assert config.base_rtt_ns == tuning.base_rtt_ns
+    assert config.packet_lifetime_ns == tuning.engine.packet_lifetime_ns
