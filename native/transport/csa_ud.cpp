@@ -176,14 +176,9 @@ void CsaUd::resume(SendMessage& message) {
 
 void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
-  const auto missing = read_missing(body);
-  if (!missing) return bad_control();
-  about(missing->name.key);
-  SendMessage* message = find_send(peer, missing->name.id);
-  if (message == nullptr || message->key != missing->name.key) {
-    if (missing->set) refuse_unknown(peer, missing->name);  // a set: the receive has begun
-    return;
-  }
+  std::optional<Missing> missing;
+  SendMessage* message = find_reported(peer, body, missing);
+  if (message == nullptr) return;
   const bool was_paused = message->paused;
   if (was_paused) resume(*message);
   if (missing->set) return;  // the NACK that follows names what is missing

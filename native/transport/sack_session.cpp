@@ -67,15 +67,9 @@ void SackSession::check_send(SendMessage& message) {
 void SackSession::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
   const auto type = static_cast<BodyType>(body[0]);
   if (type != BodyType::sack && type != BodyType::chunks) return bad_control();
-  const auto feedback = read_missing(body);
-  if (!feedback) return bad_control();
-  about(feedback->name.key);
-  SendMessage* message = find_send(peer, feedback->name.id);
-  if (message == nullptr || message->key != feedback->name.key) {
-    // Without a set the receive has not begun, and the key may be that of a later message.
-    if (feedback->set) refuse_unknown(peer, feedback->name);
-    return;
-  }
+  std::optional<Missing> feedback;
+  SendMessage* message = find_reported(peer, body, feedback);
+  if (message == nullptr) return;
   if (!learn(*message, *feedback)) return bad_control();
   if (!message->paused) return feedback_arrived(*message);
   pause(*message, false);

@@ -191,15 +191,9 @@ void SelectiveRepeat::status_requested(ReceiveMessage& message, std::uint32_t id
 
 void SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
   if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
-  const auto missing = read_missing(body);
-  if (!missing) return bad_control();
-  about(missing->name.key);
-  SendMessage* message = find_send(peer, missing->name.id);
-  if (message == nullptr || message->key != missing->name.key) {
-    if (missing->set) refuse_unknown(peer, missing->name);  // a set: the receive has begun
-    return;
-  }
-  if (!message->paused) return;
+  std::optional<Missing> missing;
+  SendMessage* message = find_reported(peer, body, missing);
+  if (message == nullptr || !message->paused) return;
   SendFlow& flow = flow_of(*message);
   why_ = RetransmitReason::rnr_nak;
   resume(*message, flow);

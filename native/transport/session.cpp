@@ -441,6 +441,18 @@ void Session::send_refused(PeerIndex peer, const Refused& refused, bool by_recei
   send_control(peer, {body.bytes().begin(), body.bytes().end()});
 }
 
+SendMessage* Session::find_reported(PeerIndex peer, std::span<const std::uint8_t> body,
+                                    std::optional<Missing>& missing) {
+  missing = read_missing(body);
+  if (!missing) return bad_control(), nullptr;
+  about(missing->name.key);
+  SendMessage* message = find_send(peer, missing->name.id);
+  if (message != nullptr && message->key == missing->name.key) return message;
+  // Without a set the receive has not begun, and the key may be that of a later message.
+  if (missing->set) refuse_unknown(peer, missing->name);
+  return nullptr;
+}
+
 void Session::refuse_unknown(PeerIndex peer, const MessageName& name) {
   send_refused(peer, {name.id, name.key, WcStatus::retry_exc_err}, false);
 }

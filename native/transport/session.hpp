@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -149,6 +150,10 @@ class Session : public MessageSession {
   void send_missing(PeerIndex peer, const Missing& missing);
   void send_nack(PeerIndex peer) { engine_.nack(peer); }
   void probe_receiver(const SendMessage& message);  // a paused send asks whether to go on
+  // The send that the receiver's bitmap is about. Null: the body is invalid, or the send is over;
+  // then it is refused if its receive has begun.
+  SendMessage* find_reported(PeerIndex peer, std::span<const std::uint8_t> body,
+                             std::optional<Missing>& missing);
   void refuse_unknown(PeerIndex peer, const MessageName& name);  // no such send is outstanding
   void move_path(PeerIndex peer, std::uint8_t path);
   void use_paths(PeerIndex peer, const std::array<std::uint16_t, kMaxPaths>& weights);
