@@ -219,7 +219,7 @@ def _tuning(
     rails: Mapping[str, int],
     others: Mapping[str, tuple[int, ...]],
 ) -> HostTuning:
-    """What the hosts get that have this transport."""
+    """The timers, window and rates of all hosts with this transport."""
     return on_machine(
         transport,
         lab.plan,

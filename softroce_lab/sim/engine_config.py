@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
 
 RECEIVE_RING_PACKETS = 1 << 20
-"""Of simulated hosts: never the bound."""
+"""The first credit of simulated hosts: so much that it never limits a sender."""
 
 
 def engine_config(**fields: Any) -> MessageConfig:

@@ -229,7 +229,7 @@ def _reported_to(how: int, body: bytes) -> bytes:
 
 
 def networks() -> dict[str, bytes]:
-    """What befalls two messages of `irn` and of `srnic`, with payload and without."""
+    """Inputs with losses of two messages, of `irn` and of `srnic`, with payload and without."""
     bodies = {
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),

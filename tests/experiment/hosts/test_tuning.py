@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a plan and a transport's knobs make of a host's engine, on either clock."""
+"""The engine's settings that follow from a plan and a transport's knobs, on both clocks."""
 
 import dataclasses
 import json
