@@ -105,8 +105,9 @@ void SdrEc::feedback_arrived(SendMessage& message) {
 
 void SdrEc::send_timer(SendMessage& message) {
   if (repeats(message)) return SdrSr::send_timer(message);
-  Nanoseconds last_ns = 0;
-  for (const Sent& each : message.sent) last_ns = std::max(last_ns, each.at_ns());
+  Nanoseconds last_ns = 0;  // of data: parity leaves behind it without a wait
+  for (std::uint32_t packet = 0; packet < message.count; ++packet)
+    last_ns = std::max(last_ns, message.sent[packet].at_ns());
   const Nanoseconds until_ns = last_ns + quiet_ns(message);
   if (message.next != 0 && now_ns() < until_ns)  // packets are leaving: the receiver's FTO runs
     return set_timer(message, until_ns);

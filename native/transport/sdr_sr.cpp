@@ -71,7 +71,6 @@ void SdrSr::feedback_arrived(SendMessage& message) {
   }
 }
 
-// Behind the last chunk's data comes the last of the parity, if there is any.
 std::vector<SdrSr::SentChunk> SdrSr::outstanding(const SendMessage& message) {
   std::vector<SentChunk> sent;
   const std::vector<std::uint8_t>& missing = chunks(message).missing;
@@ -80,9 +79,8 @@ std::vector<SdrSr::SentChunk> SdrSr::outstanding(const SendMessage& message) {
     const std::uint32_t first = chunk * chunk_packets();
     const std::uint32_t end = std::min(first + chunk_packets(), message.count);
     if (end > message.next) break;
-    const std::size_t last = end == message.count ? message.sent.size() : end;
     Nanoseconds sent_ns = 0;
-    for (std::size_t packet = first; packet < last; ++packet)
+    for (std::uint32_t packet = first; packet < end; ++packet)
       sent_ns = std::max(sent_ns, message.sent[packet].at_ns());
     sent.push_back({chunk, sent_ns});
   }
