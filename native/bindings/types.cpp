@@ -56,6 +56,7 @@ void bind_config(nb::module_& m) {
       .def_rw("receive_ring_packets", &MessageConfig::receive_ring_packets)
       .def_rw("report_every_packets", &MessageConfig::report_every_packets)
       .def_rw("congestion_control", &MessageConfig::congestion_control)
+      .def_rw("schedule", &MessageConfig::schedule, "least-left, fair or fifo")
       .def_rw("transport", &MessageConfig::transport,
               "a name of transports(); 'policy': events are taken by hand")
       .def_rw("timing", &MessageConfig::timing)

@@ -14,6 +14,7 @@
 #include "coding.hpp"
 #include "gaps.hpp"
 #include "paths.hpp"
+#include "placed_heap.hpp"
 #include "pool.hpp"
 
 namespace softroce {
@@ -103,7 +104,6 @@ struct SendMessage {
   std::uint32_t turn = 0;
   bool paused = false;
   bool cleared = true;  // else it waits for its receive (framing uc_immediate), or for its id
-  bool in_send_queue = false;
   bool in_retransmit_queue = false;
   bool stopped = false;  // at its limit: of `Stops`
   std::uint32_t retransmitted = 0;
@@ -121,6 +121,12 @@ struct SendMessage {
     if (coded.is_due(next, count)) return count + coded.next;
     return next < count && next < limit ? next : kNoPacket;
   }
+
+  // Of SendOrder.
+  std::uint64_t rank = 0;    // the least leaves first
+  std::uint64_t number = 0;  // messages posted before
+  std::uint32_t place_by_rank = kNotQueued;
+  std::uint32_t place_by_age = kNotQueued;
 
   std::mutex lock;
   std::uint32_t memory_key = 0;

@@ -87,6 +87,7 @@ struct MessageConfig {
   Time pacing_slack = 0;       // by how much late a paced packet may be and the next keep its time
   std::string framing = "ud";  // the same at both ends
   std::string congestion_control = "bdp";
+  std::string schedule = "least-left";  // send_order.hpp
   CodeConfig code;  // of striped messages
   SessionTiming timing;
   Options options;

@@ -184,6 +184,24 @@ struct PathProgress {
   }
 };
 
+// A message before another: the one with the lower rank, or posted first.
+struct MessageByRank {
+  bool operator()(const SendMessage& a, const SendMessage& b) const {
+    return a.rank != b.rank ? a.rank < b.rank : a.number < b.number;
+  }
+};
+struct MessageByAge {
+  bool operator()(const SendMessage& a, const SendMessage& b) const { return a.number < b.number; }
+};
+
+// Messages to a peer with packets that may be sent for the first time.
+struct PeerSends {
+  PlacedHeap<SendMessage, &SendMessage::place_by_rank, MessageByRank> by_rank;
+  PlacedHeap<SendMessage, &SendMessage::place_by_age, MessageByAge> by_age;  // of least_left
+
+  bool empty() const { return by_rank.empty(); }
+};
+
 struct PathCount {
   std::uint32_t packets = 0;
   std::uint64_t bytes = 0;
@@ -214,7 +232,6 @@ struct Peer {
   std::unique_ptr<Channels> channels;  // of the framing uc_immediate
 
   // Of each data packet to it.
-  bool in_data_ring = false;
   bool in_retransmit_ring = false;
   bool stopped = false;              // of `Stops`
   std::uint8_t last_path = 0;        // of data to it
@@ -223,7 +240,9 @@ struct Peer {
   RttEstimate rtt;
   Time persist_at = kNever;  // when packets in flight count as lost, if nothing arrives
   Time pace_at = kNever;     // next check of its rings, if congestion control permits
-  std::deque<Handle> sends;  // first passes, in the order posted
+  PeerSends sends;
+  std::uint32_t place_by_rank = kNotQueued;  // among peers, of SendOrder
+  std::uint32_t place_by_age = kNotQueued;
   PathSchedule schedule;
   PathPorts ports;
   PathLoads loads;

@@ -22,7 +22,7 @@ std::uint32_t Sender::take_id(Peer& peer, Handle send) {
 bool Sender::waits_for_id(Peer& peer, SendMessage& message, Time now) {
   const Time ready_at = peer.ids.ready_at(message.id);
   if (ready_at <= now) return false;
-  message.cleared = message.in_send_queue = false;
+  message.cleared = false;
   peer.held.push_back(message.handle);
   if (ready_at == kNever || peer.held_at == ready_at) return true;  // else with the end of others
   peer.held_at = ready_at;
@@ -42,8 +42,8 @@ void Sender::send_held(Peer& peer, Time now) {
   for (const Handle each : held) {
     SendMessage* message = messages_.find(each);
     if (message == nullptr || waits_for_id(peer, *message, now)) continue;
-    message->cleared = message->in_send_queue = true;
-    peer.sends.push_back(each);
+    message->cleared = true;
+    order_.add(*message, peer);
   }
   make_ready(peer);
 }
@@ -69,7 +69,7 @@ bool Sender::post(const MessageRequest& request, Time now) {
   if (!peer.channels && waits_for_id(peer, message, now)) {
     state_.counters.add(Counter::tx_name_waits);
   } else if (!peer.channels) {
-    peer.sends.push_back(message.handle);
+    order_.add(message, peer);
     make_ready(peer);
   }
   state_.events.emit_about(EventKind::send_posted, message, now);
@@ -84,6 +84,7 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.key = request.key;
   message.id = peer.channels ? peer.next_id++ : take_id(peer, message.handle);
   ++peer.sends_outstanding;
+  order_.posted(message);
   message.base = request.base;
   message.length = request.length;
   message.count = packets_of(request.length, state_.chunk_bytes);
@@ -94,7 +95,6 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.copies.clear();
   message.retransmit_pending = 0;
   message.retransmit_cursor = 0;
-  message.in_send_queue = !peer.channels;
   message.in_retransmit_queue = false;
   message.paused = false;
   message.cleared = !peer.channels;
@@ -127,6 +127,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   outstanding_.erase({message->peer, message->key});
   state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
+  if (order_.holds(*message)) order_.remove(*message, peer);
   --peer.sends_outstanding;
   if (message->cleared || !peer.channels) peer.send_slots[state_.slot_of(message->id)] = kNoHandle;
   if (peer.channels)
@@ -174,45 +175,38 @@ bool Sender::poll_retransmit(Packet& packet, Time now) {
 }
 
 bool Sender::poll_data(Packet& packet, Time now) {
-  while (!data_ring_.empty()) {
-    Peer& peer = state_.peers[data_ring_.front()];
-    if (peer.sends.empty() || !flow_.may_send(peer, now)) {
-      if (!peer.sends.empty()) flow_.wait_to_send(peer, now);
+  while (!order_.empty()) {
+    Peer& peer = *order_.peer();
+    if (!flow_.may_send(peer, now)) {
+      flow_.wait_to_send(peer, now);
       probe_when_idle(peer, now);
-      peer.in_data_ring = false;
-      data_ring_.pop_front();
+      order_.close(peer);
       continue;
     }
-    SendMessage* message = messages_.find(peer.sends.front());
-    const std::uint32_t index =
-        message == nullptr || message->paused ? SendMessage::kNoPacket : message->next_first();
+    SendMessage& message = *order_.message();
+    const std::uint32_t index = message.paused ? SendMessage::kNoPacket : message.next_first();
     if (index == SendMessage::kNoPacket) {
-      if (message != nullptr) leave_queue(*message, peer);
-      peer.sends.pop_front();
+      leave_queue(message, peer);
+      if (peer.sends.empty()) probe_when_idle(peer, now);
       continue;
     }
-    if (index == 0) message->first_at = now;
-    build_data(peer, *message, index, false, now, packet);
-    if (index < message->count)
-      relaxed_store(message->next, index + 1);
+    if (index == 0) message.first_at = now;
+    build_data(peer, message, index, false, now, packet);
+    if (index < message.count)
+      relaxed_store(message.next, index + 1);
     else
-      ++message->coded.next;
-    if (message->all_sent()) {
-      message->in_send_queue = false;
-      peer.sends.pop_front();
-      // Peers take turns message by message.
-      data_ring_.pop_front();
-      data_ring_.push_back(peer.index);
-    }
-    finish_if_drained(*message, now);
+      ++message.coded.next;
+    order_.sent(message, peer);
+    if (message.all_sent()) order_.remove(message, peer);
+    finish_if_drained(message, now);
     probe_when_idle(peer, now);
     return true;
   }
   return false;
 }
 
-void Sender::leave_queue(SendMessage& message, const Peer& peer) {
-  message.in_send_queue = false;
+void Sender::leave_queue(SendMessage& message, Peer& peer) {
+  order_.remove(message, peer);
   if (!message.paused && message.next != message.count)
     state_.stops.stop(message.stopped, flow_.why_full(peer), flow_.flow_to(peer));
 }
@@ -278,10 +272,7 @@ void Sender::make_ready(Peer& peer) {
     peer.in_retransmit_ring = true;
     retransmit_ring_.push_back(peer.index);
   }
-  if (!peer.sends.empty() && !peer.in_data_ring) {
-    peer.in_data_ring = true;
-    data_ring_.push_back(peer.index);
-  }
+  order_.open(peer);
   if (!flow_.window_closed(peer)) peer.persist_at = kNever;
 }
 
@@ -367,11 +358,10 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 }
 
 void Sender::queue_first_pass(SendMessage& message) {
-  if (!message.cleared || message.in_send_queue || message.all_sent()) return;
-  message.in_send_queue = true;
+  if (!message.cleared || order_.holds(message) || message.all_sent()) return;
   state_.stops.go_on(message.stopped);
   Peer& peer = state_.peers[message.peer];
-  peer.sends.push_front(message.handle);
+  order_.add(message, peer);
   make_ready(peer);
 }
 

@@ -15,12 +15,14 @@
 #include "flow_control.hpp"
 #include "nack.hpp"
 #include "probe.hpp"
+#include "send_order.hpp"
 
 namespace softroce {
 
 class Sender {
  public:
-  Sender(EngineState& state, FlowControl& flow) : state_(state), flow_(flow) {}
+  Sender(EngineState& state, FlowControl& flow)
+      : state_(state), flow_(flow), order_(schedule_of(state.config.schedule)) {}
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
@@ -31,7 +33,7 @@ class Sender {
   Pool<SendMessage, 0>& messages() { return messages_; }
 
   bool has_packet() const {
-    return !probe_ring_.empty() || !retransmit_ring_.empty() || !data_ring_.empty();
+    return !probe_ring_.empty() || !retransmit_ring_.empty() || !order_.empty();
   }
   bool poll_probe(Packet& packet, Time now);
   void arm_probes(Peer& peer, Time now);
@@ -45,7 +47,7 @@ class Sender {
   bool poll_data(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
   void prefetch_next() const {  // the peer whom the next packet goes to
-    if (!data_ring_.empty()) state_.peers[data_ring_.front()].prefetch_sending();
+    if (const Peer* next = order_.peer()) next->prefetch_sending();
   }
 
   static constexpr std::uint32_t kMostCopies = 16;  // of one retransmission
@@ -75,7 +77,7 @@ class Sender {
   static void end_coding(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
   // Nothing of it may be sent for the first time just now.
-  void leave_queue(SendMessage& message, const Peer& peer);
+  void leave_queue(SendMessage& message, Peer& peer);
   void queue_retransmit(SendMessage& message, bool urgent = false);
   static void ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies);
   static bool takes_copy(SendMessage& message, std::uint32_t index);
@@ -112,7 +114,7 @@ class Sender {
   EngineState& state_;
   FlowControl& flow_;
   std::deque<PeerIndex> retransmit_ring_;  // peers to whom retransmissions wait
-  std::deque<PeerIndex> data_ring_;        // and first passes
+  SendOrder order_;                        // of first transmissions
   std::deque<PeerIndex> probe_ring_;       // peers whose paths are to be probed
   std::vector<std::uint8_t> probe_body_;   // of the one that leaves
   std::vector<ProbedPath> probed_;         // in it

@@ -24,8 +24,8 @@ void Sender::start_if_cleared(Peer& peer, std::uint32_t id, Time now) {
   if (cleared.key != message.key || cleared.length != message.length)
     return state_.events.emit_about(EventKind::too_long, message, now);
   peer.send_slots[state_.slot_of(id)] = message.handle;
-  message.cleared = message.in_send_queue = true;
-  peer.sends.push_back(message.handle);
+  message.cleared = true;
+  order_.add(message, peer);
   make_ready(peer);
 }
 
