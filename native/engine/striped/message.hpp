@@ -14,7 +14,6 @@
 #include "coding.hpp"
 #include "gaps.hpp"
 #include "paths.hpp"
-#include "placed_heap.hpp"
 #include "pool.hpp"
 
 namespace softroce {
@@ -28,6 +27,7 @@ inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std:
 }
 
 inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
+inline constexpr std::uint8_t kNotSending = UINT8_MAX;  // no packet waits for the first time
 
 // What became of a packet so far: when it was last sent, in ns, over which path, with which number
 // there, and how often, at most 65535 times. All zero: never. Written by the engine alone, and read
@@ -122,11 +122,9 @@ struct SendMessage {
     return next < count && next < limit ? next : kNoPacket;
   }
 
-  // Of SendOrder.
-  std::uint64_t rank = 0;    // the least leaves first
-  std::uint64_t number = 0;  // messages posted before
-  std::uint32_t place_by_rank = kNotQueued;
-  std::uint32_t place_by_age = kNotQueued;
+  // Of SendOrder: the class, and the neighbours in its list.
+  std::uint8_t send_class = kNotSending;
+  SendMessage *before = nullptr, *behind = nullptr;
 
   std::mutex lock;
   std::uint32_t memory_key = 0;

@@ -184,22 +184,35 @@ struct PathProgress {
   }
 };
 
-// A message before another: the one with the lower rank, or posted first.
-struct MessageByRank {
-  bool operator()(const SendMessage& a, const SendMessage& b) const {
-    return a.rank != b.rank ? a.rank < b.rank : a.number < b.number;
+// Messages in a row. They hold the links.
+class MessageList {
+ public:
+  SendMessage* first() const { return first_; }
+
+  void add(SendMessage& message, bool first) {
+    message.before = first ? nullptr : last_;
+    message.behind = first ? first_ : nullptr;
+    (message.before != nullptr ? message.before->behind : first_) = &message;
+    (message.behind != nullptr ? message.behind->before : last_) = &message;
   }
-};
-struct MessageByAge {
-  bool operator()(const SendMessage& a, const SendMessage& b) const { return a.number < b.number; }
+  void remove(SendMessage& message) {
+    (message.before != nullptr ? message.before->behind : first_) = message.behind;
+    (message.behind != nullptr ? message.behind->before : last_) = message.before;
+  }
+
+ private:
+  SendMessage *first_ = nullptr, *last_ = nullptr;
 };
 
-// Messages to a peer with packets that may be sent for the first time.
+// Messages to a peer with packets that may be sent for the first time, by class (send_order.hpp).
 struct PeerSends {
-  PlacedHeap<SendMessage, &SendMessage::place_by_rank, MessageByRank> by_rank;
-  PlacedHeap<SendMessage, &SendMessage::place_by_age, MessageByAge> by_age;  // of least_left
+  static constexpr std::size_t kClasses = 4;
+  std::array<MessageList, kClasses> of;
+  std::uint32_t entered = 0;  // classes in which it takes turns with other peers, by bits
 
-  bool empty() const { return by_rank.empty(); }
+  bool empty() const {
+    return std::ranges::all_of(of, [](const auto& each) { return each.first() == nullptr; });
+  }
 };
 
 struct PathCount {
@@ -241,8 +254,6 @@ struct Peer {
   Time persist_at = kNever;  // when packets in flight count as lost, if nothing arrives
   Time pace_at = kNever;     // next check of its rings, if congestion control permits
   PeerSends sends;
-  std::uint32_t place_by_rank = kNotQueued;  // among peers, of SendOrder
-  std::uint32_t place_by_age = kNotQueued;
   PathSchedule schedule;
   PathPorts ports;
   PathLoads loads;

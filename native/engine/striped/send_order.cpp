@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "send_order.hpp"
 
-#include <bit>
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
 namespace softroce {
+namespace {
+
+// Packets that a message of the next class has left, at least.
+constexpr std::array<std::uint32_t, PeerSends::kClasses - 1> kBounds = {32, 512, 8192};
+
+}  // namespace
 
 Schedule schedule_of(std::string_view name) {
   if (name == "least-left") return Schedule::least_left;
@@ -15,46 +21,72 @@ Schedule schedule_of(std::string_view name) {
                               "'; known: least-left, fair, fifo");
 }
 
-void SendOrder::add(SendMessage& message, Peer& peer) {
-  rank(message);
-  peer.sends.by_rank.add(message);
-  if (by_rank_.holds(peer)) by_rank_.moved(peer);
-  if (!has_share()) return;
-  peer.sends.by_age.add(message);
-  if (by_age_.holds(peer)) by_age_.moved(peer);
+std::uint8_t SendOrder::class_of(const SendMessage& message) const {
+  if (schedule_ != Schedule::least_left) return 0;
+  const std::uint32_t left = message.total() - message.next - message.coded.next;
+  return static_cast<std::uint8_t>(std::ranges::upper_bound(kBounds, left) - kBounds.begin());
+}
+
+bool SendOrder::empty() const {
+  return std::ranges::all_of(peers_, [](const auto& each) { return each.empty(); });
+}
+
+std::uint8_t SendOrder::next_class() const {
+  std::uint8_t which = by_class_ < kPacketsByClass ? 0 : had_turn_ + 1;
+  for (std::size_t n = 0; n < peers_.size(); ++n, ++which)
+    if (!peers_[which % peers_.size()].empty()) break;
+  return which % peers_.size();
+}
+
+void SendOrder::add(SendMessage& message, Peer& peer, bool first) {
+  message.send_class = class_of(message);
+  peer.sends.of[message.send_class].add(message, first);
 }
 
 void SendOrder::remove(SendMessage& message, Peer& peer) {
-  peer.sends.by_rank.remove(message);
-  if (has_share()) peer.sends.by_age.remove(message);
-  if (peer.sends.empty()) return close(peer);
-  if (by_rank_.holds(peer)) by_rank_.moved(peer);
-  if (by_age_.holds(peer)) by_age_.moved(peer);
+  if (message.send_class == kNotSending) return;
+  peer.sends.of[message.send_class].remove(message);
+  message.send_class = kNotSending;
 }
 
 void SendOrder::open(Peer& peer) {
-  if (peer.sends.empty() || by_rank_.holds(peer)) return;
-  by_rank_.add(peer);
-  if (has_share()) by_age_.add(peer);
+  for (std::uint8_t which = 0; which < peers_.size(); ++which)
+    if (peer.sends.of[which].first() != nullptr) enter(peer, which);
+}
+
+void SendOrder::enter(Peer& peer, std::uint8_t which) {
+  if ((peer.sends.entered >> which & 1) != 0) return;
+  peer.sends.entered |= 1U << which;
+  peers_[which].push_back(peer.index);
 }
 
 void SendOrder::close(Peer& peer) {
-  if (by_rank_.holds(peer)) by_rank_.remove(peer);
-  if (by_age_.holds(peer)) by_age_.remove(peer);
+  const std::uint8_t which = next_class();
+  peer.sends.entered &= ~(1U << which);
+  peers_[which].pop_front();
 }
 
 void SendOrder::sent(SendMessage& message, Peer& peer) {
-  ++turn_;
-  packets_ = has_share() ? (packets_ + 1) % kShareOfTheOldest : 0;
-  rank(message);
-  peer.sends.by_rank.moved(message);
-  by_rank_.moved(peer);
+  const std::uint8_t which = next_class();
+  if (by_class_ == kPacketsByClass) had_turn_ = which;
+  by_class_ = by_class_ == kPacketsByClass ? 0 : by_class_ + 1;
+  if (message.all_sent()) {
+    remove(message, peer);
+    take_turns(which);
+  } else if (schedule_ == Schedule::fair) {
+    remove(message, peer);
+    add(message, peer);
+    take_turns(which);
+  } else if (class_of(message) != which) {
+    remove(message, peer);
+    add(message, peer, true);
+    enter(peer, message.send_class);
+  }
 }
 
-void SendOrder::rank(SendMessage& message) {
-  if (schedule_ == Schedule::fair) message.rank = turn_;
-  if (schedule_ == Schedule::least_left)
-    message.rank = message.total() - message.next - message.coded.next;
+void SendOrder::take_turns(std::uint8_t which) {
+  peers_[which].push_back(peers_[which].front());
+  peers_[which].pop_front();
 }
 
 }  // namespace softroce

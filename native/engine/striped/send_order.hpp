@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Whose packet leaves next, of all messages with packets that were not sent yet, to all peers.
-// Retransmissions leave before (sender.hpp). Each step costs O(log n).
+// Which message sends a packet next, of all that have packets which were not sent yet, to all peers.
+// A step costs the same, however many messages wait.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <string_view>
 
 #include "peer.hpp"
@@ -11,60 +13,48 @@
 namespace softroce {
 
 enum class Schedule : std::uint8_t {
-  least_left,  // the message with the least left: short ones do not wait behind long ones
-  fair,        // each message in turn, a packet at a time
-  fifo,        // the message that was posted first
+  // A class of messages with few packets left before one with many. Messages of one class to one
+  // peer leave in the order posted. Peers take turns, a message each. If each message of a MoE
+  // step left strictly by what is left of it, all hosts would end with their longest, and the step
+  // took longer.
+  least_left,
+  fair,  // each message in turn, a packet at a time
+  fifo,  // messages to a peer in the order posted; peers take turns, a message each
 };
 Schedule schedule_of(std::string_view name);  // throws std::invalid_argument
-
-// A peer before another: the one with the message that leaves first.
-struct PeerByRank {
-  bool operator()(const Peer& a, const Peer& b) const {
-    return MessageByRank()(*a.sends.by_rank.first(), *b.sends.by_rank.first());
-  }
-};
-struct PeerByAge {
-  bool operator()(const Peer& a, const Peer& b) const {
-    return MessageByAge()(*a.sends.by_age.first(), *b.sends.by_age.first());
-  }
-};
 
 class SendOrder {
  public:
   explicit SendOrder(Schedule schedule) : schedule_(schedule) {}
 
-  void posted(SendMessage& message) { message.number = posted_++; }
-  // A message has packets that may be sent, or has none any more.
-  void add(SendMessage& message, Peer& peer);
-  void remove(SendMessage& message, Peer& peer);
-  // Congestion control lets packets leave to a peer, or does not.
+  // A message has packets that may be sent. `first`: it is the first one of its class to this peer.
+  void add(SendMessage& message, Peer& peer, bool first = false);
+  void remove(SendMessage& message, Peer& peer);  // nothing unless it was added
+  // Packets may be sent to a peer; until `close`, which the next packet's sender calls when it
+  // finds that they may not.
   void open(Peer& peer);
   void close(Peer& peer);
 
-  static bool holds(const SendMessage& message) { return message.place_by_rank != kNotQueued; }
-  bool empty() const { return by_rank_.empty(); }
-  Peer* peer() const { return takes_share() ? by_age_.first() : by_rank_.first(); }
-  // Of `peer()`, which is not null.
-  SendMessage* message() const {
-    return takes_share() ? peer()->sends.by_age.first() : peer()->sends.by_rank.first();
-  }
-  // A packet of it has left.
+  bool empty() const;
+  // The peer that gets the next packet, and its message; null: the peer has none. Not if `empty`.
+  PeerIndex peer() const { return peers_[next_class()].front(); }
+  SendMessage* message(const Peer& peer) const { return peer.sends.of[next_class()].first(); }
+  // A packet of `message(peer)` has left.
   void sent(SendMessage& message, Peer& peer);
 
  private:
-  // One packet of so many goes to the message that was posted first, so that none waits for ever.
-  static constexpr std::uint32_t kShareOfTheOldest = 8;
+  // So many packets go by class, the next one to the next class in turn, so that none starves.
+  static constexpr std::uint32_t kPacketsByClass = 7;
 
-  bool has_share() const { return schedule_ == Schedule::least_left; }
-  bool takes_share() const { return packets_ == kShareOfTheOldest - 1; }
-  void rank(SendMessage& message);
+  std::uint8_t class_of(const SendMessage& message) const;
+  std::uint8_t next_class() const;
+  void enter(Peer& peer, std::uint8_t which);
+  void take_turns(std::uint8_t which);
 
   const Schedule schedule_;
-  std::uint32_t packets_ = 0;  // since the share, of least_left
-  std::uint64_t turn_ = 0;     // of fair: packets so far
-  std::uint64_t posted_ = 0;   // messages
-  PlacedHeap<Peer, &Peer::place_by_rank, PeerByRank> by_rank_;  // peers to whom packets may leave
-  PlacedHeap<Peer, &Peer::place_by_age, PeerByAge> by_age_;
+  std::uint32_t by_class_ = 0;    // packets since one went to a class in turn
+  std::uint8_t had_turn_ = 0;     // the class that it went to
+  std::array<std::deque<PeerIndex>, PeerSends::kClasses> peers_;  // to whom packets may be sent
 };
 
 }  // namespace softroce

@@ -84,7 +84,6 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.key = request.key;
   message.id = peer.channels ? peer.next_id++ : take_id(peer, message.handle);
   ++peer.sends_outstanding;
-  order_.posted(message);
   message.base = request.base;
   message.length = request.length;
   message.count = packets_of(request.length, state_.chunk_bytes);
@@ -127,7 +126,7 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   outstanding_.erase({message->peer, message->key});
   state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
-  if (order_.holds(*message)) order_.remove(*message, peer);
+  order_.remove(*message, peer);
   --peer.sends_outstanding;
   if (message->cleared || !peer.channels) peer.send_slots[state_.slot_of(message->id)] = kNoHandle;
   if (peer.channels)
@@ -176,35 +175,34 @@ bool Sender::poll_retransmit(Packet& packet, Time now) {
 
 bool Sender::poll_data(Packet& packet, Time now) {
   while (!order_.empty()) {
-    Peer& peer = *order_.peer();
-    if (!flow_.may_send(peer, now)) {
-      flow_.wait_to_send(peer, now);
+    Peer& peer = state_.peers[order_.peer()];
+    SendMessage* message = order_.message(peer);
+    if (message == nullptr || !flow_.may_send(peer, now)) {
+      if (!peer.sends.empty()) flow_.wait_to_send(peer, now);
       probe_when_idle(peer, now);
       order_.close(peer);
       continue;
     }
-    SendMessage& message = *order_.message();
-    const std::uint32_t index = message.paused ? SendMessage::kNoPacket : message.next_first();
+    const std::uint32_t index = message->paused ? SendMessage::kNoPacket : message->next_first();
     if (index == SendMessage::kNoPacket) {
-      leave_queue(message, peer);
-      if (peer.sends.empty()) probe_when_idle(peer, now);
+      leave_queue(*message, peer);
       continue;
     }
-    if (index == 0) message.first_at = now;
-    build_data(peer, message, index, false, now, packet);
-    if (index < message.count)
-      relaxed_store(message.next, index + 1);
+    if (index == 0) message->first_at = now;
+    build_data(peer, *message, index, false, now, packet);
+    if (index < message->count)
+      relaxed_store(message->next, index + 1);
     else
-      ++message.coded.next;
-    order_.sent(message, peer);
-    if (message.all_sent()) order_.remove(message, peer);
-    finish_if_drained(message, now);
+      ++message->coded.next;
+    order_.sent(*message, peer);
+    finish_if_drained(*message, now);
     probe_when_idle(peer, now);
     return true;
   }
   return false;
 }
 
+// Nothing of it may be sent for the first time just now.
 void Sender::leave_queue(SendMessage& message, Peer& peer) {
   order_.remove(message, peer);
   if (!message.paused && message.next != message.count)
@@ -358,10 +356,10 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 }
 
 void Sender::queue_first_pass(SendMessage& message) {
-  if (!message.cleared || order_.holds(message) || message.all_sent()) return;
+  if (!message.cleared || message.send_class != kNotSending || message.all_sent()) return;
   state_.stops.go_on(message.stopped);
   Peer& peer = state_.peers[message.peer];
-  order_.add(message, peer);
+  order_.add(message, peer, true);
   make_ready(peer);
 }
 

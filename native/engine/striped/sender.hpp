@@ -47,7 +47,7 @@ class Sender {
   bool poll_data(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
   void prefetch_next() const {  // the peer whom the next packet goes to
-    if (const Peer* next = order_.peer()) next->prefetch_sending();
+    if (!order_.empty()) state_.peers[order_.peer()].prefetch_sending();
   }
 
   static constexpr std::uint32_t kMostCopies = 16;  // of one retransmission
@@ -76,7 +76,6 @@ class Sender {
   void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;
   static void end_coding(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
-  // Nothing of it may be sent for the first time just now.
   void leave_queue(SendMessage& message, Peer& peer);
   void queue_retransmit(SendMessage& message, bool urgent = false);
   static void ask_for_copies(SendMessage& message, std::uint32_t index, std::uint32_t copies);
