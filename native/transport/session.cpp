@@ -507,27 +507,38 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 }
 
 // The bound of attempts is for a live peer that data does not reach. Keepalives decide about a
-// silent peer, so after half of the attempts nothing more is sent until the peer sends again.
-bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts) {
-  if (attempts >= timing().most_attempts ||
-      (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
+// silent peer. Therefore after half of the attempts nothing is sent while the peer is silent. The
+// last attempt, and giving up, wait for a packet that arrives after the attempt before.
+bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts, Nanoseconds sent_ns) {
+  if (mutated(Mutant::third_attempt_fails) && attempts >= 2) {
     give_up_send(message, WcStatus::retry_exc_err);
     return false;
   }
-  const Nanoseconds silent_ns = now_ns_ - last_received_ns(message.peer);
-  return 2 * std::int64_t{attempts} < timing().most_attempts || silent_ns <= 2 * timing().t_max_ns;
+  const Nanoseconds received_ns = last_received_ns(message.peer);
+  if (attempts + 1 >= timing().most_attempts && received_ns <= sent_ns) return false;
+  if (attempts >= timing().most_attempts) {
+    give_up_send(message, WcStatus::retry_exc_err);
+    return false;
+  }
+  return 2 * std::int64_t{attempts} < timing().most_attempts ||
+         now_ns_ - received_ns <= 2 * timing().t_max_ns;
 }
 
 bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                          std::uint32_t attempts, bool urgent, std::uint32_t copies) {
-  if (!may_retransmit(message, attempts)) return false;
+  Nanoseconds sent_ns = 0;
+  for (const std::uint32_t packet : packets)
+    if (message.sent[packet].attempts() >= attempts)
+      sent_ns = std::max(sent_ns, message.sent[packet].at_ns());
+  if (!may_retransmit(message, attempts, sent_ns)) return false;
   decide_retransmit(static_cast<std::uint32_t>(packets.size()));
   engine_.retransmit(message.handle, packets, urgent, copies, now_, cause());
   return true;
 }
 
 bool Session::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why) {
-  if (!may_retransmit(message, message.sent[packet].attempts())) return false;
+  const Sent& last = message.sent[packet];
+  if (!may_retransmit(message, last.attempts(), last.at_ns())) return false;
   engine_.retransmit(message, packet, why, now_);
   return true;
 }

@@ -137,8 +137,8 @@ class Session : public MessageSession {
   void set_timer(SendMessage& message, Nanoseconds at_ns);
   void set_timer(ReceiveMessage& message, Nanoseconds at_ns);
   // Retransmits packets that were sent before. `attempts`: transmissions of the packet that was
-  // sent most often. At the bound of attempts the send fails at both ends instead. False: nothing
-  // is sent.
+  // sent most often. At the bound of attempts the send fails at both ends instead, unless the peer
+  // is silent. False: nothing is sent.
   bool retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                   std::uint32_t attempts, bool urgent = false, std::uint32_t copies = 1);
   // The same for one packet, for hooks that the engine calls within its own work (`reacts`).
@@ -236,7 +236,8 @@ class Session : public MessageSession {
   void send_refused(PeerIndex peer, const Refused& refused, bool by_receiver);
   void send_keepalive(PeerIndex peer, std::span<const MessageName> names);
   void fail_send(SendMessage& message, WcStatus status);
-  bool may_retransmit(SendMessage& message, std::uint32_t attempts);
+  // `sent_ns`: when the packet that was sent that often was last sent.
+  bool may_retransmit(SendMessage& message, std::uint32_t attempts, Nanoseconds sent_ns);
   void fail_receive(Handle handle, PeerIndex peer, WcStatus status);
   void forget(const SendMessage& message);
   void forget_receive(Handle handle, PeerIndex peer);
