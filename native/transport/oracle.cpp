@@ -183,14 +183,11 @@ void Oracle::packet_refused(SendMessage& message, std::uint32_t packet) {
 
 // The receive is posted.
 void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
-  const auto missing =
-      static_cast<BodyType>(body[0]) == BodyType::sack ? read_missing(body) : std::nullopt;
-  if (!missing || missing->set) return bad_control();
-  about(missing->name.key);
-  SendMessage* message = find_send(peer, missing->name.id);
-  if (message == nullptr || message->key != missing->name.key) return;
+  if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
+  std::optional<Missing> missing;
+  SendMessage* message = find_reported(peer, body, missing);
+  if (message == nullptr) return;
   Flow& flow = flow_of(*message);
-  of(*message).begun = true;
   flow.is_refused = false;
   flow.receive_is_posted = true;
   for (const std::uint32_t packet : flow.refused) retransmit(*message, packet);

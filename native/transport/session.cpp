@@ -420,7 +420,7 @@ void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
-  if (send.begun) return;
+  if (send.has_receive) return;  // the RNR NAK left before the receive was posted
   if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
     return fail_send(*message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;
@@ -447,7 +447,10 @@ SendMessage* Session::find_reported(PeerIndex peer, std::span<const std::uint8_t
   if (!missing) return bad_control(), nullptr;
   about(missing->name.key);
   SendMessage* message = find_send(peer, missing->name.id);
-  if (message != nullptr && message->key == missing->name.key) return message;
+  if (message != nullptr && message->key == missing->name.key) {
+    of(*message).has_receive = true;
+    return message;
+  }
   // Without a set the receive has not begun, and the key may be that of a later message.
   if (missing->set) refuse_unknown(peer, missing->name);
   return nullptr;

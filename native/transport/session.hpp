@@ -53,7 +53,7 @@ class Session : public MessageSession {
     Handle handle = kNoHandle;  // kNoHandle: the send is over
     std::uint64_t number = 0;   // the order in which sends and receives were posted
     std::uint32_t rnr_naks = 0;
-    bool begun = false;          // a packet has arrived: an RNR NAK that comes now is outdated
+    bool has_receive = false;    // the peer has said so: an RNR NAK that comes now is outdated
     Nanoseconds retry_ns = 0;    // paused until then, because the receiver was not ready
     bool out = false;            // each packet has been sent at least once
     Nanoseconds out_ns = 0;      // when the last packet that waited to be sent left
@@ -150,8 +150,8 @@ class Session : public MessageSession {
   void send_missing(PeerIndex peer, const Missing& missing);
   void send_nack(PeerIndex peer) { engine_.nack(peer); }
   void probe_receiver(const SendMessage& message);  // a paused send asks whether to go on
-  // The send that the receiver's bitmap is about. Null: the body is invalid, or the send is over;
-  // then it is refused if its receive has begun.
+  // The send that the receiver's bitmap is about; its receive is posted. Null: the body is invalid,
+  // or the send is over. Then it is refused if its receive has begun.
   SendMessage* find_reported(PeerIndex peer, std::span<const std::uint8_t> body,
                              std::optional<Missing>& missing);
   void refuse_unknown(PeerIndex peer, const MessageName& name);  // no such send is outstanding

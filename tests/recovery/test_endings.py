@@ -222,6 +222,22 @@ def test_rnr_naks_during_a_pause_are_not_counted(transport):
     rig.check()
 
 
+def test_an_rnr_nak_that_was_overtaken_pauses_nothing(transport):
+    """The receive was posted after it left, and the receiver has said so meanwhile."""
+    rig = make(transport, settings={"framing": "ud"})
+    rig.cables[1].delay_ns = 5_000_000
+    rig.pair.keep_sent()
+    data = noise(1, CHUNK)
+    rig.sides[0].send(KEY, data)
+    rig.step_until(MILLISECOND_NS)
+    assert control_sent(rig, control.RNR) == 1
+    rig.cables[1].delay_ns = 100_000
+    rig.sides[1].expect(rig.sides[1].receive(KEY, CHUNK), data)
+    rig.finish(within_ns=DEFAULT_TIMING.t_max_ns)
+    rig.quiesce()
+    rig.check()
+
+
 def test_a_key_is_sent_again_after_its_receiver_was_not_ready(transport):
     """The receive that comes too late for the first send is there for the second."""
     rig = make(transport, rnr_retry=1)
