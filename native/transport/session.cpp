@@ -14,8 +14,8 @@ constexpr std::size_t kMostRemembered = 4096;
 
 // Appends, and drops the oldest entry of a full list.
 template <typename T>
-void remember(std::vector<T>& list, const T& entry) {
-  if (list.size() == kMostRemembered) list.erase(list.begin());
+void remember(std::vector<T>& list, const T& entry, std::size_t most = kMostRemembered) {
+  if (list.size() == most) list.erase(list.begin());
   list.push_back(entry);
 }
 
@@ -496,7 +496,8 @@ void Session::fail_send(SendMessage& message, WcStatus status) {
 
 void Session::give_up_send(SendMessage& message, WcStatus status) {
   const Refused refused{message.id, message.key, status};
-  work_of(message.peer).refusals.push_back(refused);  // repeated until it is acknowledged
+  // All outstanding sends may fail at once, and each has a slot.
+  remember(work_of(message.peer).refusals, refused, config().message_slots);
   send_refused(message.peer, refused, false);
   fail_send(message, status);
 }

@@ -5,10 +5,12 @@ import dataclasses
 
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import (
+    CONTROL,
     DATA,
     MILLISECOND_NS,
     SECOND_NS,
@@ -311,6 +313,29 @@ def test_that_a_send_has_failed_is_said_at_once(transport):
     rig.transfer(KEY, 10 * CHUNK)
     assert rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
     rig.finish(within_ns=MILLISECOND_NS)
+
+
+def test_refusals_that_a_peer_never_acknowledges_are_bounded(transport):
+    """It is alive, so keepalives do not end them. As many are repeated as there are slots."""
+    slots, rounds = 4, 5
+    rig = make(transport, most_attempts=2, settings={"message_slots": slots, "framing": "ud"})
+    lose(rig, 0, kind=DATA)
+    lose(rig, 0, kind=CONTROL, body=control.REFUSE)
+    rig.sides[1].receive((9, 9, 9), 0)
+    for at in range(rounds):
+        for number in range(slots):
+            rig.transfer((1, at, number), 1)
+        assert rig.step_until(rig.now_ns + SECOND_NS, lambda: not rig.sides[0].outstanding)
+    assert rig.sides[0].statuses() == [RETRY] * (slots * rounds)
+    rig.step_until(rig.now_ns + 50 * MILLISECOND_NS)
+    rig.pair.keep_sent()
+    rig.step_until(rig.now_ns + 50 * MILLISECOND_NS)
+    frames = [
+        _native.decode_frame(frame, True) for _, side, frame in rig.pair.take_sent() if side == 0
+    ]
+    bodies = [each["payload"] for each in frames if each["kind"] == CONTROL]
+    refused = {control.decode(bytes(body)).key for body in bodies if body[0] == control.REFUSE}
+    assert refused == {(1, rounds - 1, number) for number in range(slots)}
 
 
 def test_packets_of_a_failed_message_open_no_hanging_receive(transport):
