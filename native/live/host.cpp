@@ -297,15 +297,14 @@ void Host::fire_timers(Time at) {
   if (rnic_.messages().knows_loss()) recover();
 }
 
-// What happened is handled; how long a loss waited for that is kept.
+// Handles what happened, and notes how long the oldest loss waited until its retransmission was
+// queued.
 bool Host::recover() {
   MessageEngine& messages = rnic_.messages();
-  const bool is_loss = messages.knows_loss();
-  const Time began = now();
-  if (!messages.end_turn(began)) return false;
-  const auto late_ns = static_cast<std::uint32_t>((now() - began) / kNanosecond);
-  if (is_loss && decision_lateness_ns_.size() < kMostLateness)
-    decision_lateness_ns_.push_back(late_ns);
+  const Time known_at = messages.loss_known_at();
+  if (!messages.end_turn(now())) return false;
+  if (known_at != kNever && decision_lateness_ns_.size() < kMostLateness)
+    decision_lateness_ns_.push_back(static_cast<std::uint32_t>((now() - known_at) / kNanosecond));
   return true;
 }
 

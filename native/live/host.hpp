@@ -72,8 +72,8 @@ class Host final : public Endpoint {
     return recoveries_ == nullptr ? 0 : recoveries_->not_recorded();
   }
 
-  // How long after the oldest event of a turn its session had handled them all, in ns; to be read
-  // after stop().
+  // How long losses waited, in ns: from when a batch of frames was received that tells of one, or a
+  // timer ended, to the retransmission's place in its queue. To be read after stop().
   const std::vector<std::uint32_t>& decision_lateness_ns() const { return decision_lateness_ns_; }
 
   void submit(Action action) override;

@@ -14,7 +14,8 @@
 // - A packet that is lost for longer than `patience_` ends its message at both ends with
 //   IBV_WC_RETRY_EXC_ERR.
 // - A packet without a posted receive is refused. When the receive is posted, the refused packets
-//   are retransmitted. The wait has no limit (rnr_retry 7, IBA 9.7.5.2.8).
+//   are retransmitted. The wait has no limit (rnr_retry 7, IBA 9.7.5.2.8). A receiver may forget
+//   refused messages if there are thousands, so the sender asks at intervals of T_max.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -99,6 +100,7 @@ class Oracle final : public Session {
   void arrived(SendMessage& message, std::uint32_t packet);
   void packet_lost(SendMessage& message, std::uint32_t packet);
   void packet_refused(SendMessage& message, std::uint32_t packet);
+  void ask(SendMessage& message);  // whether the receive is posted
 
   // ---- hooks of the session
   void acknowledge(PeerIndex, std::uint32_t) override {}  // each packet was acknowledged already
@@ -168,7 +170,13 @@ void Oracle::timer_ended(SendMessage& message, Time now) {
   auto& waiting = flow_of(message).waiting;
   for (; !waiting.empty() && waiting.top().until <= now; waiting.pop())
     retransmit(message, waiting.top().packet);
+  if (message.paused) return ask(message);
   if (!waiting.empty()) engine().set_timer(message.handle, waiting.top().until);
+}
+
+void Oracle::ask(SendMessage& message) {
+  probe_receiver(message);
+  set_timer(message, now_ns() + timing().t_max_ns);
 }
 
 // The notice that the receive is posted may overtake refusals. A packet that is refused after that
@@ -178,24 +186,24 @@ void Oracle::packet_refused(SendMessage& message, std::uint32_t packet) {
   if (flow.receive_is_posted) return packet_lost(message, packet);
   flow.is_refused = true;
   flow.refused.push_back(packet);
-  if (!message.paused) pause(message, true);
+  if (message.paused) return;
+  pause(message, true);
+  set_timer(message, now_ns() + timing().t_max_ns);
 }
 
 // The receive is posted.
 void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
-  const auto missing =
-      static_cast<BodyType>(body[0]) == BodyType::sack ? read_missing(body) : std::nullopt;
-  if (!missing || missing->set) return bad_control();
-  about(missing->name.key);
-  SendMessage* message = find_send(peer, missing->name.id);
-  if (message == nullptr || message->key != missing->name.key) return;
+  if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
+  std::optional<Missing> missing;
+  SendMessage* message = find_reported(peer, body, missing);
+  if (message == nullptr) return;
   Flow& flow = flow_of(*message);
-  of(*message).begun = true;
   flow.is_refused = false;
   flow.receive_is_posted = true;
   for (const std::uint32_t packet : flow.refused) retransmit(*message, packet);
   flow.refused.clear();
   pause(*message, false);
+  if (!flow.waiting.empty()) engine().set_timer(message->handle, flow.waiting.top().until);
 }
 
 }  // namespace

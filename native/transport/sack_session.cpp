@@ -114,7 +114,8 @@ void SackSession::retransmit_sent(SendMessage& message, std::vector<std::uint32_
   std::int64_t attempts = 0;
   for (const std::uint32_t packet : packets)
     attempts = std::max<std::int64_t>(attempts, message.sent[packet].attempts());
-  const std::int64_t most = std::max<std::int64_t>(timing().most_attempts - attempts, 1);
+  // Copies leave the last attempt over, which a silent peer does not get.
+  const std::int64_t most = std::max<std::int64_t>(timing().most_attempts - attempts - 1, 1);
   retransmit(message, packets, static_cast<std::uint32_t>(attempts), urgent,
              static_cast<std::uint32_t>(std::min<std::int64_t>(copies, most)));
 }

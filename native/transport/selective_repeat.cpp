@@ -135,7 +135,7 @@ bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   about(message->key);
   SendFlow& flow = flow_of(*message);
-  of(*message).begun = true;
+  of(*message).has_receive = true;
   why_ = RetransmitReason::nak;
   if (message->paused) resume(*message, flow);
   const bool advanced = note_feedback(*message, flow, *feedback);

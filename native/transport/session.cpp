@@ -14,8 +14,8 @@ constexpr std::size_t kMostRemembered = 4096;
 
 // Appends, and drops the oldest entry of a full list.
 template <typename T>
-void remember(std::vector<T>& list, const T& entry) {
-  if (list.size() == kMostRemembered) list.erase(list.begin());
+void remember(std::vector<T>& list, const T& entry, std::size_t most = kMostRemembered) {
+  if (list.size() == most) list.erase(list.begin());
   list.push_back(entry);
 }
 
@@ -420,7 +420,7 @@ void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
-  if (send.begun) return;
+  if (send.has_receive) return;  // the RNR NAK left before the receive was posted
   if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
     return fail_send(*message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;
@@ -447,7 +447,10 @@ SendMessage* Session::find_reported(PeerIndex peer, std::span<const std::uint8_t
   if (!missing) return bad_control(), nullptr;
   about(missing->name.key);
   SendMessage* message = find_send(peer, missing->name.id);
-  if (message != nullptr && message->key == missing->name.key) return message;
+  if (message != nullptr && message->key == missing->name.key) {
+    of(*message).has_receive = true;
+    return message;
+  }
   // Without a set the receive has not begun, and the key may be that of a later message.
   if (missing->set) refuse_unknown(peer, missing->name);
   return nullptr;
@@ -493,7 +496,8 @@ void Session::fail_send(SendMessage& message, WcStatus status) {
 
 void Session::give_up_send(SendMessage& message, WcStatus status) {
   const Refused refused{message.id, message.key, status};
-  work_of(message.peer).refusals.push_back(refused);  // repeated until it is acknowledged
+  // All outstanding sends may fail at once, and each has a slot.
+  remember(work_of(message.peer).refusals, refused, config().message_slots);
   send_refused(message.peer, refused, false);
   fail_send(message, status);
 }
@@ -507,27 +511,38 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 }
 
 // The bound of attempts is for a live peer that data does not reach. Keepalives decide about a
-// silent peer, so after half of the attempts nothing more is sent until the peer sends again.
-bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts) {
-  if (attempts >= timing().most_attempts ||
-      (mutated(Mutant::third_attempt_fails) && attempts >= 2)) {
+// silent peer. Therefore after half of the attempts nothing is sent while the peer is silent. The
+// last attempt, and giving up, wait for a packet that arrives after the attempt before.
+bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts, Nanoseconds sent_ns) {
+  if (mutated(Mutant::third_attempt_fails) && attempts >= 2) {
     give_up_send(message, WcStatus::retry_exc_err);
     return false;
   }
-  const Nanoseconds silent_ns = now_ns_ - last_received_ns(message.peer);
-  return 2 * std::int64_t{attempts} < timing().most_attempts || silent_ns <= 2 * timing().t_max_ns;
+  const Nanoseconds received_ns = last_received_ns(message.peer);
+  if (attempts + 1 >= timing().most_attempts && received_ns <= sent_ns) return false;
+  if (attempts >= timing().most_attempts) {
+    give_up_send(message, WcStatus::retry_exc_err);
+    return false;
+  }
+  return 2 * std::int64_t{attempts} < timing().most_attempts ||
+         now_ns_ - received_ns <= 2 * timing().t_max_ns;
 }
 
 bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                          std::uint32_t attempts, bool urgent, std::uint32_t copies) {
-  if (!may_retransmit(message, attempts)) return false;
+  Nanoseconds sent_ns = 0;
+  for (const std::uint32_t packet : packets)
+    if (message.sent[packet].attempts() >= attempts)
+      sent_ns = std::max(sent_ns, message.sent[packet].at_ns());
+  if (!may_retransmit(message, attempts, sent_ns)) return false;
   decide_retransmit(static_cast<std::uint32_t>(packets.size()));
   engine_.retransmit(message.handle, packets, urgent, copies, now_, cause());
   return true;
 }
 
 bool Session::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why) {
-  if (!may_retransmit(message, message.sent[packet].attempts())) return false;
+  const Sent& last = message.sent[packet];
+  if (!may_retransmit(message, last.attempts(), last.at_ns())) return false;
   engine_.retransmit(message, packet, why, now_);
   return true;
 }

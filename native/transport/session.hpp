@@ -53,7 +53,7 @@ class Session : public MessageSession {
     Handle handle = kNoHandle;  // kNoHandle: the send is over
     std::uint64_t number = 0;   // the order in which sends and receives were posted
     std::uint32_t rnr_naks = 0;
-    bool begun = false;          // a packet has arrived: an RNR NAK that comes now is outdated
+    bool has_receive = false;    // the peer has said so: an RNR NAK that comes now is outdated
     Nanoseconds retry_ns = 0;    // paused until then, because the receiver was not ready
     bool out = false;            // each packet has been sent at least once
     Nanoseconds out_ns = 0;      // when the last packet that waited to be sent left
@@ -137,8 +137,8 @@ class Session : public MessageSession {
   void set_timer(SendMessage& message, Nanoseconds at_ns);
   void set_timer(ReceiveMessage& message, Nanoseconds at_ns);
   // Retransmits packets that were sent before. `attempts`: transmissions of the packet that was
-  // sent most often. At the bound of attempts the send fails at both ends instead. False: nothing
-  // is sent.
+  // sent most often. At the bound of attempts the send fails at both ends instead, unless the peer
+  // is silent. False: nothing is sent.
   bool retransmit(SendMessage& message, std::span<const std::uint32_t> packets,
                   std::uint32_t attempts, bool urgent = false, std::uint32_t copies = 1);
   // The same for one packet, for hooks that the engine calls within its own work (`reacts`).
@@ -150,8 +150,8 @@ class Session : public MessageSession {
   void send_missing(PeerIndex peer, const Missing& missing);
   void send_nack(PeerIndex peer) { engine_.nack(peer); }
   void probe_receiver(const SendMessage& message);  // a paused send asks whether to go on
-  // The send that the receiver's bitmap is about. Null: the body is invalid, or the send is over;
-  // then it is refused if its receive has begun.
+  // The send that the receiver's bitmap is about; its receive is posted. Null: the body is invalid,
+  // or the send is over. Then it is refused if its receive has begun.
   SendMessage* find_reported(PeerIndex peer, std::span<const std::uint8_t> body,
                              std::optional<Missing>& missing);
   void refuse_unknown(PeerIndex peer, const MessageName& name);  // no such send is outstanding
@@ -236,7 +236,8 @@ class Session : public MessageSession {
   void send_refused(PeerIndex peer, const Refused& refused, bool by_receiver);
   void send_keepalive(PeerIndex peer, std::span<const MessageName> names);
   void fail_send(SendMessage& message, WcStatus status);
-  bool may_retransmit(SendMessage& message, std::uint32_t attempts);
+  // `sent_ns`: when the packet that was sent that often was last sent.
+  bool may_retransmit(SendMessage& message, std::uint32_t attempts, Nanoseconds sent_ns);
   void fail_receive(Handle handle, PeerIndex peer, WcStatus status);
   void forget(const SendMessage& message);
   void forget_receive(Handle handle, PeerIndex peer);

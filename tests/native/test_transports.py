@@ -10,6 +10,7 @@ import random
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.dissect.description import PACKET_ACK
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.recovery import control, registry
@@ -148,6 +149,16 @@ def test_a_link_may_be_down_for_a_tenth_of_a_second(transport):
 
 
 # ---------------------------------------------------------------- work that waits, or fails
+
+
+def test_an_rnr_nak_does_not_wait_for_acknowledgements(transport):
+    """A receiver at line rate has acknowledgements waiting until the data ends."""
+    talk = ByHand.begun(transport, 5)
+    key = talk.sender.register_memory(talk.data.ctypes.data, CHUNK, 0)
+    talk.sender.post_send(0, (1, 2, 4), key, 0, CHUNK, 1)
+    data = [each for each in talk.out(talk.sender) if each.is_data]
+    out = talk.deliver(talk.receiver, *data)
+    assert [each.body[0] for each in out] == [control.RNR] + [PACKET_ACK] * 5
 
 
 def test_a_receive_that_began_ends_though_its_sender_forgot_it(transport):

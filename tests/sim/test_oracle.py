@@ -14,6 +14,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.recovery import registry
 from softroce_lab.telemetry.repairs import CAUSES, times_ns
 from softroce_lab.workloads.message import Message
+from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig, noise
 
 DELAY_NS = 10_000
 FRAME_NS = 2048 - 40 + 106  # of a full frame, at a byte a nanosecond
@@ -252,3 +253,17 @@ def test_a_retransmission_of_go_back_n_that_is_lost_is_no_repair_of_its_own():
     packet = lost(made)
     assert packet["dropped_ns"] == made.fabric.injections()["time_ns"][0]
     assert packet["psn"] == made.fabric.injections()["psn"][0]
+
+
+def test_more_messages_wait_for_their_receives_than_a_receiver_remembers():
+    """It remembers 4096 of them, and as many events. The others' senders ask."""
+    messages = 4_200
+    rig = PairRig("oracle", message_slots=8192)
+    for number in range(messages):
+        rig.sides[0].send((1, 2, number), noise(number, 1))
+    rig.step_until(MILLISECOND_NS)
+    for number in range(messages):
+        receive = rig.sides[1].receive((1, 2, number), 1)
+        rig.sides[1].expect(receive, noise(number, 1))
+    rig.finish(within_ns=SECOND_NS)
+    rig.check()

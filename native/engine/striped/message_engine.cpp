@@ -101,9 +101,10 @@ bool MessageEngine::poll_packet(Packet& packet, Time now) {
          sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
 }
 
+// A receiver that answers each packet always has small messages waiting, so others go first.
 bool MessageEngine::poll_feedback(Packet& packet, Time now) {
-  return reporter_.poll_cnp(packet) || control_.poll_small(packet, now) ||
-         receiver_.losses().poll_nack(packet, now) || control_.poll(packet, now) ||
+  return reporter_.poll_cnp(packet) || receiver_.losses().poll_nack(packet, now) ||
+         control_.poll(packet, now) || control_.poll_small(packet, now) ||
          reporter_.poll_report(packet, now);
 }
 

@@ -84,6 +84,13 @@ class MessageEngine final {
            (events.back().kind == EventKind::loss || events.back().kind == EventKind::timer) &&
            handles_events();
   }
+  // When the oldest loss that the session has not handled became known; a timer counts as one.
+  // kNever: there is none.
+  Time loss_known_at() const {
+    for (const Event& event : state_.events.events())
+      if (event.kind == EventKind::loss || event.kind == EventKind::timer) return event.at;
+    return kNever;
+  }
   MessageSession* session() { return state_.session.get(); }  // null: there is none
   // Whether something waits for whoever drives the endpoint: completions, or, if no session handles
   // the events, events.
