@@ -74,7 +74,7 @@ class Irn final : public SelectiveRepeat {
 }  // namespace
 
 Transport irn_transport() {
-  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true};
+  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fair"};
 }
 
 }  // namespace softroce

@@ -39,6 +39,7 @@ struct Transport {
   std::vector<Option> options{};
   bool has_rto = false;      // has the knob `timeout`
   bool sends_sacks = false;  // its receiver sends SACKs while packets arrive
+  const char* schedule = "least-left";  // the default (native/engine/striped/send_order.hpp)
   bool path_probes = false;  // the engine detects losses by packet numbers on paths
   bool omniscient = false;   // only on the virtual clock; no bound of attempts
   // The erasure codes that its messages may have with these options; null: none. Throws

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from softroce_lab.recovery.defaults import DEFAULT_TIMING, MILLISECOND_NS, Timing
 from softroce_lab.recovery.options import Option, OptionError, Value, validated
 
-NAMES = ("window", "paths", "retry_count", "timeout")
+NAMES = ("window", "paths", "retry_count", "timeout", "schedule")
+SCHEDULES = ("least-left", "fair", "fifo")
+"""Native Schedule, native/engine/striped/send_order.hpp."""
 MEASURED = "measured"
 """The timeout that is the transport's own, or SRTT + 4 RTTVAR if that is longer (RFC 6298)."""
 RTTVAR_WEIGHT = 4
@@ -67,6 +69,7 @@ RC = (
 STRIPED = (
     Knob("window", _MOST_IN_FLIGHT, "packets in flight to a peer", least=1, most=_MOST_IN_FLIGHT),
     Knob("paths", 8, "UDP source ports of data packets", least=1, most=_MOST_PATHS),
+    Knob("schedule", SCHEDULES[0], "which message's packets leave first", choices=SCHEDULES),
 )
 OF_PACKETS = (
     Knob("retry_count", _PACKET_RETRIES, "retransmissions of a packet", least=1, most=250),
@@ -85,6 +88,7 @@ class Knobs:
     retry_count: int | None = None
     timeout_ns: int | None = None
     timeout_measured: bool = False
+    schedule: str | None = None
 
     @classmethod
     def read(cls, known: Sequence[Knob], given: Mapping[str, Value]) -> Knobs:
@@ -115,12 +119,13 @@ class Knobs:
             changes["rto_rttvar_weight"] = RTTVAR_WEIGHT
         return dataclasses.replace(timing, **changes)
 
-    def engine(self) -> dict[str, int]:
+    def engine(self) -> dict[str, int | str]:
         """Of an engine's configuration (`MessageConfig`), but for the window."""
         set_ = {
             "paths": self.paths,
             "timeout_ns": self.timeout_ns,
             "timeout_measured": self.timeout_measured or None,
+            "schedule": self.schedule,
         }
         return {name: value for name, value in set_.items() if value is not None}
 

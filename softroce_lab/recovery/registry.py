@@ -17,7 +17,7 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import knobs
 from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.knobs import Knob
+from softroce_lab.recovery.knobs import SCHEDULES, Knob
 from softroce_lab.recovery.options import Option, OptionError, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
@@ -55,6 +55,8 @@ class Entry:
     codes: Callable[[Mapping[str, Value]], Codes] | None = None
     """The erasure codes that its messages may have with these options. Raises OptionError."""
     knobs: tuple[Knob, ...] = ()
+    schedule: str = SCHEDULES[0]
+    """Which message's packets leave first, unless the user chooses."""
     virtual_only: bool = False  # it needs facts that only the simulated fabric has
     rails: int = 1  # rails of a host that it uses
 
@@ -85,6 +87,7 @@ class Entry:
             parts={each.name: each.part for each in native.options if each.part},
             codes=_codes_of(native) if native.has_codes else None,
             knobs=_knobs_of(native.has_rto, gives_up=not native.omniscient),
+            schedule=native.schedule,
             virtual_only=native.omniscient,
         )
 
@@ -103,6 +106,7 @@ class Entry:
         return {
             "transport": native if self.policy is None else "python_policy",
             "path_probes": self.path_probes,
+            "schedule": self.schedule,
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
             "options": values if self.policy is None else {},
         }

@@ -44,8 +44,8 @@ def host_config(
         **settings,
         **dataclasses.asdict(tuning.engine),
         **dataclasses.asdict(congestion.FabricFigures.of(tuning.base_rtt_ns, tuning.line_rate_bps)),
-        **transport.knobs.engine(),
         **transport.engine,
+        **transport.knobs.engine(),
         **transport.coding(tuning.path_mtu),
     }
     config = engine_config(**values)

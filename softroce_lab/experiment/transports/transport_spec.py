@@ -11,6 +11,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
+from softroce_lab.recovery import knobs
 
 MOST_LABEL = 40
 """Characters of a label."""
@@ -34,6 +35,7 @@ class TransportSpec(Filled):
     paths: _Number = None
     retry_count: _Number = None
     timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = None
+    schedule: Annotated[Any, WithJsonSchema({"enum": list(knobs.SCHEDULES)})] = None
 
     @model_validator(mode="before")
     @classmethod
