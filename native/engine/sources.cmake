@@ -2,7 +2,8 @@
 # The engine, with its transports and the erasure codes that they use: no clock, no socket, no global
 # randomness. Included wherever it is built.
 set(engine_sources
-  codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp congestion/swift.cpp rnic/rnic.cpp
+  codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp
+  congestion/nscc.cpp congestion/swift.cpp rnic/rnic.cpp
   striped/coding.cpp striped/control_queue.cpp striped/engine_state.cpp striped/event_queue.cpp
   striped/flow_control.cpp striped/framing.cpp striped/loss_detector.cpp
   striped/message_engine.cpp striped/peer_table.cpp striped/receiver.cpp

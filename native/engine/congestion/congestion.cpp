@@ -7,7 +7,7 @@ namespace softroce {
 namespace {
 
 // A constant window of one bandwidth-delay product, as IRN has it (Mittal et al., SIGCOMM 2018,
-// section 3.2). It reacts to nothing.
+// section 3.2). It reacts to nothing. `grants` has it, too: the receiver lets less of it be used.
 class Bdp final : public CongestionControl {
  public:
   explicit Bdp(std::uint32_t packets) : CongestionControl(packets, false, false) {}
@@ -23,7 +23,8 @@ struct Kind {
   std::unique_ptr<CongestionControl> (*make)(const CongestionConfig&);
 };
 constexpr std::uint64_t kMostLineRate = 10'000'000'000'000;
-constexpr Kind kKinds[] = {{"bdp", make_bdp}, {"dcqcn", make_dcqcn}, {"swift", make_swift}};
+constexpr Kind kKinds[] = {{"bdp", make_bdp}, {"dcqcn", make_dcqcn},
+                            {"grants", make_bdp}, {"nscc", make_nscc}, {"swift", make_swift}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 // A registry by name; docs/congestion.md has the sources.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -75,10 +76,21 @@ class CongestionControl {
 std::unique_ptr<CongestionControl> make_congestion_control(const CongestionConfig& config);
 std::vector<std::string> congestion_control_names();
 
+// Of `grants` (native/engine/striped/grants.hpp): its name; what a sender may have in flight that
+// the receiver puts off; and the part of a window that it has by itself, three quarters of a
+// bandwidth-delay product. A window is 1.5 of these and eight packets.
+inline constexpr std::string_view kGrants = "grants";
+inline constexpr std::uint32_t kTrickled = 8;
+inline std::uint32_t granted_share(std::uint32_t window_packets) {
+  const std::uint32_t products = std::max(window_packets, 8U) - 8;
+  return std::max(products / 2, std::min(window_packets, kTrickled));
+}
+
 // Whether receivers notify senders of congestion marks (CNPs, IBA annex A17.9).
 bool sends_cnps(std::string_view congestion_control);
 
 std::unique_ptr<CongestionControl> make_dcqcn(const CongestionConfig& config);
+std::unique_ptr<CongestionControl> make_nscc(const CongestionConfig& config);
 std::unique_ptr<CongestionControl> make_swift(const CongestionConfig& config);
 
 // The notification point of one flow (Zhu et al., SIGCOMM 2015, section 3.1).

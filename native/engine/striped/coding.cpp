@@ -123,6 +123,7 @@ void Receiver::restored(Handle receive, std::uint32_t submessage, Time now) {
   for (std::uint32_t index = first; index < end; ++index) {
     if (!message->bitmap.set(index)) continue;
     --message->lacking;
+    state_.grants.expect(state_.peers[message->peer], -1);
     state_.counters.add(Counter::rx_restored);
     if (state_.on_restored)
       state_.on_restored(state_.peers[message->peer].address.gid, message->id, index, now);

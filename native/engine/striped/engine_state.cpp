@@ -17,6 +17,7 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
       recovery_qp(recovery_qp_),
       counters(counters_),
       memory(memory_),
+      grants(config),
       events(completions, data_qp, recovery_qp) {
   if (!std::has_single_bit(config.message_slots))
     throw std::invalid_argument("message_slots must be a power of two");

@@ -14,6 +14,7 @@
 #include "../verbs/memory.hpp"
 #include "event_queue.hpp"
 #include "framing.hpp"
+#include "grants.hpp"
 #include "message_config.hpp"
 #include "message_session.hpp"
 #include "peer_table.hpp"
@@ -78,6 +79,7 @@ struct EngineState {
   MessageSession* reacting = nullptr;       // the same, if it reacts to every packet
   TimerQueue timers;
   PeerTable peers;
+  Grants grants;
   EventQueue events;
   // Of each packet that a code restored: its sender, message id and index. Empty: nobody asks.
   std::function<void(const Gid&, std::uint32_t, std::uint32_t, Time)> on_restored;

@@ -16,6 +16,7 @@
 #include "../units.hpp"
 #include "arrivals.hpp"
 #include "channels.hpp"
+#include "linked_list.hpp"
 #include "message.hpp"
 #include "message_names.hpp"
 #include "path_loads.hpp"
@@ -184,30 +185,19 @@ struct PathProgress {
   }
 };
 
-// Messages in a row. They hold the links.
-class MessageList {
- public:
-  SendMessage* first() const { return first_; }
-
-  void add(SendMessage& message, bool first) {
-    message.before = first ? nullptr : last_;
-    message.behind = first ? first_ : nullptr;
-    (message.before != nullptr ? message.before->behind : first_) = &message;
-    (message.behind != nullptr ? message.behind->before : last_) = &message;
+// Classes of messages by the packets that they have left. Within a class the order is that of the
+// posts, so that messages of nearly one length do not wait for each other (send_order.hpp).
+struct LeftClass {
+  static constexpr std::array<std::uint32_t, 4> kBounds = {8, 64, 512, 4096};
+  static constexpr std::size_t kClasses = kBounds.size() + 1;
+  static std::uint8_t of(std::uint32_t left) {
+    return static_cast<std::uint8_t>(std::ranges::upper_bound(kBounds, left) - kBounds.begin());
   }
-  void remove(SendMessage& message) {
-    (message.before != nullptr ? message.before->behind : first_) = message.behind;
-    (message.behind != nullptr ? message.behind->before : last_) = message.before;
-  }
-
- private:
-  SendMessage *first_ = nullptr, *last_ = nullptr;
 };
 
-// Messages to a peer with packets that may be sent for the first time, by class (send_order.hpp).
+// Messages to a peer with packets that may be sent for the first time, by class.
 struct PeerSends {
-  static constexpr std::size_t kClasses = 4;
-  std::array<MessageList, kClasses> of;
+  std::array<LinkedList<SendMessage>, LeftClass::kClasses> of;
   std::uint32_t entered = 0;  // classes in which it takes turns with other peers, by bits
 
   bool empty() const {
@@ -274,11 +264,17 @@ struct Peer {
   std::uint32_t remote_rttvar_ns = 0;
   std::uint32_t arrived_packets = 0;
   std::uint32_t ce_packets = 0;
+  std::uint32_t reported_marks = 0;  // of these, in the last report
   std::uint32_t unreported = 0;
   std::uint32_t report_due = 0;  // packets after which a report is due; 0: none was sent
   bool report_queued = false;
   bool cnp_queued = false;
   NotificationPoint notification;
+  // Of Grants: packets of messages from it that have begun and are to arrive, their class, and the
+  // neighbours in its list.
+  std::uint32_t incoming = 0;
+  std::uint8_t incoming_class = 0;
+  Peer *before = nullptr, *behind = nullptr;
   std::int64_t active_epoch = -2;  // before the first two
   std::uint64_t bytes_since_rate = 0;
   Time rate_since = 0;

@@ -118,6 +118,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   state_.counters.add(Counter::rx_placed);
   if (lab.index < message.count) {
     --message.lacking;
+    state_.grants.expect(peer, -1);
     relaxed_store(message.highest, std::max(message.highest, lab.index));
   }
   relaxed_store(message.received, message.received + 1);
@@ -229,6 +230,7 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
     message.first_at = now;
   }
   Peer& peer = state_.peers[message.peer];
+  state_.grants.expect(peer, message.lacking);
   if (losses_.works()) losses_.begun(peer, message.id);
   if (peer.channels) peer.channels->uses.begun(message.id, now, state_.config.packet_lifetime);
   state_.events.emit_about(EventKind::first_packet, message, now);
@@ -272,6 +274,8 @@ void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
                           .completed_at = now});
   if (status == WcStatus::success)
     state_.events.emit_about(EventKind::receive_complete, message, now);
+  if (message.open)
+    state_.grants.expect(state_.peers[message.peer], -std::int64_t{message.lacking});
   if (message.coded.open) end_coding(message);
   if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
   if (losses_.works() && message.open) losses_.over(state_.peers[message.peer], message.id);

@@ -2,6 +2,7 @@
 #include "reporter.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "report.hpp"
 
@@ -130,7 +131,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
   Report report{
       .echo_stamp_ns = peer.channels ? peer.channels->last_path : peer.newest_data.stamp_ns,
       .echo_delay_ns = saturate_ns(now - peer.newest_data.at),
-      .credit_packets = credit_for(now),
+      .credit_packets = credit_for(peer, now),
       .packets = peer.arrived_packets,
       .ce_packets = peer.ce_packets,
       .paths = state_.config.paths,
@@ -155,7 +156,11 @@ void Reporter::measure_rate(Peer& peer) {
 }
 
 // The free frames of the ring are shared among those who use it.
-std::uint32_t Reporter::credit_for(Time now) { return credit_ / std::max(active_.count(now), 1U); }
+std::uint32_t Reporter::credit_for(Peer& peer, Time now) {
+  const bool marked = std::exchange(peer.reported_marks, peer.ce_packets) != peer.ce_packets;
+  return std::min(credit_ / std::max(active_.count(now), 1U),
+                  state_.grants.window_for(peer, marked));
+}
 
 void Reporter::notify_congestion(Peer& peer, Time now) {
   if (!peer.notification.marked(now, state_.config.cnp_interval) || peer.cnp_queued) return;

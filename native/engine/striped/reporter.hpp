@@ -43,7 +43,7 @@ class Reporter {
   Time report_delay(const Peer& peer) const;
   Time report_due_at(const Peer& peer, Time since) const;
   void measure_rate(Peer& peer);
-  std::uint32_t credit_for(Time now);
+  std::uint32_t credit_for(Peer& peer, Time now);
   void notify_congestion(Peer& peer, Time now);
 
   EngineState& state_;

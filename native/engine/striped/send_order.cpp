@@ -6,13 +6,6 @@
 #include <string>
 
 namespace softroce {
-namespace {
-
-// Packets that a message of the next class has left, at least.
-constexpr std::array<std::uint32_t, PeerSends::kClasses - 1> kBounds = {32, 512, 8192};
-
-}  // namespace
-
 Schedule schedule_of(std::string_view name) {
   if (name == "least-left") return Schedule::least_left;
   if (name == "fair") return Schedule::fair;
@@ -24,7 +17,7 @@ Schedule schedule_of(std::string_view name) {
 std::uint8_t SendOrder::class_of(const SendMessage& message) const {
   if (schedule_ != Schedule::least_left) return 0;
   const std::uint32_t left = message.total() - message.next - message.coded.next;
-  return static_cast<std::uint8_t>(std::ranges::upper_bound(kBounds, left) - kBounds.begin());
+  return LeftClass::of(left);
 }
 
 bool SendOrder::empty() const {

@@ -54,7 +54,7 @@ class SendOrder {
   const Schedule schedule_;
   std::uint32_t by_class_ = 0;    // packets since one went to a class in turn
   std::uint8_t had_turn_ = 0;     // the class that it went to
-  std::array<std::deque<PeerIndex>, PeerSends::kClasses> peers_;  // to whom packets may be sent
+  std::array<std::deque<PeerIndex>, LeftClass::kClasses> peers_;  // to whom packets may be sent
 };
 
 }  // namespace softroce

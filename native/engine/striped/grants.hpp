@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How many packets each sender may have in flight, as the receiver grants it: congestion control
+// `grants`. The queue of the last link is the receiver's own, and it alone knows all who fill it.
+//
+// This project's definition [D]. Homa (Montazeri et al., SIGCOMM 2018, section 3.4) grants to the few
+// messages with the least left, more than one so that the link stays busy if a sender is busy
+// elsewhere. Here a grant is a window in the receiver's reports, and not a packet for each packet.
+//
+// - A sender of which nothing is known to come, and each of the first kGranted senders: three
+//   quarters of a bandwidth-delay product. First is who has the least left, by class (LeftClass),
+//   and among those who came first.
+// - All others: kTrickled packets, so that they go on when their turn comes.
+// - A sender that is alone, and whose packets bear no congestion marks: all of the window.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "message_config.hpp"
+#include "peer.hpp"
+
+namespace softroce {
+
+class Grants {
+ public:
+  explicit Grants(const MessageConfig& config)
+      : works_(config.congestion_control == kGrants),
+        window_(config.window_packets),
+        share_(granted_share(window_)) {}
+
+  // More packets of a message are to come, or fewer.
+  void expect(Peer& peer, std::int64_t packets) {
+    if (!works_ || packets == 0) return;
+    const std::uint32_t before = peer.incoming;
+    peer.incoming = static_cast<std::uint32_t>(before + packets);
+    const std::uint8_t now = LeftClass::of(peer.incoming);
+    if (before != 0 && peer.incoming != 0 && now == peer.incoming_class) return;
+    if (before != 0) of_[peer.incoming_class].remove(peer);
+    if (peer.incoming != 0) of_[now].add(peer);
+    peer.incoming_class = now;
+    senders_ += (peer.incoming != 0) - (before != 0);
+  }
+
+  // `marked`: packets from it bore congestion marks since the last report.
+  std::uint32_t window_for(const Peer& peer, bool marked) const {
+    const bool alone = senders_ == (peer.incoming != 0);
+    if (!works_ || (alone && !marked)) return window_;
+    return peer.incoming == 0 || is_first(peer) ? share_ : std::min(share_, kTrickled);
+  }
+
+ private:
+  static constexpr std::uint32_t kGranted = 2;
+
+  bool is_first(const Peer& peer) const {
+    std::uint32_t before = 0;
+    for (const auto& senders : of_)
+      for (const Peer* each = senders.first(); each != nullptr; each = each->behind) {
+        if (each == &peer) return true;
+        if (++before == kGranted) return false;
+      }
+    return false;
+  }
+
+  const bool works_;
+  const std::uint32_t window_, share_;
+  std::uint32_t senders_ = 0;  // of which packets are to come
+  std::array<LinkedList<Peer>, LeftClass::kClasses> of_;
+};
+
+}  // namespace softroce

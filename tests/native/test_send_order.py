@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which of several messages sends its packets first."""
+
+import collections
+
+import pytest
+
+from softroce_lab import _native
+from tests.recovery.pair_rig import QKEY, config
+
+SENDER = 0x0A000001
+CHUNK = 1024 - 40
+DATA = 0
+
+
+class Sender:
+    """An engine with peers that never answer; a message is named by its number."""
+
+    def __init__(self, schedule, peers=2, **settings):
+        ends = [
+            _native.FrameEndpoint(
+                config(SENDER + n, schedule=schedule, carries_payload=False, path_mtu=1024,
+                       receive_ring_packets=1 << 20, window_packets=1 << 20, **settings), n + 1)
+            for n in range(peers + 1)
+        ]  # fmt: skip
+        self.end, self.peers = ends[0], ends[1:]
+        self.end.set_qkey(QKEY)
+        for n, peer in enumerate(self.peers, 1):
+            self.end.connect(SENDER + n, n + 1, peer.data_qp, peer.recovery_qp, QKEY)
+
+    def post(self, number, packets, peer=0):
+        self.end.post_send(peer, (1, 1, number), 0, 0, packets * CHUNK, number)
+
+    def sent(self, packets):
+        """The messages of the next packets, in their order."""
+        found = []
+        while len(found) < packets and (frame := self.end.poll_frame(1_000)) is not None:
+            decoded = _native.decode_frame(frame, True)
+            if decoded["kind"] == DATA:
+                found.append(decoded["message"])
+        return found
+
+
+@pytest.mark.parametrize("peer", [0, 1], ids=["to the same peer", "to another peer"])
+def test_a_short_message_does_not_wait_for_a_long_one(peer):
+    sender = Sender("least-left")
+    sender.post(1, 2_000)
+    assert sender.sent(10) == [1] * 10
+    sender.post(2, 5, peer)
+    assert sender.sent(6).count(2) == 5
+
+
+def test_what_is_left_counts_and_not_the_length():
+    sender = Sender("least-left")
+    sender.post(1, 500)
+    sender.sent(490)
+    sender.post(2, 300, peer=1)
+    assert sender.sent(11).count(1) == 10
+
+
+def test_no_class_of_messages_starves():
+    sender = Sender("least-left")
+    sender.post(1, 2_000)
+    sender.post(2, 300)
+    found = collections.Counter()
+    for number in range(3, 203):
+        sender.post(number, 4)
+        found.update(sender.sent(4))
+    assert found[1] >= 40 and found[2] >= 40
+    assert sum(count for number, count in found.items() if number > 2) >= 690
+
+
+def test_equal_messages_leave_in_the_order_posted_and_peers_take_turns():
+    sender = Sender("least-left")
+    for number, peer in enumerate([0, 0, 1, 1]):
+        sender.post(number, 3, peer)
+    assert sender.sent(12) == [0] * 3 + [2] * 3 + [1] * 3 + [3] * 3
+
+
+def test_fair_messages_take_turns_packet_by_packet():
+    sender = Sender("fair")
+    sender.post(1, 100)
+    sender.post(2, 100)
+    sender.post(3, 100, peer=1)
+    found = collections.Counter(sender.sent(120))
+    assert found == {1: 30, 2: 30, 3: 60}  # peers take turns, too
+
+
+def test_fifo_is_the_order_posted():
+    sender = Sender("fifo")
+    sender.post(1, 40)
+    sender.post(2, 2)
+    assert sender.sent(42) == [1] * 40 + [2] * 2
+
+
+def test_an_unknown_schedule_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="'lifo'; known: least-left, fair, fifo"):
+        Sender("lifo")
