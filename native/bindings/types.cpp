@@ -211,6 +211,7 @@ void bind_transports(nb::module_& m) {
       .def_ro("options", &Transport::options)
       .def_ro("has_rto", &Transport::has_rto)
       .def_ro("sends_sacks", &Transport::sends_sacks)
+      .def_prop_ro("congestion_control", [](const Transport& t) { return t.congestion_control; })
       .def_prop_ro("schedule", [](const Transport& t) { return t.schedule; })
       .def_ro("path_probes", &Transport::path_probes)
       .def_ro("omniscient", &Transport::omniscient)

@@ -74,7 +74,8 @@ class Irn final : public SelectiveRepeat {
 }  // namespace
 
 Transport irn_transport() {
-  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fair"};
+  return {
+      .name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fair"};
 }
 
 }  // namespace softroce

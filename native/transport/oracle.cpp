@@ -209,7 +209,11 @@ void Oracle::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body)
 }  // namespace
 
 Transport oracle_transport() {
-  return {.name = "oracle", .make = make<Oracle>, .framings = {"ud"}, .omniscient = true};
+  return {.name = "oracle",
+          .make = make<Oracle>,
+          .framings = {"ud"},
+          .congestion_control = "grants",  // as whom it bounds
+          .omniscient = true};
 }
 
 }  // namespace softroce

@@ -58,7 +58,11 @@ class Srnic final : public SelectiveRepeat {
 }  // namespace
 
 Transport srnic_transport() {
-  return {.name = "srnic", .make = make<Srnic>, .framings = {"ud"}, .has_rto = true, .schedule = "fair"};
+  return {.name = "srnic",
+          .make = make<Srnic>,
+          .framings = {"ud"},
+          .has_rto = true,
+          .schedule = "fair"};
 }
 
 }  // namespace softroce

@@ -37,11 +37,12 @@ struct Transport {
   std::unique_ptr<MessageSession> (*make)(MessageEngine&);
   std::vector<std::string> framings{"ud", "uc_immediate"};  // supported ones, the default first
   std::vector<Option> options{};
-  bool has_rto = false;      // has the knob `timeout`
-  bool sends_sacks = false;  // its receiver sends SACKs while packets arrive
+  bool has_rto = false;                 // has the knob `timeout`
+  bool sends_sacks = false;             // its receiver sends SACKs while packets arrive
   const char* schedule = "least-left";  // the default (native/engine/striped/send_order.hpp)
-  bool path_probes = false;  // the engine detects losses by packet numbers on paths
-  bool omniscient = false;   // only on the virtual clock; no bound of attempts
+  const char* congestion_control = "";  // the default; "": what the fabric calls for
+  bool path_probes = false;             // the engine detects losses by packet numbers on paths
+  bool omniscient = false;              // only on the virtual clock; no bound of attempts
   // The erasure codes that its messages may have with these options; null: none. Throws
   // OptionMistake.
   std::vector<CodeShape> (*codes)(const Options&) = nullptr;

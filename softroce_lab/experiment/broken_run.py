@@ -10,7 +10,6 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.recovery import congestion
 
 
 def or_broken(
@@ -31,7 +30,7 @@ def _broken(
     return WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
-        congestion_control=transport.congestion_control or congestion.for_plan(plan),
+        congestion_control=transport.control(plan),
         seed=seed,
         clock=experiment.clock,
         hosts=tuple(node.name for node in plan.plain_hosts),

@@ -55,6 +55,8 @@ class Entry:
     codes: Callable[[Mapping[str, Value]], Codes] | None = None
     """The erasure codes that its messages may have with these options. Raises OptionError."""
     knobs: tuple[Knob, ...] = ()
+    congestion_control: str = ""
+    """The default; empty: what the fabric calls for."""
     schedule: str = SCHEDULES[0]
     """Which message's packets leave first, unless the user chooses."""
     virtual_only: bool = False  # it needs facts that only the simulated fabric has
@@ -87,6 +89,7 @@ class Entry:
             parts={each.name: each.part for each in native.options if each.part},
             codes=_codes_of(native) if native.has_codes else None,
             knobs=_knobs_of(native.has_rto, gives_up=not native.omniscient),
+            congestion_control=native.congestion_control,
             schedule=native.schedule,
             virtual_only=native.omniscient,
         )

@@ -23,8 +23,11 @@ struct Kind {
   std::unique_ptr<CongestionControl> (*make)(const CongestionConfig&);
 };
 constexpr std::uint64_t kMostLineRate = 10'000'000'000'000;
-constexpr Kind kKinds[] = {{"bdp", make_bdp}, {"dcqcn", make_dcqcn},
-                            {"grants", make_bdp}, {"nscc", make_nscc}, {"swift", make_swift}};
+constexpr Kind kKinds[] = {{"bdp", make_bdp},
+                           {"dcqcn", make_dcqcn},
+                           {"grants", make_bdp},
+                           {"nscc", make_nscc},
+                           {"swift", make_swift}};
 
 }  // namespace
 

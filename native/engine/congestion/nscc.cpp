@@ -20,18 +20,18 @@
 namespace softroce {
 namespace {
 
-constexpr double kReferenceBdpBits = 100e9 * 12e-6;    // constants below are for such a network
+constexpr double kReferenceBdpBits = 100e9 * 12e-6;  // constants below are for such a network
 constexpr Time kReferenceRtt = 12 * kMicrosecond;
-constexpr double kProportional = 4;     // alpha
-constexpr double kFair = 5;             // fi, packets
-constexpr double kFast = 0.25;          // fi_scale
-constexpr double kSteady = 0.15;        // eta, packets a round trip
-constexpr double kDecrease = 0.8;       // gamma
+constexpr double kProportional = 4;  // alpha
+constexpr double kFair = 5;          // fi, packets
+constexpr double kFast = 0.25;       // fi_scale
+constexpr double kSteady = 0.15;     // eta, packets a round trip
+constexpr double kDecrease = 0.8;    // gamma
 constexpr double kMostDecrease = 0.5;
-constexpr double kDelayGain = 0.0125;   // of the mean delay, for each packet
+constexpr double kDelayGain = 0.0125;  // of the mean delay, for each packet
 constexpr double kPacketsOfAnUpdate = 8;
-constexpr double kAdaptDelays = 4;      // target delays: beyond, the window becomes what arrived,
-constexpr double kAdaptBelow = 0.125;   // if less than this part of the largest window did
+constexpr double kAdaptDelays = 4;     // target delays: beyond, the window becomes what arrived,
+constexpr double kAdaptBelow = 0.125;  // if less than this part of the largest window did
 
 class Nscc final : public CongestionControl {
  public:
@@ -40,8 +40,7 @@ class Nscc final : public CongestionControl {
         most_(config.window_packets),
         base_rtt_(config.base_rtt),
         target_(config.target_delay != 0 ? config.target_delay : config.base_rtt),
-        scale_(static_cast<double>(config.line_rate_bps) * seconds(base_rtt_) /
-               kReferenceBdpBits),
+        scale_(static_cast<double>(config.line_rate_bps) * seconds(base_rtt_) / kReferenceBdpBits),
         alpha_(kProportional * scale_ * static_cast<double>(target_) / kReferenceRtt),
         window_(most_) {}
 
@@ -96,8 +95,8 @@ class Nscc final : public CongestionControl {
     fast_count_ = delay < kMicrosecond ? fast_count_ + packets : 0;
     grows_ = delay < kMicrosecond && (grows_ || fast_count_ > window_);
     if (grows_) return set_window(window_ + packets * kFast * scale_);
-    increase_ += alpha_ * packets * static_cast<double>(target_ - delay) /
-                 static_cast<double>(target_);
+    increase_ +=
+        alpha_ * packets * static_cast<double>(target_ - delay) / static_cast<double>(target_);
   }
 
   void decrease(Time now) {
@@ -130,14 +129,14 @@ class Nscc final : public CongestionControl {
   const double most_;
   const Time base_rtt_, target_;
   const double scale_, alpha_;
-  double window_;           // packets
-  double mean_delay_ = 0;   // ps
-  double increase_ = 0;     // packets times the window, until the next update
-  double updated_ = 0;      // packets since the last one
-  double achieved_ = 0;     // packets since the last check of quick adapt
+  double window_;          // packets
+  double mean_delay_ = 0;  // ps
+  double increase_ = 0;    // packets times the window, until the next update
+  double updated_ = 0;     // packets since the last one
+  double achieved_ = 0;    // packets since the last check of quick adapt
   double to_ignore_ = 0, ignored_ = 0;
-  double fast_count_ = 0;   // packets in a row without delay
-  bool grows_ = false;      // fast increase
+  double fast_count_ = 0;  // packets in a row without delay
+  bool grows_ = false;     // fast increase
   Time updated_at_ = 0, steady_at_ = 0, decreased_at_ = 0, adapt_at_ = 0;
 };
 

@@ -88,7 +88,7 @@ struct MessageConfig {
   std::string framing = "ud";  // the same at both ends
   std::string congestion_control = "bdp";
   std::string schedule = "least-left";  // send_order.hpp
-  CodeConfig code;  // of striped messages
+  CodeConfig code;                      // of striped messages
   SessionTiming timing;
   Options options;
   // A session (message_session.hpp) by name; "policy": events wait for whoever takes them, and acts

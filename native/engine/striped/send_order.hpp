@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which message sends a packet next, of all that have packets which were not sent yet, to all peers.
-// A step costs the same, however many messages wait.
+// Which message sends a packet next, of all that have packets which were not sent yet, to all
+// peers. A step costs the same, however many messages wait.
 #pragma once
 
 #include <array>
@@ -52,8 +52,8 @@ class SendOrder {
   void take_turns(std::uint8_t which);
 
   const Schedule schedule_;
-  std::uint32_t by_class_ = 0;    // packets since one went to a class in turn
-  std::uint8_t had_turn_ = 0;     // the class that it went to
+  std::uint32_t by_class_ = 0;  // packets since one went to a class in turn
+  std::uint8_t had_turn_ = 0;   // the class that it went to
   std::array<std::deque<PeerIndex>, LeftClass::kClasses> peers_;  // to whom packets may be sent
 };
 

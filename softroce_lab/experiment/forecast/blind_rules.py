@@ -17,7 +17,6 @@ from softroce_lab.faults.opcodes import CNP, UD_SEND_ONLY
 from softroce_lab.inputs.validation import listed
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault, NamedDrop
-from softroce_lab.recovery import congestion
 
 _RC, _UC = range(0x20), range(0x20, 0x40)  # opcodes (IBA 9.2.1)
 _MOST_LINKS = 4  # that a note names
@@ -93,7 +92,7 @@ def _uneven_tails(experiment: Experiment) -> list[str]:
 def _blind(experiment: Experiment, transport: Transport) -> dict[str, list[str]]:
     """The rules that cannot hit any packet of this transport, and their links."""
     plan = experiment.plan(experiment.seeds[0])
-    cnps = (transport.congestion_control or congestion.for_plan(plan)) == "dcqcn"
+    cnps = transport.control(plan) == "dcqcn"
     found: dict[str, dict[int, None]] = {}
     for fault in plan.faults:
         if not _sees(fault, transport, cnps=cnps):

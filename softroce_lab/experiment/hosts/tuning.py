@@ -16,7 +16,7 @@ from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS, path_mtu_bytes
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import congestion, defaults
+from softroce_lab.recovery import defaults
 from softroce_lab.recovery.defaults import BLACKOUT_NS, MACHINE_RTT_NS, EngineTiming, Timing
 
 _Rails = Mapping[str, int]  # the rail of each host that does not use its first one
@@ -75,7 +75,7 @@ def on_virtual_clock(
         fabric.rtt_ns,
         fabric.rate_bps,
         knobs.window_packets(fabric.window_packets(path_mtu)),
-        transport.congestion_control or congestion.for_plan(plan),
+        transport.control(plan),
         knobs.timing(Timing.for_rtt(fabric.rtt_ns, blackout_ns=blackout_ns)),
         EngineTiming.for_rtt(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
         RcSettings.for_rtt(fabric.rtt_ns).with_knobs(knobs),
@@ -102,7 +102,7 @@ def on_machine(
         with_machine.rtt_ns,
         fabric.rate_bps,
         knobs.window_packets(min(with_machine.window_packets(path_mtu), most_window_packets)),
-        transport.congestion_control or congestion.for_plan(plan),
+        transport.control(plan),
         knobs.timing(Timing.on_machine(fabric.rtt_ns)),
         EngineTiming.on_machine(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
         RcSettings.on_machine(fabric.rtt_ns).with_knobs(knobs),

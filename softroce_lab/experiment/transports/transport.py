@@ -13,7 +13,8 @@ from typing import Any
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
-from softroce_lab.recovery import registry
+from softroce_lab.plan.plan import Plan
+from softroce_lab.recovery import congestion, registry
 from softroce_lab.recovery.knobs import Knobs
 from softroce_lab.recovery.options import Value
 
@@ -66,6 +67,11 @@ class Transport:
     def engine(self) -> dict[str, Any]:
         """The engine's settings for this transport and its options. OptionError."""
         return self.entry.engine(self.options)
+
+    def control(self, plan: Plan) -> str:
+        """The congestion control: the chosen one, the transport's own, or the fabric's."""
+        own = self.entry.congestion_control
+        return self.congestion_control or own or congestion.for_plan(plan)
 
     def coding(self, path_mtu: int) -> dict[str, Any]:
         """The engine's settings for erasure-coded messages; {}: it has none. OptionError.
