@@ -36,14 +36,15 @@ void bind_alone(nb::module_& m) {
       .def(
           "on_report",
           [](C& c, std::int64_t rtt_ns, std::uint32_t delivered_packets, std::int64_t now_ns,
-             std::uint32_t hops) {
+             std::uint32_t hops, std::uint32_t ce_packets) {
             c.on_report({.rtt = from_ns(rtt_ns),
                          .delivered_packets = delivered_packets,
-                         .ce_packets = 0,
+                         .ce_packets = ce_packets,
                          .hops = hops},
                         from_ns(now_ns));
           },
-          nb::arg("rtt_ns"), nb::arg("delivered_packets"), nb::arg("now_ns"), nb::arg("hops") = 0)
+          nb::arg("rtt_ns"), nb::arg("delivered_packets"), nb::arg("now_ns"), nb::arg("hops") = 0,
+          nb::arg("ce_packets") = 0)
       .def("on_cnp", [](C& c, std::int64_t now_ns) { c.on_cnp(from_ns(now_ns)); })
       .def("on_loss", [](C& c, std::int64_t now_ns) { c.on_loss(from_ns(now_ns)); })
       .def("on_timeout", [](C& c, std::int64_t now_ns) { c.on_timeout(from_ns(now_ns)); })

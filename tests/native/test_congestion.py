@@ -33,14 +33,14 @@ def rate_of(flow, now_ns):
 # ---------------------------------------------------------------- the registry
 
 
-def test_there_are_three():
-    assert _native.congestion_control_names() == ["bdp", "dcqcn", "swift"]
+def test_there_are_five():
+    assert _native.congestion_control_names() == ["bdp", "dcqcn", "grants", "nscc", "swift"]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="'cubic'; known: bdp, dcqcn, swift"):
+    with pytest.raises(ValueError, match="'cubic'; known: bdp, dcqcn, grants, nscc, swift"):
         control("cubic")
-    with pytest.raises(ValueError, match="'cubic'; known: bdp, dcqcn, swift"):
+    with pytest.raises(ValueError, match="'cubic'; known: bdp, dcqcn, grants, nscc, swift"):
         _native.Pair(config("cubic"), config("bdp"), 1)
 
 
@@ -386,3 +386,67 @@ def test_swift_without_a_measurement_waits_for_one():
     flow = swift()
     flow.on_report(0, 100, 0)
     assert window(flow) == 1000
+
+
+# ---------------------------------------------------------------- NSCC
+
+NSCC_BASE = 12 * US  # of the network that its constants are for: all scales are 1
+
+
+def nscc(window=100):
+    return control("nscc", window_packets=window, base_rtt_ns=NSCC_BASE, line_rate_bps=100 * GBPS)
+
+
+def window_of(flow, now_ns=0):
+    return flow.figures(now_ns)["window_packets"]
+
+
+def shrunk(flow):
+    """The time after marks and three times the target delay have shrunk a new flow's window."""
+    for turn in range(1, 41):
+        flow.on_report(4 * NSCC_BASE, 8, turn * 2 * NSCC_BASE, ce_packets=8)
+    assert window_of(flow) < 50
+    return 40 * 2 * NSCC_BASE
+
+
+def test_nscc_begins_with_its_largest_window():
+    assert window_of(nscc(77)) == 77
+
+
+def test_marks_with_delay_shrink_the_window_of_nscc_by_half_at_most_once_a_round_trip():
+    flow = nscc()
+    now_ns = 0
+    while window_of(flow) == 100:  # until the mean delay is above its target
+        now_ns += NSCC_BASE + 1
+        flow.on_report(5 * NSCC_BASE, 10, now_ns, ce_packets=10)
+    first = window_of(flow)
+    assert 50 <= first < 100
+    flow.on_report(5 * NSCC_BASE, 10, now_ns + 1, ce_packets=10)
+    assert window_of(flow) == pytest.approx(first)
+
+
+def test_marks_without_delay_leave_the_window_of_nscc_to_the_paths():
+    flow = nscc()
+    now_ns = shrunk(flow)
+    before = window_of(flow)
+    flow.on_report(NSCC_BASE + 2 * US, 4, now_ns + 1, ce_packets=4)
+    assert window_of(flow) == before
+
+
+def test_without_marks_the_window_of_nscc_grows_more_the_less_the_delay_is():
+    grown = []
+    for delay in (2 * US, 8 * US, 20 * US):
+        flow = nscc()
+        now_ns = shrunk(flow)
+        before = window_of(flow)
+        flow.on_report(NSCC_BASE + delay, 16, now_ns + 1)
+        grown.append(window_of(flow) - before)
+    # 4 (target - delay) / target of a packet for each packet of a window; 5 beyond the target
+    assert grown[0] > grown[1] > 0
+    assert grown[2] == pytest.approx(5 * 16 / before, rel=0.05)
+
+
+def test_a_loss_alone_is_no_congestion_for_nscc():
+    flow = nscc()
+    flow.on_loss(1)
+    assert window_of(flow) == 100

@@ -129,7 +129,7 @@ class Opposite:
 def with_csa_ud(messages):
     for name, value in registry.find("csa_ud").engine({}).items():
         setattr(messages, name, value)
-    messages.path_mtu, messages.paths = 1024, 1
+    messages.path_mtu, messages.paths, messages.schedule = 1024, 1, "fifo"
     DEFAULT_TIMING.apply(messages)
     return messages
 

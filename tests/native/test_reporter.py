@@ -81,6 +81,40 @@ def test_the_free_frames_are_shared_among_those_who_send(senders):
     assert set(granted.values()) == {RING_PACKETS // senders}
 
 
+def granted(arrived, **settings):
+    """The window that the receiver reports to each sender after so many of its packets."""
+    settings = {"congestion_control": "grants", "window_packets": 108, **settings}
+    made = begun(len(arrived), BEGIN_NS, **settings)
+    for frames, packets in zip(made.frames, arrived, strict=True):
+        for frame in frames[:packets]:
+            made.receiver.handle_frame(frame, BEGIN_NS)
+    reports_of(made.receiver, BEGIN_NS)
+    for frames, packets in zip(made.frames, arrived, strict=True):
+        made.receiver.handle_frame(frames[packets], BEGIN_NS)
+    made.receiver.handle_timeout(REPORTED_NS)
+    found = {
+        each["ip.dst"]: struct.unpack(">I", bytes(each["payload"])[8:12])[0]
+        for each in reports_of(made.receiver, REPORTED_NS)
+    }
+    return [window for _, window in sorted(found.items())]
+
+
+def test_a_sender_that_is_alone_is_granted_all_of_the_window():
+    assert granted([10]) == [108]
+
+
+def test_two_senders_are_granted_their_share_and_the_others_wait_for_their_turn():
+    assert granted([10, 10, 10, 10]) == [50, 50, 8, 8]
+
+
+def test_the_sender_with_the_least_left_is_first():
+    assert granted([10, 10, 210, 10], window_packets=408) == [200, 8, 200, 8]
+
+
+def test_a_share_is_three_quarters_of_a_product_and_no_less_than_what_trickles():
+    assert granted([10, 10, 10], window_packets=14) == [8, 8, 8]
+
+
 @pytest.mark.parametrize(("senders", "due"), [(1, 64), (8, RING_PACKETS // 8 // 4)])
 def test_a_report_is_due_by_a_quarter_of_the_credit_that_was_granted(senders, due):
     """A sender that has as many in flight waits for it."""

@@ -66,7 +66,8 @@ def test_no_class_of_messages_starves():
     for number in range(3, 203):
         sender.post(number, 4)
         found.update(sender.sent(4))
-    assert found[1] >= 40 and found[2] >= 40
+    assert found[1] >= 30  # an eighth of 800 packets, shared by three classes
+    assert found[2] >= 30
     assert sum(count for number, count in found.items() if number > 2) >= 690
 
 

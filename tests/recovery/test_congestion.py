@@ -23,7 +23,7 @@ def plan(tmp_path, link=""):
 
 
 def test_the_registry_lists_its_names():
-    assert congestion.names() == ["bdp", "dcqcn", "swift"]
+    assert congestion.names() == ["bdp", "dcqcn", "grants", "nscc", "swift"]
     for name in congestion.names():
         assert congestion.check(name) == name
 
@@ -33,7 +33,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
         congestion.check("timely")
     assert caught.value.exit_code == ExitCode.USAGE
     assert "timely" in str(caught.value)
-    assert caught.value.hint == "known congestion controls: bdp, dcqcn, swift"
+    assert caught.value.hint == "known congestion controls: bdp, dcqcn, grants, nscc, swift"
 
 
 @pytest.mark.parametrize(

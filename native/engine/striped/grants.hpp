@@ -44,8 +44,9 @@ class Grants {
 
   // `marked`: packets from it bore congestion marks since the last report.
   std::uint32_t window_for(const Peer& peer, bool marked) const {
+    if (!works_) return UINT32_MAX;
     const bool alone = senders_ == (peer.incoming != 0);
-    if (!works_ || (alone && !marked)) return window_;
+    if (alone && !marked) return window_;
     return peer.incoming == 0 || is_first(peer) ? share_ : std::min(share_, kTrickled);
   }
 
