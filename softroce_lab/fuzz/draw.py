@@ -59,6 +59,9 @@ def draw(seed: int) -> Case:
     elsewhere = Dice(seed, "elsewhere")
     if elsewhere.chance(40):
         _move(case, elsewhere)
+    order = Dice(seed, "order")
+    if order.chance(30):
+        case["transports"] = [_ordered(case["transports"][0], order)]
     if elsewhere.chance(15):
         case["rnic"] = elsewhere.one(("all-contexts", "lru-512", "lru-4096"))
     other = Dice(seed, "other work")
@@ -108,6 +111,14 @@ def _chosen(dice: Dice) -> dict[str, Any]:
     if "interval" in found:
         found["options"] = {"interval": found.pop("interval")}
     return found
+
+
+def _ordered(transport: str | dict[str, Any], dice: Dice) -> dict[str, Any]:
+    """The transport with a schedule, and with a congestion control that may go with it."""
+    written = {"name": transport} if isinstance(transport, str) else transport
+    schedule = dice.one(("least-left", "fair", "fifo"))
+    control = dice.one(("grants", "nscc", None))
+    return {**written, "schedule": schedule} | ({"congestion_control": control} if control else {})
 
 
 def codes(seed: int, mtu: int) -> dict[str, Any]:
