@@ -10,7 +10,8 @@
 //   marked             none: the path changes      decrease, once a round trip
 //
 // A window of the simulator is in bytes, and is updated for each acknowledgement. Here it is in
-// packets, and is updated for each report [D]. Doubles, with nothing but the four operations that
+// packets, and is updated for each report; a loss does not shrink it, and after quick adapt what a
+// former window had in flight is ignored [D]. Doubles, with nothing but the four operations that
 // IEEE 754 rounds alike everywhere.
 #include <algorithm>
 
@@ -29,6 +30,7 @@ constexpr double kSteady = 0.15;     // eta, packets a round trip
 constexpr double kDecrease = 0.8;    // gamma
 constexpr double kMostDecrease = 0.5;
 constexpr double kDelayGain = 0.0125;  // of the mean delay, for each packet
+constexpr Time kUnmarkedPart = 4;      // of base RTT counts an unmarked delay beyond the target
 constexpr double kPacketsOfAnUpdate = 8;
 constexpr double kAdaptDelays = 4;     // target delays: beyond, the window becomes what arrived,
 constexpr double kAdaptBelow = 0.125;  // if less than this part of the largest window did
@@ -49,7 +51,7 @@ class Nscc final : public CongestionControl {
     const Time delay = std::max<Time>(sample.rtt - base_rtt_, 0);
     const auto arrived = static_cast<double>(sample.delivered_packets);
     const double marked = std::min<double>(sample.ce_packets, arrived);
-    mean_delay_ += (static_cast<double>(delay) - mean_delay_) * std::min(kDelayGain * arrived, 1.0);
+    note_delay(marked == 0 && delay > target_ ? base_rtt_ / kUnmarkedPart : delay, arrived);
     achieved_ += arrived;
     if (adapts(delay, now)) return;
     if (ignored_ < to_ignore_) {  // sent before the window shrank
@@ -69,6 +71,10 @@ class Nscc final : public CongestionControl {
 
  private:
   static double seconds(Time time) { return static_cast<double>(time) / 1e12; }
+
+  void note_delay(Time delay, double packets) {
+    mean_delay_ += (static_cast<double>(delay) - mean_delay_) * std::min(kDelayGain * packets, 1.0);
+  }
 
   // Quick adapt: after a round trip in which little arrived, although much may be in flight.
   bool adapts(Time delay, Time now) {

@@ -2,7 +2,7 @@
 // How many packets each sender may have in flight, as the receiver grants it: congestion control
 // `grants`. The queue of the last link is the receiver's own, and it alone knows all who fill it.
 //
-// This project's definition [D]. Homa (Montazeri et al., SIGCOMM 2018, section 3.4) grants to the
+// This project's definition [D]. Homa (Montazeri et al., SIGCOMM 2018) grants to the
 // few messages with the least left, more than one so that the link stays busy if a sender is busy
 // elsewhere. Here a grant is a window in the receiver's reports, and not a packet for each packet.
 //
