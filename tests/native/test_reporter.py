@@ -111,6 +111,21 @@ def test_the_sender_with_the_least_left_is_first():
     assert granted([10, 10, 210, 10], window_packets=408) == [200, 8, 200, 8]
 
 
+def test_senders_that_fell_silent_keep_nobody_waiting():
+    made = begun(3, BEGIN_NS, congestion_control="grants", window_packets=108)
+    for frames in made.frames:
+        for frame in frames[:10]:
+            made.receiver.handle_frame(frame, BEGIN_NS)
+    later_ns = BEGIN_NS + 4 * 2_000_000 + 1  # of the initial RTT
+    made.receiver.handle_frame(made.frames[2][10], later_ns)
+    made.receiver.handle_timeout(later_ns)
+    windows = {
+        each["ip.dst"]: struct.unpack(">I", bytes(each["payload"])[8:12])[0]
+        for each in reports_of(made.receiver, later_ns)
+    }
+    assert list(windows.values())[-1] == 50
+
+
 def test_a_share_is_three_quarters_of_a_product_and_no_less_than_what_trickles():
     assert granted([10, 10, 10], window_packets=14) == [8, 8, 8]
 

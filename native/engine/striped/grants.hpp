@@ -9,6 +9,8 @@
 // - A sender of which nothing is known to come, and each of the first kGranted senders: three
 //   quarters of a bandwidth-delay product. First is who has the least left, by class (LeftClass),
 //   and among those who came first.
+// - A sender of which nothing has arrived for four round trips keeps nobody waiting: it may be busy
+//   elsewhere, or gone.
 // - All others: kTrickled packets, so that they go on when their turn comes.
 // - A sender that is alone, and whose packets bear no congestion marks: all of the window.
 #pragma once
@@ -27,7 +29,8 @@ class Grants {
   explicit Grants(const MessageConfig& config)
       : works_(config.congestion_control == kGrants),
         window_(config.window_packets),
-        share_(granted_share(window_)) {}
+        share_(granted_share(window_)),
+        silence_(kSilenceOfRtt * config.initial_rtt) {}
 
   // More packets of a message are to come, or fewer.
   void expect(Peer& peer, std::int64_t packets) {
@@ -43,28 +46,30 @@ class Grants {
   }
 
   // `marked`: packets from it bore congestion marks since the last report.
-  std::uint32_t window_for(const Peer& peer, bool marked) const {
+  std::uint32_t window_for(const Peer& peer, bool marked, Time now) const {
     if (!works_) return UINT32_MAX;
     const bool alone = senders_ == (peer.incoming != 0);
     if (alone && !marked) return window_;
-    return peer.incoming == 0 || is_first(peer) ? share_ : std::min(share_, kTrickled);
+    return peer.incoming == 0 || is_first(peer, now) ? share_ : std::min(share_, kTrickled);
   }
 
  private:
   static constexpr std::uint32_t kGranted = 2;
+  static constexpr Time kSilenceOfRtt = 4;
 
-  bool is_first(const Peer& peer) const {
+  bool is_first(const Peer& peer, Time now) const {
     std::uint32_t before = 0;
     for (const auto& senders : of_)
       for (const Peer* each = senders.first(); each != nullptr; each = each->behind) {
         if (each == &peer) return true;
-        if (++before == kGranted) return false;
+        if (now - each->newest_data.at <= silence_ && ++before == kGranted) return false;
       }
     return false;
   }
 
   const bool works_;
   const std::uint32_t window_, share_;
+  const Time silence_;
   std::uint32_t senders_ = 0;  // of which packets are to come
   std::array<LinkedList<Peer>, LeftClass::kClasses> of_;
 };

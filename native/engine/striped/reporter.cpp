@@ -159,7 +159,7 @@ void Reporter::measure_rate(Peer& peer) {
 std::uint32_t Reporter::credit_for(Peer& peer, Time now) {
   const bool marked = std::exchange(peer.reported_marks, peer.ce_packets) != peer.ce_packets;
   return std::min(credit_ / std::max(active_.count(now), 1U),
-                  state_.grants.window_for(peer, marked));
+                  state_.grants.window_for(peer, marked, now));
 }
 
 void Reporter::notify_congestion(Peer& peer, Time now) {
