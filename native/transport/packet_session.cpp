@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "packet_session.hpp"
 
+#include <algorithm>
+
 #include "../engine/mutant.hpp"
 
 namespace softroce {
+
+PacketSession::PacketSession(MessageEngine& engine)
+    : Session(engine), rto_low_(config().rto_low), rto_high_(config().rto_high) {
+  // Defaults if the configuration has none. Mittal et al., SIGCOMM 2018, section 4.1, use 100 us
+  // and 320 us at a base RTT of 24 us.
+  const Time base = std::max<Time>(config().initial_rtt, kNanosecond);
+  if (config().timeout != 0) rto_low_ = rto_high_ = config().timeout;
+  if (rto_low_ == 0) rto_low_ = base / 24 * 100;
+  if (rto_high_ == 0) rto_high_ = base / 24 * 320;
+  rto_high_ = std::max(rto_high_, rto_low_);
+}
 
 // ---------------------------------------------------------------- receiving
 

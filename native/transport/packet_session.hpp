@@ -16,7 +16,7 @@ namespace softroce {
 
 class PacketSession : public Session {
  public:
-  using Session::Session;
+  explicit PacketSession(MessageEngine& engine);
 
   bool reacts() const final { return true; }
   void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
@@ -33,6 +33,11 @@ class PacketSession : public Session {
   // The receive of a message that was paused is posted. Which of its packets have arrived is not
   // known.
   virtual void receiver_ready(SendMessage& message) = 0;
+
+  // The knob `timeout` takes the place of both. RTO_high is also the RTO before the first sample of
+  // the RTT.
+  Time rto_low() const { return rto_low_; }
+  Time rto_high() const { return rto_high_; }
 
   // A PACKET_SACK: the 64-bit word of the receiver's bitmap that contains the packet.
   static Feedback sack_of(const ReceiveMessage& message, std::uint32_t packet);
@@ -53,6 +58,7 @@ class PacketSession : public Session {
   void status_requested(ReceiveMessage& message, std::uint32_t id) final;
   void control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) final;
 
+  Time rto_low_, rto_high_;
   std::deque<ReceiveFlow> receives_;  // by the handle's index
 };
 

@@ -253,7 +253,7 @@ void RackTlp::adapt_window(Rack& rack, bool is_spurious, bool was_in_recovery) {
   if (rack.probe != 0 && std::max(acknowledged, rack.newest) > rack.probe) rack.probe = 0;
   if (first == nullptr) rack.probe = 0;
   if (is_spurious && rack.spurious_round == 0) {
-    rack.spurious_round = rack.transmitted + 1;
+    rack.spurious_round = rack.transmitted;
     ++rack.window_factor;
     rack.recoveries_left = kPersist;
   } else if (was_in_recovery && rack.losses == 0 && --rack.recoveries_left <= 0) {
@@ -300,7 +300,7 @@ Nanoseconds RackTlp::rto_ns(PeerIndex index) const {
   if (config().timeout != 0) return config().timeout / kNanosecond;
   const RttEstimate& rtt = peer(index).rtt;
   return (rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond)
-                        : config().rto_high) /
+                        : rto_high()) /
          kNanosecond;
 }
 

@@ -5,17 +5,6 @@
 
 namespace softroce {
 
-SelectiveRepeat::SelectiveRepeat(MessageEngine& engine)
-    : PacketSession(engine), rto_low_(config().rto_low), rto_high_(config().rto_high) {
-  // Defaults if the configuration has none. Mittal et al., SIGCOMM 2018, section 4.1, use 100 us
-  // and 320 us at a base RTT of 24 us.
-  const Time base = std::max<Time>(base_rtt(), kNanosecond);
-  if (config().timeout != 0) rto_low_ = rto_high_ = config().timeout;
-  if (rto_low_ == 0) rto_low_ = base / 24 * 100;
-  if (rto_high_ == 0) rto_high_ = base / 24 * 320;
-  rto_high_ = std::max(rto_high_, rto_low_);
-}
-
 // ---------------------------------------------------------------- sending
 
 void SelectiveRepeat::posted(SendMessage& message) {
@@ -59,14 +48,14 @@ bool SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow) {
 Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) const {
   if (!config().timeout_measured) return timeout(message, flow);
   const RttEstimate& rtt = peer(message.peer).rtt;
-  return rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond) : rto_high_;
+  return rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond) : rto_high();
 }
 
 Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
   const std::int64_t doublings = std::int64_t{timeouts_without_progress} - timing().eager_rounds;
   if (doublings <= 0) return interval;
-  const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoublings, kLongestWait));
-  const Time first = std::max(interval, rto_high_);
+  const Time longest = std::max(rto_high(), std::min(rto_high() << kMostDoublings, kLongestWait));
+  const Time first = std::max(interval, rto_high());
   const Time doubled =
       std::min(first << std::min<std::int64_t>(doublings, kMostDoublings), longest);
   const Time whole = std::max(doubled, 2 * first);

@@ -21,7 +21,7 @@ namespace softroce {
 
 class SelectiveRepeat : public PacketSession {
  public:
-  explicit SelectiveRepeat(MessageEngine& engine);
+  using PacketSession::PacketSession;
 
   void posted(SendMessage& message) final;
   void packet_sent(SendMessage& message, std::uint32_t packet, Time now) final;
@@ -50,8 +50,6 @@ class SelectiveRepeat : public PacketSession {
   virtual void timed_out(SendMessage& message, SendFlow& flow) = 0;
 
   Time base_rtt() const { return config().initial_rtt; }
-  Time rto_low() const { return rto_low_; }
-  Time rto_high() const { return rto_high_; }
   // Both return false if the bound of attempts forbids it for now, or has ended the message.
   bool retransmit(SendMessage& message, SendFlow& flow, std::uint32_t packet);
   bool retransmit_lost(SendMessage& message, SendFlow& flow);
@@ -76,7 +74,6 @@ class SelectiveRepeat : public PacketSession {
   void receiver_ready(SendMessage& message) final;
   void check_send(SendMessage& message) final;
 
-  Time rto_low_, rto_high_;
   RetransmitReason why_{};      // of the retransmissions that follow
   std::deque<SendFlow> sends_;  // by the handle's index
 };

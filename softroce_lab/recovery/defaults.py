@@ -200,18 +200,15 @@ class EngineTiming:
         `lifetime_ns`: the longest that a packet is in the fabric. The base RTT is added for what
         its hosts take.
 
-        `buffer_ns`: the longest that a full queue takes to drain. `rto_high_ns` is the round trip
-        through a congested link whose buffer is full (Mittal et al., SIGCOMM 2018, section 4.1),
-        and no less than the paper's value. The paper does not derive RTO_low: no less than its
-        value, nor than its share of the base RTT, but never above RTO_high.
+        `buffer_ns`: as `rto_high_ns` takes it. The paper of IRN does not derive RTO_low: its share
+        of the base RTT, but never above RTO_high.
         """
         if base_rtt_ns <= 0:
             raise ValueError("a base RTT is longer than 0 ns")
-        rto_high_ns = max(_RTO_HIGH_NS, base_rtt_ns + buffer_ns)
-        rto_low_ns = max(_RTO_LOW_NS, base_rtt_ns * _RTO_LOW_NS // _RTO_RTT_NS)
+        high_ns = rto_high_ns(base_rtt_ns, buffer_ns)
         return cls(
-            rto_low_ns=min(rto_low_ns, rto_high_ns),
-            rto_high_ns=rto_high_ns,
+            rto_low_ns=min(base_rtt_ns * _RTO_LOW_NS // _RTO_RTT_NS, high_ns),
+            rto_high_ns=high_ns,
             initial_rtt_ns=base_rtt_ns,
             report_least_interval_ns=max(base_rtt_ns // 4, 1),
             persist_least_ns=4 * base_rtt_ns,
@@ -230,6 +227,18 @@ class EngineTiming:
             rto_high_ns=machine.rto_high_ns + fabric.rto_high_ns,
             packet_lifetime_ns=machine.packet_lifetime_ns + fabric.packet_lifetime_ns,
         )
+
+
+def rto_high_ns(base_rtt_ns: int, buffer_ns: int) -> int:
+    """The round trip through a congested link whose buffer is full.
+
+    Mittal et al., SIGCOMM 2018, section 4.1: RTO_high of IRN, and the timeout of RoCE.
+    `buffer_ns`: the longest that a full queue takes to drain. 0: no queue has a bound, and the
+    paper's share of the base RTT takes its place.
+    """
+    if buffer_ns == 0:
+        return base_rtt_ns * _RTO_HIGH_NS // _RTO_RTT_NS
+    return base_rtt_ns + buffer_ns
 
 
 def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.recovery.defaults import Timing
 from tests.recovery.pair_rig import (
     ADDRESSES,
     DATA,
@@ -25,6 +26,13 @@ BASE_RTT_NS = 24_000
 RTO_LOW_NS, RTO_HIGH_NS = 100_000, 320_000
 KEY = (1, 2, 3)
 NAMES = {PACKET_ACK: "ack", PACKET_NACK: "nack", PACKET_SACK: "sack"}
+
+
+def fast_timing() -> _native.SessionTiming:
+    """Timers of hosts that answer at once. The clock's granularity is 1 us."""
+    made = _native.MessageConfig()
+    Timing.for_rtt(BASE_RTT_NS).apply(made)
+    return made.timing
 
 
 @dataclasses.dataclass(frozen=True)
