@@ -233,12 +233,10 @@ def rto_high_ns(base_rtt_ns: int, buffer_ns: int) -> int:
     """The round trip through a congested link whose buffer is full.
 
     Mittal et al., SIGCOMM 2018, section 4.1: RTO_high of IRN, and the timeout of RoCE.
-    `buffer_ns`: the longest that a full queue takes to drain. 0: no queue has a bound, and the
-    paper's share of the base RTT takes its place.
+    `buffer_ns`: the longest that a full queue takes to drain. 0: no queue has a bound, so the paper
+    has no rule, and this is four base RTTs.
     """
-    if buffer_ns == 0:
-        return base_rtt_ns * _RTO_HIGH_NS // _RTO_RTT_NS
-    return base_rtt_ns + buffer_ns
+    return base_rtt_ns + buffer_ns if buffer_ns else 4 * base_rtt_ns
 
 
 def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:
