@@ -32,6 +32,7 @@
 //   a packet that it newly reports, the last transmission was spurious (RFC 3522). This is the
 //   D-SACK. A probe's does not count.
 // - The timer for a loss ends with each packet's own deadline. RFC 8985 waits for the last one.
+// - The option `window_factor` is the least reo_wnd_mult.
 // - RTO_high stands for the RTO until the RTT has been measured. Back-off is that of the session.
 // - When a PTO or an RTO ends, packets that were sent so long ago are no longer in flight.
 #include <algorithm>
@@ -48,7 +49,8 @@ namespace {
 
 class RackTlp final : public PacketSession {
  public:
-  using PacketSession::PacketSession;
+  explicit RackTlp(MessageEngine& engine)
+      : PacketSession(engine), least_factor_(option<std::int64_t>("window_factor")) {}
 
   bool sprays() const override { return true; }
   void posted(SendMessage& message) override;
@@ -75,7 +77,7 @@ class RackTlp final : public PacketSession {
     Nanoseconds rtt_ns = 0;            // RACK.rtt: of that one
     std::uint64_t newest_first = 0;    // RACK.fack: the same of packets transmitted once
     bool has_reordering = false;       // RACK.reordering_seen
-    std::int64_t window_factor = 1;    // RACK.reo_wnd_mult
+    std::int64_t window_factor = 0;    // RACK.reo_wnd_mult
     std::uint64_t spurious_round = 0;  // RACK.dsack_round; 0: none
     int recoveries_left = 0;           // RACK.reo_wnd_persist
     std::uint64_t probe = 0;      // TLP.end_seq: transmissions before the probe; 0: none is out
@@ -101,7 +103,7 @@ class RackTlp final : public PacketSession {
 
   Flow& flow_of(Handle message) { return flows_[index_of(message)]; }
   Rack& rack_of(PeerIndex peer) {
-    if (peer >= racks_.size()) racks_.resize(peer + 1);
+    while (peer >= racks_.size()) racks_.emplace_back().window_factor = least_factor_;
     return racks_[peer];
   }
   void forget(Flow& flow);
@@ -136,6 +138,7 @@ class RackTlp final : public PacketSession {
     if ((message & kReceiveTag) == 0 && index_of(message) < flows_.size()) forget(flow_of(message));
   }
 
+  const std::int64_t least_factor_;
   std::deque<Flow> flows_;  // by the handle's index
   std::deque<Rack> racks_;  // by peer
 };
@@ -257,7 +260,7 @@ void RackTlp::adapt_window(Rack& rack, bool is_spurious, bool was_in_recovery) {
     ++rack.window_factor;
     rack.recoveries_left = kPersist;
   } else if (was_in_recovery && rack.losses == 0 && --rack.recoveries_left <= 0) {
-    rack.window_factor = 1;
+    rack.window_factor = least_factor_;
   }
 }
 
@@ -299,8 +302,7 @@ bool RackTlp::lose(Rack& rack, RetransmitReason why) {
 Nanoseconds RackTlp::rto_ns(PeerIndex index) const {
   if (config().timeout != 0) return config().timeout / kNanosecond;
   const RttEstimate& rtt = peer(index).rtt;
-  return (rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond)
-                        : rto_high()) /
+  return (rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond) : rto_high()) /
          kNanosecond;
 }
 
@@ -398,7 +400,15 @@ void RackTlp::resume(SendMessage& message, RetransmitReason why) {
 }  // namespace
 
 Transport rack_tlp_transport() {
-  return {.name = "rack_tlp", .make = make<RackTlp>, .framings = {"ud"}, .has_rto = true};
+  return {.name = "rack_tlp",
+          .make = make<RackTlp>,
+          .framings = {"ud"},
+          .options = {{.name = "window_factor",
+                       .usual = std::int64_t{1},
+                       .help = "the reordering window at first, in quarters of the least RTT",
+                       .least = 1,
+                       .most = 16}},
+          .has_rto = true};
 }
 
 }  // namespace softroce

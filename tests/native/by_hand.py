@@ -9,6 +9,7 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import Timing
 from tests.recovery.pair_rig import (
     ADDRESSES,
@@ -67,7 +68,10 @@ class ByHand:
     """A sender and a receiver; `now_ns` is the test's to move."""
 
     def __init__(self, transport: str, packets: int, **settings) -> None:
-        settings = {"path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, **settings}
+        options = registry.find(transport).engine()["options"]
+        settings = {
+            "path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, "options": options, **settings,
+        }  # fmt: skip
         self.sender, self.receiver = (
             _native.FrameEndpoint(config(address, transport=transport, **settings), mac)
             for address, mac in zip(ADDRESSES, MACS, strict=True)

@@ -66,7 +66,8 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 def test_uc_frames_carry_no_such_transport(transport):
-    settings = {"transport": transport, "framing": "uc_immediate"}
+    options = registry.find(transport).engine()["options"]
+    settings = {"transport": transport, "framing": "uc_immediate", "options": options}
     with pytest.raises(ValueError, match=f"transport {transport} needs the framing ud"):
         _native.Pair(*(config(each, **settings) for each in ADDRESSES), 1)
 
