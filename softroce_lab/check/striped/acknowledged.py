@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What senders of `irn`, `srnic` and `rack_tlp` knew by their peers' feedback, and what they may do by it:
-retransmit exactly the holes (docs/transports.md).
+"""What senders of `irn`, `srnic` and `rack_tlp` knew by their peers' feedback, and what they may do
+by it: retransmit exactly the holes (docs/transports.md).
 """
 
 from __future__ import annotations
