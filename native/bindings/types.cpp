@@ -17,6 +17,7 @@ namespace {
 void bind_timing(nb::module_& m) {
   nb::class_<SessionTiming>(m, "SessionTiming", "Timers and bounds of a session.")
       .def_rw("t_min_ns", &SessionTiming::t_min_ns)
+      .def_rw("clock_granularity_ns", &SessionTiming::clock_granularity_ns)
       .def_rw("t_max_ns", &SessionTiming::t_max_ns)
       .def_rw("fixed_check_ns", &SessionTiming::fixed_check_ns)
       .def_rw("srtt_weight", &SessionTiming::srtt_weight)

@@ -53,11 +53,14 @@ namespace softroce {
   M(repeats_what_is_here, "what is sent again is what the receiver has") \
   M(never_falls_back, "a receiver waits for parity for ever") \
   M(never_decodes, "a receiver restores nothing") \
-  /* selective_repeat.cpp, irn.cpp, srnic.cpp */ \
+  /* packet_session.cpp, selective_repeat.cpp, irn.cpp, srnic.cpp */ \
   M(ack_one_too_many, "a receiver acknowledges one packet more than it has") \
   M(ends_before_last, "a send succeeds when all but one of its packets are acknowledged") \
   M(timeout_not_armed, "a flow has no retransmission timer") \
   M(sack_shifted, "a SACK's bits are those of the packets one further") \
+  /* rack_tlp.cpp */ \
+  M(rack_loss_forgotten, "a packet that counts as lost is not retransmitted") \
+  M(rack_timer_not_armed, "a sender has no timer for losses, probes and timeouts") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

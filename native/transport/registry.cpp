@@ -9,6 +9,7 @@
   T(csa_ud)                        \
   T(irn)                           \
   T(oracle)                        \
+  T(rack_tlp)                      \
   T(sdr_auto)                      \
   T(sdr_ec)                        \
   T(sdr_sr)                        \

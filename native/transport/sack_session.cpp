@@ -120,12 +120,13 @@ void SackSession::retransmit_sent(SendMessage& message, std::vector<std::uint32_
              static_cast<std::uint32_t>(std::min<std::int64_t>(copies, most)));
 }
 
-Nanoseconds SackSession::no_shorter_than_measured(PeerIndex index, Nanoseconds rto_ns) const {
+Nanoseconds SackSession::measured_or(PeerIndex index, Nanoseconds rto_ns) const {
   if (timing().rto_rttvar_weight == 0) return rto_ns;
   const RttEstimate& measured = peer(index).rtt;
   const Nanoseconds srtt_ns = measured.srtt / kNanosecond;
   if (srtt_ns == 0) return std::max(rto_ns, timing().t_max_ns);
-  return std::max(rto_ns, srtt_ns + timing().rto_rttvar_weight * (measured.rttvar / kNanosecond));
+  return srtt_ns + std::max(timing().rto_rttvar_weight * (measured.rttvar / kNanosecond),
+                            timing().clock_granularity_ns);
 }
 
 // ---------------------------------------------------------------- receiver

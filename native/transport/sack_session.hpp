@@ -47,9 +47,9 @@ class SackSession : public Session {
   Nanoseconds fixed_or(Nanoseconds rto_ns) const {
     return timing().fixed_rto_ns != 0 ? timing().fixed_rto_ns : std::max(rto_ns, timing().t_min_ns);
   }
-  // With the knob `timeout: measured`, max(rto_ns, SRTT + 4 RTTVAR) as in RFC 6298. Before the
-  // first sample of the RTT, max(rto_ns, T_max).
-  Nanoseconds no_shorter_than_measured(PeerIndex peer, Nanoseconds rto_ns) const;
+  // With the knob `timeout: measured`, SRTT + max(G, 4 RTTVAR) as in RFC 6298, where G is the
+  // clock's granularity. Before the first sample of the RTT, max(rto_ns, T_max).
+  Nanoseconds measured_or(PeerIndex peer, Nanoseconds rto_ns) const;
 
   void send_posted(SendMessage& message) override;
   void check_send(SendMessage& message) final;

@@ -93,7 +93,7 @@ std::vector<SdrSr::SentChunk> SdrSr::outstanding(const SendMessage& message) {
 Nanoseconds SdrSr::rto_ns(const SendMessage& message) {
   const Nanoseconds srtt_ns = rtt(message.peer).srtt_ns;
   const Nanoseconds own_ns = fixed_or(srtt_ns + kAlpha * srtt_ns);
-  return backed_off_ns(no_shorter_than_measured(message.peer, own_ns), chunks(message).timeouts);
+  return backed_off_ns(measured_or(message.peer, own_ns), chunks(message).timeouts);
 }
 
 void SdrSr::send_timer(SendMessage& message) {

@@ -5,17 +5,6 @@
 
 namespace softroce {
 
-SelectiveRepeat::SelectiveRepeat(MessageEngine& engine)
-    : Session(engine), rto_low_(config().rto_low), rto_high_(config().rto_high) {
-  // Defaults if the configuration has none. Mittal et al., SIGCOMM 2018, section 4.1, use 100 us
-  // and 320 us at a base RTT of 24 us.
-  const Time base = std::max<Time>(base_rtt(), kNanosecond);
-  if (config().timeout != 0) rto_low_ = rto_high_ = config().timeout;
-  if (rto_low_ == 0) rto_low_ = base / 24 * 100;
-  if (rto_high_ == 0) rto_high_ = base / 24 * 320;
-  rto_high_ = std::max(rto_high_, rto_low_);
-}
-
 // ---------------------------------------------------------------- sending
 
 void SelectiveRepeat::posted(SendMessage& message) {
@@ -57,17 +46,16 @@ bool SelectiveRepeat::retransmit_lost(SendMessage& message, SendFlow& flow) {
 }
 
 Time SelectiveRepeat::timer(const SendMessage& message, const SendFlow& flow) const {
-  const Time configured = timeout(message, flow);
-  if (!config().timeout_measured) return configured;
-  const Time measured = peer(message.peer).rtt.rto();  // 0: no sample yet
-  return std::max(configured, measured != 0 ? measured : rto_high_);
+  if (!config().timeout_measured) return timeout(message, flow);
+  const RttEstimate& rtt = peer(message.peer).rtt;
+  return rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond) : rto_high();
 }
 
 Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_progress) const {
   const std::int64_t doublings = std::int64_t{timeouts_without_progress} - timing().eager_rounds;
   if (doublings <= 0) return interval;
-  const Time longest = std::max(rto_high_, std::min(rto_high_ << kMostDoublings, kLongestWait));
-  const Time first = std::max(interval, rto_high_);
+  const Time longest = std::max(rto_high(), std::min(rto_high() << kMostDoublings, kLongestWait));
+  const Time first = std::max(interval, rto_high());
   const Time doubled =
       std::min(first << std::min<std::int64_t>(doublings, kMostDoublings), longest);
   const Time whole = std::max(doubled, 2 * first);
@@ -76,75 +64,18 @@ Time SelectiveRepeat::backed_off(Time interval, std::uint32_t timeouts_without_p
                                    static_cast<std::uint64_t>(whole - least + 1));
 }
 
-// ---------------------------------------------------------------- receiving
-
-SelectiveRepeat::ReceiveFlow& SelectiveRepeat::flow_of(const ReceiveMessage& message) {
-  const std::uint32_t index = index_of(message.handle);
-  if (index >= receives_.size()) receives_.resize(index + 1);
-  ReceiveFlow& flow = receives_[index];
-  if (flow.handle != message.handle) flow = {.handle = message.handle};
-  return flow;
-}
-
-void SelectiveRepeat::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) {
-  ReceiveFlow& flow = flow_of(message);
-  if (lab.index == flow.cumulative)
-    flow.cumulative = std::min(message.bitmap.next_clear(flow.cumulative), message.count);
-  Feedback feedback;
-  if (lab.index > flow.cumulative) feedback = out_of_order(message, lab.index);
-  feedback.id = message.id;
-  feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
-  feedback.echo_stamp_ns = lab.stamp_ns;
-  send_feedback(message.peer, feedback, lab.path);
-}
-
-void SelectiveRepeat::packet_came_late(PeerIndex peer, const LabHeader& lab) {
-  send_feedback(peer,
-                {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
-                lab.path);
-}
-
-void SelectiveRepeat::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {
-  engine().send_feedback(peer, path, write(feedback).bytes());
-}
-
-void SelectiveRepeat::first_packet(ReceiveMessage& message) {
-  set_timer(message, now_ns() + timing().t_max_ns);
-}
-
-// Nothing of the message has arrived for T_max: asks the sender, by a SACK, whether it still sends
-// it. A sender that does not know the message refuses it.
-void SelectiveRepeat::check_receive(ReceiveMessage& message) {
-  const Nanoseconds next_ns = message.last_at / kNanosecond + timing().t_max_ns;
-  if (now_ns() < next_ns) return set_timer(message, next_ns);
-  send_missing(message.peer, {.name = {message.id, message.key}, .set = PacketSet()});
-  const std::uint32_t asked = ++of(message).timeouts_without_progress;
-  set_timer(message, now_ns() + backed_off_ns(timing().t_max_ns, asked));
-}
-
 // ---------------------------------------------------------------- feedback
 
-bool SelectiveRepeat::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body,
-                                       Time now) {
-  set_now(now);
-  const auto feedback = read_feedback(body);
-  if (!feedback || !engine().echoed(peer, feedback->echo_stamp_ns, now)) return false;
-  SendMessage* message = find_send(peer, feedback->id);
-  if (message == nullptr) return true;  // the message is over
-  if (feedback->cumulative > message->next) return false;
-  if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
-  about(message->key);
-  SendFlow& flow = flow_of(*message);
-  of(*message).has_receive = true;
+void SelectiveRepeat::feedback_known(SendMessage& message, const Feedback& feedback) {
+  SendFlow& flow = flow_of(message);
   why_ = RetransmitReason::nak;
-  if (message->paused) resume(*message, flow);
-  const bool advanced = note_feedback(*message, flow, *feedback);
-  const bool early = mutated(Mutant::ends_before_last) && message->count > 1;
-  if (flow.cumulative == message->count - early)
-    finish_send(*message);
+  if (message.paused) resume(message, flow);
+  const bool advanced = note_feedback(message, flow, feedback);
+  const bool early = mutated(Mutant::ends_before_last) && message.count > 1;
+  if (flow.cumulative == message.count - early)
+    finish_send(message);
   else
-    react(*message, flow, advanced);
-  return true;
+    react(message, flow, advanced);
 }
 
 // Notes which packets have arrived. Returns whether `cumulative` advanced.
@@ -183,23 +114,13 @@ void SelectiveRepeat::advance(SendMessage& message, SendFlow& flow, std::uint32_
 
 // ---------------------------------------------------------------- receiver not ready
 
-// Tells the sender that the receive is posted. Feedback on packets tells which of them have
-// arrived, so this SACK has no set.
-void SelectiveRepeat::status_requested(ReceiveMessage& message, std::uint32_t id) {
-  send_missing(message.peer, {.name = {id, message.key}, .set = {}});
-}
-
-void SelectiveRepeat::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) {
-  if (static_cast<BodyType>(body[0]) != BodyType::sack) return bad_control();
-  std::optional<Missing> missing;
-  SendMessage* message = find_reported(peer, body, missing);
-  if (message == nullptr || !message->paused) return;
-  SendFlow& flow = flow_of(*message);
+void SelectiveRepeat::receiver_ready(SendMessage& message) {
+  SendFlow& flow = flow_of(message);
   why_ = RetransmitReason::rnr_nak;
-  resume(*message, flow);
-  if (!retransmit_lost(*message, flow)) return;
+  resume(message, flow);
+  if (!retransmit_lost(message, flow)) return;
   flow.timer_start = now();
-  arm(*message, now() + timer(*message, flow));
+  arm(message, now() + timer(message, flow));
 }
 
 // The receiver refused all packets that were sent before the pause: they count as lost.
@@ -211,12 +132,6 @@ void SelectiveRepeat::resume(SendMessage& message, SendFlow& flow) {
 }
 
 // ---------------------------------------------------------------- time
-
-void SelectiveRepeat::timer_ended(SendMessage& message, Time now) {
-  set_now(now);
-  about(message.key);
-  check_send(message);
-}
 
 void SelectiveRepeat::check_send(SendMessage& message) {
   SendFlow& flow = flow_of(message);

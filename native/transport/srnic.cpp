@@ -18,7 +18,6 @@
 // - The rules of selective_repeat.hpp.
 #include <algorithm>
 
-#include "../engine/mutant.hpp"
 #include "selective_repeat.hpp"
 #include "transports.hpp"
 
@@ -39,9 +38,7 @@ class Srnic final : public SelectiveRepeat {
   }
 
   Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const override {
-    return {.type = BodyType::packet_sack,
-            .packet = packet & ~63U,
-            .bits = message.bitmap.word(packet / 64) << mutated(Mutant::sack_shifted)};
+    return sack_of(message, packet);
   }
 
   void react(SendMessage& message, SendFlow& flow, bool) override {

@@ -23,8 +23,7 @@ class UdRto final : public SackReceiver {
   // The RTO doubles with consecutive timeouts without progress, up to T_max.
   Nanoseconds rto_ns(const SendMessage& message) {
     const Nanoseconds base_ns = fixed_or(timing().rto_srtt * rtt(message.peer).srtt_ns);
-    return backed_off_ns(no_shorter_than_measured(message.peer, base_ns),
-                         of(message).timeouts_without_progress);
+    return backed_off_ns(measured_or(message.peer, base_ns), of(message).timeouts_without_progress);
   }
 
   void sent(SendMessage& message) override {

@@ -17,7 +17,7 @@ from softroce_lab import _native
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
 
-MILLISECOND_NS = 1_000_000
+MICROSECOND_NS, MILLISECOND_NS = 1_000, 1_000_000
 MACHINE_RTT_NS = 2 * MILLISECOND_NS
 """What an emulator that shares its cores is taken to add to a fabric's round trip."""
 BLACKOUT_NS = 1000 * MILLISECOND_NS
@@ -55,6 +55,10 @@ class Timing:
     machine adds to a round trip: an engine that shares two cores with all others answers up to 4 ms
     late once in a hundred times. With 1 ms `ud_rto` has 3 to 8 % spurious retransmissions."""
 
+    clock_granularity_ns: int = 4 * MILLISECOND_NS
+    """G of RFC 6298: no RTO that is measured is shorter than SRTT + this. On an emulator it is what
+    the machine adds to a round trip, as of `t_min_ns`; otherwise 1 us."""
+
     t_max_ns: int = 40 * MILLISECOND_NS
     """No interval between loss checks is longer, but for half as much again once it has backed off;
     also the first pause after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that
@@ -82,7 +86,7 @@ class Timing:
     """RTO of `ud_rto` and `sdr_sr` before any back-off. None: by SRTT and T_min."""
 
     rto_rttvar_weight: int | None = None
-    """`timeout: measured` makes it 4: no RTO is shorter than SRTT + this * RTTVAR (RFC 6298), nor
+    """`timeout: measured` makes it 4: the RTO is SRTT + this * RTTVAR (RFC 6298), and no shorter
     than T_max before the RTT has been measured. None: the transport's own RTO."""
 
     reordering_window_least_ns: int = 50_000
@@ -147,6 +151,7 @@ class Timing:
         return cls(
             initial_rtt_ns=base_rtt_ns,
             t_min_ns=base_rtt_ns,
+            clock_granularity_ns=MICROSECOND_NS,
             t_max_ns=t_max_ns,
             fixed_check_ns=4 * base_rtt_ns,
             reordering_window_least_ns=base_rtt_ns,
@@ -195,18 +200,15 @@ class EngineTiming:
         `lifetime_ns`: the longest that a packet is in the fabric. The base RTT is added for what
         its hosts take.
 
-        `buffer_ns`: the longest that a full queue takes to drain. `rto_high_ns` is the round trip
-        through a congested link whose buffer is full (Mittal et al., SIGCOMM 2018, section 4.1),
-        and no less than the paper's value. The paper does not derive RTO_low: no less than its
-        value, nor than its share of the base RTT, but never above RTO_high.
+        `buffer_ns`: as `rto_high_ns` takes it. The paper of IRN does not derive RTO_low: its share
+        of the base RTT, but never above RTO_high.
         """
         if base_rtt_ns <= 0:
             raise ValueError("a base RTT is longer than 0 ns")
-        rto_high_ns = max(_RTO_HIGH_NS, base_rtt_ns + buffer_ns)
-        rto_low_ns = max(_RTO_LOW_NS, base_rtt_ns * _RTO_LOW_NS // _RTO_RTT_NS)
+        high_ns = rto_high_ns(base_rtt_ns, buffer_ns)
         return cls(
-            rto_low_ns=min(rto_low_ns, rto_high_ns),
-            rto_high_ns=rto_high_ns,
+            rto_low_ns=min(base_rtt_ns * _RTO_LOW_NS // _RTO_RTT_NS, high_ns),
+            rto_high_ns=high_ns,
             initial_rtt_ns=base_rtt_ns,
             report_least_interval_ns=max(base_rtt_ns // 4, 1),
             persist_least_ns=4 * base_rtt_ns,
@@ -225,6 +227,16 @@ class EngineTiming:
             rto_high_ns=machine.rto_high_ns + fabric.rto_high_ns,
             packet_lifetime_ns=machine.packet_lifetime_ns + fabric.packet_lifetime_ns,
         )
+
+
+def rto_high_ns(base_rtt_ns: int, buffer_ns: int) -> int:
+    """The round trip through a congested link whose buffer is full.
+
+    Mittal et al., SIGCOMM 2018, section 4.1: RTO_high of IRN, and the timeout of RoCE.
+    `buffer_ns`: the longest that a full queue takes to drain. 0: no queue has a bound, so the paper
+    has no rule, and this is four base RTTs.
+    """
+    return base_rtt_ns + buffer_ns if buffer_ns else 4 * base_rtt_ns
 
 
 def document(timing: Timing, engine: EngineTiming) -> dict[str, int]:

@@ -26,7 +26,11 @@ from tests.native.opcodes import OPCODES
 from tests.sdr.test_sdk import LENGTH, MTU
 
 TELLS = {"csa_ud": {description.NACK}, "ud_rto": {description.SACK}}
-ACKNOWLEDGES_PACKETS = {"irn": description.PACKET_NACK, "srnic": description.PACKET_SACK}
+ACKNOWLEDGES_PACKETS = {
+    "irn": description.PACKET_NACK,
+    "srnic": description.PACKET_SACK,
+    "rack_tlp": description.PACKET_SACK,
+}
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}
     for name, gap in ACKNOWLEDGES_PACKETS.items()

@@ -68,6 +68,8 @@ NATIVE = {  # transport, and the first seed that notices it
     "ends_before_last": ("irn", 0),
     "timeout_not_armed": ("irn", 1),
     "sack_shifted": ("srnic", 0),
+    "rack_loss_forgotten": ("rack_tlp", 2),
+    "rack_timer_not_armed": ("rack_tlp", 1),
     "rc_gap_accepted": ("rc", 1),
     "rc_ack_one_too_many": ("rc", 0),
     "rc_timer_not_armed": ("rc", 2),

@@ -9,6 +9,8 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.recovery import registry
+from softroce_lab.recovery.defaults import Timing
 from tests.recovery.pair_rig import (
     ADDRESSES,
     DATA,
@@ -25,6 +27,13 @@ BASE_RTT_NS = 24_000
 RTO_LOW_NS, RTO_HIGH_NS = 100_000, 320_000
 KEY = (1, 2, 3)
 NAMES = {PACKET_ACK: "ack", PACKET_NACK: "nack", PACKET_SACK: "sack"}
+
+
+def fast_timing() -> _native.SessionTiming:
+    """Timers of hosts that answer at once. The clock's granularity is 1 us."""
+    made = _native.MessageConfig()
+    Timing.for_rtt(BASE_RTT_NS).apply(made)
+    return made.timing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +68,10 @@ class ByHand:
     """A sender and a receiver; `now_ns` is the test's to move."""
 
     def __init__(self, transport: str, packets: int, **settings) -> None:
-        settings = {"path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, **settings}
+        options = registry.find(transport).engine()["options"]
+        settings = {
+            "path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, "options": options, **settings,
+        }  # fmt: skip
         self.sender, self.receiver = (
             _native.FrameEndpoint(config(address, transport=transport, **settings), mac)
             for address, mac in zip(ADDRESSES, MACS, strict=True)

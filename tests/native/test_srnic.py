@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tests.native.by_hand import BASE_RTT_NS, RTO_HIGH_NS, RTO_LOW_NS, ByHand, feedback
+from tests.native.by_hand import BASE_RTT_NS, RTO_HIGH_NS, ByHand, fast_timing, feedback
 
 
 @pytest.fixture
@@ -71,15 +71,14 @@ def test_a_measured_timer_lasts_rto_high_before_the_first_sample(name):
 
 
 @pytest.mark.parametrize("name", ["irn", "srnic"])
-@pytest.mark.parametrize("rtt_ns", [10_000, 2 * MILLISECOND_NS])
-def test_a_measured_timer_is_srtt_and_four_rttvar_or_its_own_if_that_is_longer(name, rtt_ns):
-    """After one sample R: R + 4 R / 2 (RFC 6298, section 2.2)."""
-    own_ns = RTO_LOW_NS if name == "irn" else 10 * BASE_RTT_NS
-    talk = ByHand.begun(name, 2, timeout_measured=True)
+@pytest.mark.parametrize("rtt_ns", [400, 10_000, 2 * MILLISECOND_NS])
+def test_a_measured_timer_is_srtt_and_four_rttvar_at_least_the_clocks_granularity(name, rtt_ns):
+    """After one sample R: R + max(G, 4 R / 2) (RFC 6298, section 2)."""
+    talk = ByHand.begun(name, 2, timeout_measured=True, timing=fast_timing())
     out = talk.data_out()
     (answer,) = talk.answers(out[0])
     talk.now_ns = rtt_ns  # one more thousand until it is delivered: sent at 1,000
     talk.deliver(talk.sender, answer)
-    rto_ns = max(3 * rtt_ns, own_ns)
+    rto_ns = rtt_ns + max(4 * rtt_ns // 2, 1_000)
     assert talk.retransmitted_at(rtt_ns + 1_000 + rto_ns - 1) == []
     assert talk.retransmitted_at(rtt_ns + 1_000 + rto_ns) == [1]

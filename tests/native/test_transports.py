@@ -15,7 +15,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.recovery import control, registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand
+from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand, fast_timing
 from tests.recovery.pair_rig import (
     ADDRESSES,
     CONTROL,
@@ -34,7 +34,7 @@ SUCCESS = ibv_wc_status.IBV_WC_SUCCESS
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic"))
+@pytest.fixture(params=("irn", "srnic", "rack_tlp"))
 def transport(request):
     return request.param
 
@@ -60,13 +60,14 @@ def test_the_registry_names_them_all():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, irn, oracle"
+        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, irn, oracle, rack_tlp"
     ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 
 
 def test_uc_frames_carry_no_such_transport(transport):
-    settings = {"transport": transport, "framing": "uc_immediate"}
+    options = registry.find(transport).engine()["options"]
+    settings = {"transport": transport, "framing": "uc_immediate", "options": options}
     with pytest.raises(ValueError, match=f"transport {transport} needs the framing ud"):
         _native.Pair(*(config(each, **settings) for each in ADDRESSES), 1)
 
@@ -254,7 +255,7 @@ def test_a_timeout_before_which_nothing_could_be_sent_does_not_count(transport):
 
 
 def test_progress_ends_the_backoff(transport):
-    talk = ByHand.begun(transport, 8)
+    talk = ByHand.begun(transport, 8, timing=fast_timing())
     talk.data_out()
     for _ in range(6):
         assert 0 in talk.retransmitted_at(talk.now_ns + 16 * RTO_HIGH_NS)

@@ -35,7 +35,17 @@ class EveryRound(MessagePolicy):
 
 
 OWN = registry.Entry.of(EveryRound)
-SESSIONS = ["csa_ud", "irn", "sdr_auto", "sdr_ec", "sdr_sr", "sdr_sr_nack", "srnic", "ud_rto"]
+SESSIONS = [
+    "csa_ud",
+    "irn",
+    "rack_tlp",
+    "sdr_auto",
+    "sdr_ec",
+    "sdr_sr",
+    "sdr_sr_nack",
+    "srnic",
+    "ud_rto",
+]
 
 
 def test_the_names_are_sorted_and_found():

@@ -18,7 +18,8 @@ RIVALS = ["ud_rto", "sdr_sr", "sdr_sr_nack"]
 KEY = (1, 2, 3)
 EPSILON_NS = MILLISECOND_NS // 10
 QUICK = dataclasses.replace(
-    DEFAULT_TIMING, t_min_ns=MILLISECOND_NS, t_max_ns=1000 * MILLISECOND_NS,
+    DEFAULT_TIMING, clock_granularity_ns=1_000, t_min_ns=MILLISECOND_NS,
+    t_max_ns=1000 * MILLISECOND_NS,
     sack_interval_least_ns=MILLISECOND_NS, initial_rtt_ns=RTT_NS,
     keepalive_interval_ns=1000 * MILLISECOND_NS,
 )  # fmt: skip

@@ -42,6 +42,10 @@ def line(switches, rate="100Gbit", delay="1us", **more):
     return load({"nodes": kinds, "links": links}, **more)
 
 
+BUFFER_NS = 320_000
+"""How long the queues of the tests' plans take to drain, at most."""
+
+
 class Rig:
     """Messages of one transport over a plan's fabric; packets carry no bytes."""
 
@@ -58,7 +62,7 @@ class Rig:
         rnic=IDEAL,
         options=MappingProxyType({}),
     ):
-        engine = EngineTiming.for_rtt(base_rtt_ns)
+        engine = EngineTiming.for_rtt(base_rtt_ns, BUFFER_NS)
         host = simulated_host(
             path_mtu=path_mtu,
             window_packets=window,
@@ -77,7 +81,7 @@ class Rig:
                 Transport.named(transport),
                 endpoint,
                 timing=timing or Timing.for_rtt(base_rtt_ns),
-                rc=rc or RcSettings.for_rtt(base_rtt_ns),
+                rc=rc or RcSettings.for_rtt(base_rtt_ns, BUFFER_NS),
                 next_hop_mac=self.fabric.next_hop_mac(index),
             )
             for index, endpoint in enumerate(self.fabric.endpoints)

@@ -30,6 +30,7 @@ enum Mechanism : std::uint32_t {
 // each is for.
 struct SessionTiming {
   std::int64_t t_min_ns = 4'000'000;
+  std::int64_t clock_granularity_ns = 4'000'000;
   std::int64_t t_max_ns = 40'000'000;
   std::int64_t fixed_check_ns = 8'000'000;
   std::int64_t srtt_weight = 1;

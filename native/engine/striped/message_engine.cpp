@@ -243,7 +243,7 @@ void MessageEngine::set_path_weights(PeerIndex peer,
 
 void MessageEngine::write_off(PeerIndex index, Time sent_up_to) {
   Peer& peer = state_.peers[index];
-  peer.flight.echo(sent_up_to / kNanosecond);
+  peer.flight.forgive(sent_up_to / kNanosecond);
   sender_.make_ready(peer);
 }
 

@@ -48,6 +48,8 @@ class MessageSession {
   // Whether the simulated fabric reports each loss and each refusal (`packet_lost`,
   // `packet_refused`). Packets of such a session take all paths.
   virtual bool omniscient() const { return false; }
+  // Whether packets of such a session take all paths. Otherwise a message stays on one.
+  virtual bool sprays() const { return false; }
   virtual void posted(SendMessage&) {}  // before the first packet is sent
   virtual void packet_sent(SendMessage&, std::uint32_t /*packet*/, Time /*now*/) {}
   // The packet's bit is set; it may have been set before. If this packet completes the message, the

@@ -50,7 +50,8 @@ struct RttEstimate {
     relaxed_store(srtt, srtt + (rtt - srtt) / 8);
   }
 
-  Time rto() const { return srtt + 4 * rttvar; }
+  // `granularity`: of the clock.
+  Time rto(Time granularity = 0) const { return srtt + std::max(4 * rttvar, granularity); }
 };
 
 // When each packet in flight was sent, so that an echoed timestamp gives the number accounted for.
@@ -102,6 +103,10 @@ class FlightLog {
 
   // What is in flight is so no longer, though nothing was echoed: it may still arrive.
   void forgive() { accounted_ = sent_; }
+  // The same of what was sent no later than then.
+  void forgive(std::int64_t sent_ns) {
+    while (accounted_ < sent_ && sent_ns_[accounted_ & (capacity() - 1)] <= sent_ns) ++accounted_;
+  }
 
  private:
   std::uint64_t sent_ = 0;

@@ -62,7 +62,8 @@ bool Sender::post(const MessageRequest& request, Time now) {
   message.coded.begin(layout);
   message.sent.assign(message.total(), {});
   if (state_.reacting != nullptr) {
-    const bool sprays = state_.config.spray || state_.reacting->omniscient();
+    const bool sprays =
+        state_.config.spray || state_.reacting->sprays() || state_.reacting->omniscient();
     message.path = sprays ? kAnyPath : peer.schedule.next();
     state_.reacting->posted(message);
   }

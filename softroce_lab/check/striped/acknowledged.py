@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What senders of `irn` and `srnic` knew by their peers' feedback, and what they may do by it:
-retransmit exactly the holes (docs/transports.md).
+"""What senders of `irn`, `srnic` and `rack_tlp` knew by their peers' feedback, and what they may do
+by it: retransmit exactly the holes (docs/transports.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from softroce_lab.check import fault_rules
 from softroce_lab.check.striped.controls import ControlMessage, Controls
-from softroce_lab.check.striped.feedback import IRN, Feedback
+from softroce_lab.check.striped.feedback import IRN, RACK_TLP, Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
 from softroce_lab.recovery.defaults import MILLISECOND_NS
 
@@ -31,7 +31,12 @@ class Timers:
 
     @classmethod
     def of(cls, transport: str, view: Striped) -> Timers:
-        """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all."""
+        """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
+
+        Those of `rack_tlp` follow the measured RTT: no capture shows how short they may be.
+        """
+        if transport == RACK_TLP:
+            return cls(0, max(view.irn_rto_ns[1], 2 * view.timing.t_max_ns))
         fixed_ns = view.timing.fixed_rto_ns
         low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
         least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
@@ -140,11 +145,11 @@ def why_not(
     way_ns = acks.way_ns
     if acks.reported_ns(packet) < now_ns - way_ns:
         return "a report that it had arrived had reached its sender"
-    if acks.gap(packet, at) or not strict:
+    transport = controls.transports[stream.number]
+    if acks.gap(packet, at) or not strict or transport == RACK_TLP:
         return None
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
-    transport = controls.transports[stream.number]
     if acks.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"

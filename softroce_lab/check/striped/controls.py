@@ -105,7 +105,7 @@ class Controls:
         self.failed = self._failed()  # messages that ended in error, by the run directory
         self._keys = {each.number: view.by_key(each.number) for each in view.data_streams()}
         self.asked: dict[int, list[Asked]] = {}  # by message, in time
-        self.feedback: dict[int, list[ControlMessage]] = {}  # feedback of irn and srnic, likewise
+        self.feedback: dict[int, list[ControlMessage]] = {}  # feedback on packets, likewise
         self.not_ready: set[int] = set()  # messages for which no receive was posted once
         self.acked: dict[int, ControlMessage] = {}  # by message, the first
         self.refused: dict[int, ControlMessage] = {}
@@ -266,8 +266,8 @@ class Controls:
             self._ask(number, Asked(sent, None))
 
     def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
-        if body.transport is not None:
-            self._recovers(stream, body.transport)
+        if body.transports and self.transports.get(stream) not in body.transports:
+            self._recovers(stream, body.transports[0])
         message = self.view.find_message(stream, body.id)
         if message is None:
             self.stray_acks.append((sent, body.id))

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Feedback of receivers of `irn` and `srnic` (native/transport/bodies.hpp), parsed."""
+"""Feedback of receivers of `irn`, `srnic` and `rack_tlp` (native/transport/bodies.hpp), parsed."""
 
 from __future__ import annotations
 
 import dataclasses
 import struct
 
-IRN, SRNIC = "irn", "srnic"
-TRANSPORTS = (IRN, SRNIC)
+IRN, SRNIC, RACK_TLP = "irn", "srnic", "rack_tlp"
+TRANSPORTS = (IRN, SRNIC, RACK_TLP)
+_SACKING = (SRNIC, RACK_TLP)
 
 _ACK, _NACK, _SACK = 16, 17, 18
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
@@ -21,7 +22,7 @@ class Feedback:
     id: int
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK
-    transport: str | None  # that sends it; None: both
+    transports: tuple[str, ...]  # that send it, the usual one first; none: all of TRANSPORTS
 
     @property
     def end(self) -> int:
@@ -36,11 +37,11 @@ def parse(body: bytes) -> Feedback | None:
     kind, id_, cumulative, _ = _HEAD.unpack_from(body)
     rest = body[_HEAD.size :]
     if kind == _ACK and not rest:
-        return Feedback(id_, cumulative, (), None)
+        return Feedback(id_, cumulative, (), ())
     if kind == _NACK and len(rest) == _PACKET.size:
-        return Feedback(id_, cumulative, _PACKET.unpack(rest), IRN)
+        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
     if kind == _SACK and len(rest) == _WORD.size:
         base, bits = _WORD.unpack(rest)
         there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
-        return Feedback(id_, cumulative, tuple(there), SRNIC)
+        return Feedback(id_, cumulative, tuple(there), _SACKING)
     return None

@@ -68,7 +68,7 @@ def _by_feedback(
     before: np.ndarray,
     tally: Tally,
 ) -> None:
-    """Of `irn` and `srnic`, whose senders act on per-packet feedback."""
+    """Of `irn`, `srnic` and `rack_tlp`, whose senders act on per-packet feedback."""
     message, stream = int(one["message"]), view.stream(one)
     if not _captures_feedback(view, stream) or not stream.leaves:
         tally.doubts("what the sender received and sent was not captured")

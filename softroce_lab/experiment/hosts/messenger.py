@@ -21,6 +21,7 @@ import numpy.typing as npt
 from softroce_lab import _native
 from softroce_lab.errors import RunError
 from softroce_lab.recovery.api import NEVER_NS, Key
+from softroce_lab.recovery.defaults import rto_high_ns
 from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
 from softroce_lab.recovery.runner import PolicyRunner
 from softroce_lab.rnic.enums import (
@@ -230,21 +231,21 @@ class RcSettings:
     min_rnr_timer: int = 12  # 0.64 ms; a peer is hardly ever not ready: it posts receives ahead
 
     @classmethod
-    def for_rtt(cls, base_rtt_ns: int) -> RcSettings:
+    def for_rtt(cls, base_rtt_ns: int, buffer_ns: int = 0) -> RcSettings:
         """For a network whose empty round trip lasts that long.
 
-        The least timeout of 320 us or more, which IRN gives RoCE as well (Mittal et al., SIGCOMM
-        2018, section 4.1), and not below four round trips, as far as the encoding goes: 2.4 h. A
-        peer that is not ready gets a retransmission after 10 us.
+        The least timeout that is no shorter than RTO_high, which the paper of IRN gives RoCE as
+        well (`rto_high_ns`), as far as the encoding goes: 2.4 h. A peer that is not ready gets a
+        retransmission after 10 us.
         """
-        least_ns = max(320_000, 4 * base_rtt_ns)
+        least_ns = rto_high_ns(base_rtt_ns, buffer_ns)
         return cls(timeout=rc_timeout_code(least_ns), min_rnr_timer=1)
 
     @classmethod
-    def on_machine(cls, fabric_rtt_ns: int) -> RcSettings:
+    def on_machine(cls, fabric_rtt_ns: int, buffer_ns: int = 0) -> RcSettings:
         """For an emulator, on a fabric with this base RTT of its own: the longer timeout."""
         own = cls()
-        timeout = max(own.timeout, cls.for_rtt(fabric_rtt_ns).timeout)
+        timeout = max(own.timeout, cls.for_rtt(fabric_rtt_ns, buffer_ns).timeout)
         return dataclasses.replace(own, timeout=timeout)
 
     def with_knobs(self, knobs: Knobs) -> RcSettings:

@@ -78,7 +78,7 @@ def on_virtual_clock(
         transport.control(plan),
         knobs.timing(Timing.for_rtt(fabric.rtt_ns, blackout_ns=blackout_ns)),
         EngineTiming.for_rtt(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
-        RcSettings.for_rtt(fabric.rtt_ns).with_knobs(knobs),
+        RcSettings.for_rtt(fabric.rtt_ns, fabric.buffer_ns).with_knobs(knobs),
     )
 
 
@@ -105,5 +105,5 @@ def on_machine(
         transport.control(plan),
         knobs.timing(Timing.on_machine(fabric.rtt_ns)),
         EngineTiming.on_machine(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
-        RcSettings.on_machine(fabric.rtt_ns).with_knobs(knobs),
+        RcSettings.on_machine(fabric.rtt_ns, fabric.buffer_ns).with_knobs(knobs),
     )

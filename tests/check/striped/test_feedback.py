@@ -122,7 +122,7 @@ def names_a_packet_that_has_not_come(tape):
     """Of a NACK the one that it is for, of a SACK one bit more."""
     number, sent = next((n, sent) for n, sent in answers(tape) if sent.id == 4 and sent.packets)
     body = bytearray(tape.lab(number)["payload"])
-    if sent.transport == feedback.IRN:
+    if feedback.IRN in sent.transports:
         struct.pack_into(">I", body, 13, 21)
     else:
         bits = struct.unpack_from(">Q", body, 17)[0]

@@ -134,16 +134,17 @@ def test_addresses_survive_json():
 
 
 @pytest.mark.parametrize(
-    ("rtt_ns", "timeout_ns"),
+    ("rtt_ns", "buffer_ns", "timeout_ns"),
     [
-        (8_000, 524_288),
-        (100_000, 524_288),
-        (25_000_000, 134_217_728),
-        (8000 * 10**9, 4096 << 31),  # the longest there is
+        (8_000, 0, 32_768),  # no queue has a bound: four round trips
+        (14_113, 83_887, 131_072),
+        (100_000, 0, 524_288),
+        (25_000_000, 0, 134_217_728),
+        (8000 * 10**9, 0, 4096 << 31),  # the longest there is
     ],
 )
-def test_rc_timeouts_follow_the_round_trip(rtt_ns, timeout_ns):
-    assert 4096 << RcSettings.for_rtt(rtt_ns).timeout == timeout_ns
+def test_rc_timeouts_follow_the_round_trip_and_the_queue(rtt_ns, buffer_ns, timeout_ns):
+    assert 4096 << RcSettings.for_rtt(rtt_ns, buffer_ns).timeout == timeout_ns
     assert RcSettings().timeout == 14
 
 
