@@ -188,7 +188,7 @@ def test_knobs_and_options_of_a_transport_are_listed(line, tmp_path):
     assert "default true" in shown
     found = json.loads(line("--list", "--transport", "irn", "--json").stdout)
     assert [each["name"] for each in found[0]["knobs"]] == [
-        "window", "paths", "retry_count", "timeout",
+        "window", "paths", "schedule", "retry_count", "timeout",
     ]  # fmt: skip
     assert found[0]["knobs"][-1]["values"] == "from 1 us to 10 s, or measured"
     (tmp_path / "own.py").write_text(PATIENT)

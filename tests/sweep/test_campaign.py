@@ -105,7 +105,7 @@ def test_one_row_a_run(carry_out):
     assert [row["loss"] for row in rows] == (["none"] * 4 + ["all"] * 4) * 2
     assert [row["seed"] for row in rows] == [1, 2] * 8
     assert {row["transport"]: row["congestion_control"] for row in rows} == {
-        "csa_ud": "bdp", "rc": "bdp",
+        "csa_ud": "grants", "rc": "bdp",
     }  # fmt: skip
     for row in rows:
         assert row["verdict"] == ("failed" if row["loss"] == "all" else "passed")

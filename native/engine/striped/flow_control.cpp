@@ -7,7 +7,9 @@ namespace softroce {
 
 Stop FlowControl::why_stopped(const Peer& peer) const {
   if (!window_closed(peer)) return Stop::congestion_control;  // its pace
-  if (peer.flight.in_flight() >= peer.credit_packets) return Stop::credit;
+  const bool credit_is_less = peer.credit_packets < peer.congestion->window_packets();
+  if (credit_is_less && peer.flight.in_flight() >= peer.credit_packets)
+    return state_.grants.works() ? Stop::queue : Stop::credit;  // others fill the last link
   if (peer.congestion->window_packets() < state_.config.window_packets)
     return Stop::congestion_control;
   return why_full(peer);

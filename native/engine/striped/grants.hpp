@@ -32,6 +32,8 @@ class Grants {
         share_(granted_share(window_)),
         silence_(kSilenceOfRtt * config.initial_rtt) {}
 
+  bool works() const { return works_; }
+
   // More packets of a message are to come, or fewer.
   void expect(Peer& peer, std::int64_t packets) {
     if (!works_ || packets == 0) return;

@@ -193,7 +193,7 @@ struct PathProgress {
 // Classes of messages by the packets that they have left. Within a class the order is that of the
 // posts, so that messages of nearly one length do not wait for each other (send_order.hpp).
 struct LeftClass {
-  static constexpr std::array<std::uint32_t, 4> kBounds = {8, 64, 512, 4096};
+  static constexpr std::array<std::uint32_t, 3> kBounds = {64, 512, 4096};
   static constexpr std::size_t kClasses = kBounds.size() + 1;
   static std::uint8_t of(std::uint32_t left) {
     return static_cast<std::uint8_t>(std::ranges::upper_bound(kBounds, left) - kBounds.begin());

@@ -204,11 +204,11 @@ def test_labels_name_them():
 )  # fmt: skip
 def test_a_case_of_the_fuzzer_keeps_them(entry):
     (chosen,) = of(f"transports=[{entry}]").transports
-    case = draw.draw(1)
+    case = draw.draw(2)  # which has no knobs of its own
     text = seeds.text(case, chosen)
     (again,) = spec.of(yaml_source.parse(text, "case.yaml")).transports
     assert (again.name, again.knobs) == (chosen.name, chosen.knobs)
-    seen = seeds.run_case(case, 1, (chosen,))
+    seen = seeds.run_case(case, 2, (chosen,))
     assert not seen.violations
 
 
@@ -216,7 +216,8 @@ def test_a_policy_of_ones_own_has_those_of_the_engine_and_the_session():
     reference = PROJECT_ROOT / "examples/transports/nack.py:Nack"
     name = f"{reference}".rpartition(":")[0]
     (own,) = of(f"transports=[{{policy: '{name}:{_class_of(name)}', window: 9}}]").transports
-    assert [knob.name for knob in own.entry.knobs] == ["window", "paths", "retry_count"]
+    names = ["window", "paths", "schedule", "retry_count"]
+    assert [knob.name for knob in own.entry.knobs] == names
     assert own.knobs.window == 9
 
 
@@ -234,7 +235,7 @@ def _class_of(file):
         ("{name: rc, paths: 2}",
          "x.yaml:3:25: rc has no knob 'paths'\n  hint: it has window, retry_count, timeout"),
         ("{name: csa_ud, timeout: 1ms}",
-         "x.yaml:3:29: csa_ud has no knob 'timeout'\n  hint: it has window, paths, retry_count"),
+         "x.yaml:3:29: csa_ud has no knob 'timeout'\n  hint: it has window, paths, schedule, retry_count"),
         ("{name: rc, window: 0}",
          "x.yaml:3:33: window: 0 is out of bounds\n  hint: from 1 to 8388607"),
         ("{name: csa_ud, window: 1048577}", "x.yaml:3:37: window: 1048577 is out of bounds"),
