@@ -99,7 +99,7 @@ HELD = (
 )
 
 
-@pytest.mark.parametrize(("seed", "rail"), [(3, 1), (4, 1), (1, 3)])
+@pytest.mark.parametrize(("seed", "rail"), [(3, 1), (4, 1), (2, 3), (6, 3)])
 def test_a_loss_behind_sends_that_wait_for_each_other_is_found(tmp_path, seed, rail):
     """Sends to a peer are posted in order: one that may not be posted holds up those behind it."""
     workload = f"{{kind: ring-all-reduce, bytes: 256KiB, message: 32KiB, rail: {rail}}}"
@@ -110,5 +110,5 @@ def test_a_loss_behind_sends_that_wait_for_each_other_is_found(tmp_path, seed, r
     )  # fmt: skip
     known = investigated(directory, f"irn/{seed}")
     found = charges.blame(known.subject, InPlace(), 24)
-    assert found.cost_ns > 15_000
+    assert found.cost_ns > 50_000
     assert found.rest_ns < 0.1 * found.cost_ns
