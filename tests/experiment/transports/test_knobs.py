@@ -235,7 +235,8 @@ def _class_of(file):
         ("{name: rc, paths: 2}",
          "x.yaml:3:25: rc has no knob 'paths'\n  hint: it has window, retry_count, timeout"),
         ("{name: csa_ud, timeout: 1ms}",
-         "x.yaml:3:29: csa_ud has no knob 'timeout'\n  hint: it has window, paths, schedule, retry_count"),
+         "x.yaml:3:29: csa_ud has no knob 'timeout'\n"
+         "  hint: it has window, paths, schedule, retry_count"),
         ("{name: rc, window: 0}",
          "x.yaml:3:33: window: 0 is out of bounds\n  hint: from 1 to 8388607"),
         ("{name: csa_ud, window: 1048577}", "x.yaml:3:37: window: 1048577 is out of bounds"),
