@@ -68,9 +68,8 @@ namespace softroce {
   M(rc_goes_back_too_little, "a requester goes back to the packet behind the one that is missed") \
   M(rc_duplicate_executed, "a responder executes a duplicate once more") \
   M(rc_retries_unlimited, "a requester never gives up") \
-  /* dcqcn.cpp, nscc.cpp, swift.cpp: congestion control */ \
+  /* dcqcn.cpp, swift.cpp: congestion control */ \
   M(dcqcn_stops, "a rate is cut to a bit a second") \
-  M(nscc_stops, "a decrease closes the window for ever") \
   M(swift_stops, "who may send less than a packet a round trip waits for thousands of them")
 // clang-format on
 

@@ -39,7 +39,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "persist_not_armed": ("sdr_sr", 47),
     "holes_shifted": ("csa_ud", 15),
     "loss_forgotten": ("csa_ud", 2),
-    "pace_not_armed": ("csa_ud", 41),
+    "pace_not_armed": ("ud_rto", 41),
     "generation_unchecked": ("sdr_sr", 41),
     "clearance_not_repeated": ("sdr_sr", 2),
     "slot_given_twice": ("sdr_sr", 1),

@@ -15,7 +15,6 @@
 // IEEE 754 rounds alike everywhere.
 #include <algorithm>
 
-#include "../mutant.hpp"
 #include "congestion.hpp"
 
 namespace softroce {
@@ -113,7 +112,6 @@ class Nscc final : public CongestionControl {
     const double excess = (mean_delay_ - target) / mean_delay_;
     set_window(window_ * std::max(1 - kDecrease * excess, 1 - kMostDecrease));
     decreased_at_ = now;
-    if (mutated(Mutant::nscc_stops)) window_packets_ = 0;
   }
 
   void update(Time now) {
