@@ -151,7 +151,7 @@ deadline: 1s
 """
 
 
-@pytest.mark.parametrize("transport", ["irn", "srnic"])
+@pytest.mark.parametrize("transport", ["{name: irn, timeout: 100us}", "srnic"])
 def test_answers_that_the_queue_of_the_senders_link_drops(tmp_path, transport):
     """Captured where that link begins, they did not reach the sender: it may send again."""
     verdicts = checked(tmp_path, CROWD, transport, ("*",), 128)

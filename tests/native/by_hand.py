@@ -68,7 +68,8 @@ class ByHand:
     """A sender and a receiver; `now_ns` is the test's to move."""
 
     def __init__(self, transport: str, packets: int, **settings) -> None:
-        options = registry.find(transport).engine()["options"]
+        by_hand = transport == "policy"  # no session
+        options = {} if by_hand else registry.find(transport).engine()["options"]
         settings = {
             "path_mtu": MTU, "initial_rtt_ns": BASE_RTT_NS, "options": options, **settings,
         }  # fmt: skip
