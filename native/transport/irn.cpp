@@ -75,7 +75,7 @@ class Irn final : public SelectiveRepeat {
 
 Transport irn_transport() {
   return {
-      .name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fair"};
+      .name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fifo"};
 }
 
 }  // namespace softroce

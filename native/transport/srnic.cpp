@@ -59,7 +59,7 @@ Transport srnic_transport() {
           .make = make<Srnic>,
           .framings = {"ud"},
           .has_rto = true,
-          .schedule = "fair"};
+          .schedule = "fifo"};
 }
 
 }  // namespace softroce

@@ -73,6 +73,7 @@ class Entry:
             policy.options,
             policy,
             knobs=_knobs_of(policy.has_rto),
+            schedule="fifo",
         )
 
     @classmethod

@@ -29,7 +29,8 @@ SNAPS_BYTES = (0, 256, 128)
 
 def checked(folder, seed, text=None):
     """The rules violated by a seed over one transport, some links captured."""
-    names = registry.transports()
+    # The newest one is the last, so that seeds keep their transports.
+    names = sorted(registry.transports(), key=lambda name: name == "rack_tlp")
     text = text or fuzz.text(fuzz_draw.draw(seed), Transport.named(names[seed % len(names)]))
     experiment = spec.of(yaml_source.parse(text))
     wanted = Wanted(LINKS[seed // 7 % len(LINKS)], SNAPS_BYTES[seed // 28 % len(SNAPS_BYTES)])

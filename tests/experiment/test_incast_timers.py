@@ -44,7 +44,7 @@ workload:
 @pytest.mark.parametrize(
     "transport",
     [
-        "rc", "rack_tlp", "{name: irn, schedule: fifo}", "ud_rto", "csa_ud",
+        "rc", "rack_tlp", "irn", "ud_rto", "csa_ud",
         "{name: irn, timeout: measured}", "{name: srnic, timeout: measured}",
         "{name: sdr_sr, timeout: measured}",
     ],
@@ -54,9 +54,8 @@ def test_hardly_anything_is_retransmitted(transport):
     experiment = spec.of(yaml_source.parse(INCAST.replace("TRANSPORT", transport), "incast.yaml"))
     run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
     assert run.verdict == "passed"
-    # irn's RTO_low is shorter than the queue: at most three packets of a message wait for it. With
-    # `fair`, its default, more messages have as few in flight.
-    most = 0.01 if "irn" in transport else 0.005
+    # irn's RTO_low is shorter than the queue: at most three packets of a message wait for it.
+    most = 0.01 if transport == "irn" else 0.005
     assert run.count(RETRANSMITTED) < most * PACKETS
 
 
