@@ -71,6 +71,16 @@ def test_no_class_of_messages_starves():
     assert sum(count for number, count in found.items() if number > 2) >= 690
 
 
+def test_long_messages_of_one_size_end_in_the_order_posted():
+    sender = Sender("least-left", peers=1)
+    for number in (1, 2, 3):
+        sender.post(number, 600)
+    found = sender.sent(1_800)
+    last = [len(found) - found[::-1].index(number) for number in (1, 2, 3)]
+    assert last[0] <= 700
+    assert last == sorted(last)
+
+
 def test_equal_messages_leave_in_the_order_posted_and_peers_take_turns():
     sender = Sender("least-left")
     for number, peer in enumerate([0, 0, 1, 1]):

@@ -72,7 +72,7 @@ void SendOrder::sent(SendMessage& message, Peer& peer) {
     take_turns(which);
   } else if (class_of(message) != which) {
     remove(message, peer);
-    add(message, peer, true);
+    add(message, peer);
     enter(peer, message.send_class);
   }
 }
