@@ -17,7 +17,7 @@ NAMES = ("window", "paths", "retry_count", "timeout", "schedule")
 SCHEDULES = ("least-left", "fair", "fifo")
 """Native Schedule, native/engine/striped/send_order.hpp."""
 MEASURED = "measured"
-"""The timeout that is the transport's own, or SRTT + 4 RTTVAR if that is longer (RFC 6298)."""
+"""The timeout is SRTT + max(G, 4 RTTVAR), G being the clock's granularity (RFC 6298)."""
 RTTVAR_WEIGHT = 4
 """K of RFC 6298, section 2; natively `RttEstimate::rto` of native/engine/striped/peer.hpp."""
 

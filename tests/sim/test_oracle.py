@@ -170,6 +170,15 @@ def test_a_packet_of_which_a_copy_arrives_is_not_lost():
     assert found.count(("tx_retransmitted",)) == np.count_nonzero(copies_lost == 2)
 
 
+def completed(made, sender, receiver, until_ns):
+    """The sender's completions, the first of which comes before that time."""
+    while not (done := list(sender.completions())):
+        assert made.fabric.run(until_ns), "nothing happens any more"
+        receiver.step()
+        sender.step()
+    return done
+
+
 def test_a_late_receive_costs_what_it_lacks():
     """What is refused is sent again when the receive is posted, and no packet twice."""
     made = VirtualRun(experiment([]), Transport.named("oracle"), 1, lambda _: None)
@@ -178,10 +187,7 @@ def test_a_late_receive_costs_what_it_lacks():
     sender.post_send(0, message, 0)
     made.fabric.run(2_000_000_000)
     receiver.post_receive(0, message, 0)
-    while not (done := list(sender.completions())):
-        assert made.fabric.run(4_000_000_000)
-        receiver.step()
-        sender.step()
+    done = completed(made, sender, receiver, 4_000_000_000)
     counters = made.fabric.endpoints[0].counters()
     assert done[0].status == 0
     # The news takes two delays, the packets as long and ten frames' time, and one more for s1.
@@ -205,10 +211,7 @@ def test_what_is_refused_is_known_after_that_the_receive_is_there(seed):
     sender.post_send(0, message, 0)
     made.fabric.run(200_000)
     receiver.post_receive(0, message, 0)
-    while not (done := list(sender.completions())):
-        assert made.fabric.run(100_000_000), "nothing happens any more"
-        receiver.step()
-        sender.step()
+    done = completed(made, sender, receiver, 100_000_000)
     assert [each.status for each in done] == [0]
 
 
