@@ -301,6 +301,7 @@ Transport csa_ud_transport() {
             .usual = std::string("linear"),
             .help = "rule for the time between two loss checks of a message",
             .choices = {"exponential", "fixed", "linear"}}},
+      .schedule = "least-left",
       .congestion_control = "grants",
       .path_probes = true};
 }

@@ -74,8 +74,7 @@ class Irn final : public SelectiveRepeat {
 }  // namespace
 
 Transport irn_transport() {
-  return {
-      .name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true, .schedule = "fifo"};
+  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true};
 }
 
 }  // namespace softroce

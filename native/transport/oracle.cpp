@@ -212,6 +212,7 @@ Transport oracle_transport() {
   return {.name = "oracle",
           .make = make<Oracle>,
           .framings = {"ud"},
+          .schedule = "least-left",
           .congestion_control = "grants",  // as whom it bounds
           .omniscient = true};
 }

@@ -408,7 +408,8 @@ Transport rack_tlp_transport() {
                        .help = "the reordering window at first, in quarters of the least RTT",
                        .least = 1,
                        .most = 16}},
-          .has_rto = true};
+          .has_rto = true,
+          .schedule = "least-left"};
 }
 
 }  // namespace softroce

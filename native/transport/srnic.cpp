@@ -58,8 +58,7 @@ Transport srnic_transport() {
   return {.name = "srnic",
           .make = make<Srnic>,
           .framings = {"ud"},
-          .has_rto = true,
-          .schedule = "fifo"};
+          .has_rto = true};
 }
 
 }  // namespace softroce

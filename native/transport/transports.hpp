@@ -39,7 +39,7 @@ struct Transport {
   std::vector<Option> options{};
   bool has_rto = false;                 // has the knob `timeout`
   bool sends_sacks = false;             // its receiver sends SACKs while packets arrive
-  const char* schedule = "least-left";  // the default (native/engine/striped/send_order.hpp)
+  const char* schedule = "fifo";        // the default (native/engine/striped/send_order.hpp)
   const char* congestion_control = "";  // the default; "": what the fabric calls for
   bool path_probes = false;             // the engine detects losses by packet numbers on paths
   bool omniscient = false;              // only on the virtual clock; no bound of attempts

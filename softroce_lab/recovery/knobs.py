@@ -69,7 +69,7 @@ RC = (
 STRIPED = (
     Knob("window", _MOST_IN_FLIGHT, "packets in flight to a peer", least=1, most=_MOST_IN_FLIGHT),
     Knob("paths", 8, "UDP source ports of data packets", least=1, most=_MOST_PATHS),
-    Knob("schedule", SCHEDULES[0], "which message's packets leave first", choices=SCHEDULES),
+    Knob("schedule", "fifo", "which message's packets leave first", choices=SCHEDULES),
 )
 OF_PACKETS = (
     Knob("retry_count", _PACKET_RETRIES, "retransmissions of a packet", least=1, most=250),

@@ -17,7 +17,7 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import knobs
 from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.knobs import SCHEDULES, Knob
+from softroce_lab.recovery.knobs import Knob
 from softroce_lab.recovery.options import Option, OptionError, Value, validated
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.runner import LatenessRecorder, PolicyRunner
@@ -57,7 +57,7 @@ class Entry:
     knobs: tuple[Knob, ...] = ()
     congestion_control: str = ""
     """The default; empty: what the fabric calls for."""
-    schedule: str = SCHEDULES[0]
+    schedule: str = "fifo"
     """Which message's packets leave first, unless the user chooses."""
     virtual_only: bool = False  # it needs facts that only the simulated fabric has
     rails: int = 1  # rails of a host that it uses
@@ -73,7 +73,6 @@ class Entry:
             policy.options,
             policy,
             knobs=_knobs_of(policy.has_rto),
-            schedule="fifo",
         )
 
     @classmethod

@@ -42,9 +42,16 @@ def run_of(slow, message, choice, loss="0%", seed=1):
 @pytest.mark.parametrize("loss", ["0%", "1%"])
 def test_a_slow_spine_gets_less(loss):
     """One of 10 Gbit/s of two: in turn, packets wait for it."""
-    chosen, in_turn = (run_of("10Gbit", "1MiB", choice, loss) for choice in (True, False))
-    assert chosen.makespan_ns < 0.9 * in_turn.makespan_ns
-    assert chosen.count(RETRANSMITTED) <= 1.2 * in_turn.count(RETRANSMITTED)
+    chosen, in_turn = (
+        [run_of("10Gbit", "1MiB", choice, loss, seed) for seed in range(1, 5)]
+        for choice in (True, False)
+    )
+    taken, again = (
+        [sum(figure(run) for run in runs) for runs in (chosen, in_turn)]
+        for figure in (lambda run: run.makespan_ns, lambda run: run.count(RETRANSMITTED))
+    )
+    assert taken[0] < 0.95 * taken[1]
+    assert again[0] < 0.6 * again[1]
 
 
 def test_equal_spines_are_used_alike():

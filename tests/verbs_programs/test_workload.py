@@ -105,6 +105,7 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
     assert json.loads(run(file, "--json", "-q", "-o", tmp_path).stdout)["verdict"] == "passed"
     directory = tmp_path / "latest"
     shown = CliRunner().invoke(app, ["explain", str(directory), "--worst", "10000", "--json"])
+    assert shown.exit_code == 0, shown.output
     stories = json.loads(shown.stdout)["stories"]
     drops = pq.read_table(directory / "events.parquet").to_pylist()
     ends = ("10.0.0.1", "10.0.0.2") if test == "write" else ("10.0.0.2", "10.0.0.1")

@@ -196,7 +196,7 @@ struct LeftClass {
   static constexpr std::array<std::uint32_t, 3> kBounds = {64, 512, 4096};
   static constexpr std::size_t kClasses = kBounds.size() + 1;
   static std::uint8_t of(std::uint32_t left) {
-    return static_cast<std::uint8_t>(std::ranges::upper_bound(kBounds, left) - kBounds.begin());
+    return static_cast<std::uint8_t>(std::ranges::lower_bound(kBounds, left) - kBounds.begin());
   }
 };
 
