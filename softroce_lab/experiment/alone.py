@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long a flow takes alone on the empty fabric, from the post until it has arrived.
 
-Slowdown is relative to this time. The shortest paths of a flow are cut out of the plan, with rates
+Slowdown is relative to this time. The sender's window is that of the hosts' links, whatever the
+window and the congestion control of the transport: what a narrower one costs is slowdown. The shortest paths of a flow are cut out of the plan, with rates
 and delays and no other faults, and the flow is simulated there. Where a sender keeps its link busy
 up to the last packet, the time is that of frames in a row of first-come-first-served links, and a
 constant for what precedes them. If a few simulations confirm that, all sizes are computed. If not,

@@ -112,12 +112,16 @@ def _run(
 
 
 def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
-    """Times of this transport's flows alone on the empty fabric. RunError if one fails there."""
+    """Times of this transport's flows alone on the empty fabric. RunError if one fails there.
+
+    A window or congestion control that slows a lone flow counts as slowdown.
+    """
     plan = experiment.plan(seed)
+    unlimited = transport.unlimited
 
     def simulate(part: Plan, source: int, size_bytes: int) -> int:
         flow = OneFlow(source, size_bytes, _QUIET_NS)
-        run = VirtualRun(experiment, transport, seed, lambda _: None, only=(part, flow))
+        run = VirtualRun(experiment, unlimited, seed, lambda _: None, only=(part, flow))
         found = run.go()
         if found.reasons:
             raise RunError(f"a flow of {size_bytes} bytes alone: {found.reasons[0]}")

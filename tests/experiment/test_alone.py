@@ -68,6 +68,12 @@ def test_where_the_link_is_not_kept_busy_each_size_is_simulated():
     assert times.tolist() == found.simulated_ns(0, 15)
 
 
+@pytest.mark.parametrize("narrower", ["window: 2", "congestion_control: nscc"])
+def test_what_a_narrow_window_costs_is_no_time_alone(narrower):
+    slow = Counted(STAR, f"{{name: csa_ud, {narrower}}}")
+    assert slow.times_ns(0, 3).tolist() == Counted(STAR, "csa_ud").times_ns(0, 3).tolist()
+
+
 def test_a_queue_pair_keeps_to_one_path():
     found = Counted(TREE, "rc")
     assert found.times_ns(15, 2).tolist() == found.simulated_ns(15, 2)

@@ -73,6 +73,12 @@ class Transport:
         own = self.entry.congestion_control
         return self.congestion_control or own or congestion.for_plan(plan)
 
+    @property
+    def unlimited(self) -> Transport:
+        """The same with windows of a bandwidth-delay product: a lone sender keeps its link busy."""
+        kept = tuple(each for each in self.set_knobs if each[0] != "window")
+        return dataclasses.replace(self, congestion_control="bdp", set_knobs=kept)
+
     def coding(self, path_mtu: int) -> dict[str, Any]:
         """The engine's settings for erasure-coded messages; {}: it has none. OptionError.
 
