@@ -2,11 +2,11 @@
 """How long a flow takes alone on the empty fabric, from the post until it has arrived.
 
 Slowdown is relative to this time. The sender's window is that of the hosts' links, whatever the
-window and the congestion control of the transport: what a narrower one costs is slowdown. The shortest paths of a flow are cut out of the plan, with rates
-and delays and no other faults, and the flow is simulated there. Where a sender keeps its link busy
-up to the last packet, the time is that of frames in a row of first-come-first-served links, and a
-constant for what precedes them. If a few simulations confirm that, all sizes are computed. If not,
-each size is simulated.
+window and the congestion control of the transport: what a narrower one costs is slowdown. The
+shortest paths of a flow are cut out of the plan, with rates and delays and no other faults, and the
+flow is simulated there. Where a sender keeps its link busy up to the last packet, the time is that
+of frames in a row of first-come-first-served links, and a constant for what precedes them. If a
+few simulations confirm that, all sizes are computed. If not, each size is simulated.
 
 With one path the computed time is the simulated one, to the nanosecond. With several, a shorter
 last packet may overtake the one before it, which changes the time by a part of a packet's.

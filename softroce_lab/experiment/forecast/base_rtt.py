@@ -6,11 +6,14 @@ Timers and windows on the virtual clock follow from it (recovery/defaults.py).
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import heapq
-from collections.abc import Mapping, Sequence, Set
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
+from typing import NamedTuple
 
 from softroce_lab.plan.effects import Delay, Queue
 from softroce_lab.plan.plan import Plan, Port
@@ -25,7 +28,7 @@ LEAST_RTT_NS = 1000
 MOST_WINDOW_PACKETS = 1 << 20
 """What the engine can keep in flight to one peer (native/engine/striped/peer.hpp)."""
 
-_Links = dict[str, list[tuple[int, str]]]
+_LinksOf = dict[str, list[tuple[int, str]]]
 """By node: the directed links there, and the node at the other end of each."""
 
 
@@ -36,17 +39,29 @@ class Empty:
     rtt_ns: int  # a full packet there and a small one back, between the hosts farthest apart
     rate_bps: int  # of the slowest link at a host, either way; 0: nothing limits it
     buffer_ns: int  # the longest that a full queue of a link takes to drain; 0: no queue fills
+    way_bps: int = 0  # of one path, the widest between two hosts; 0: no narrower than at hosts
+    room_bytes: int = 0  # of the shortest queue; 0: no queue has a limit
 
-    def window_packets(self, path_mtu: int) -> int:
+    def window_packets(self, path_mtu: int, *, one_path: bool = False, machine_ns: int = 0) -> int:
         """One bandwidth-delay product, and half as much again for reports that wait.
 
         A sender receives reports of arrivals up to a quarter of a round trip late, or 64 packets.
+        It is no more than the way and the shortest queue hold. `one_path`: all packets to a peer
+        take the same path; `machine_ns`: what a machine adds to the round trip.
         """
         if not self.rate_bps:
             return 1024
-        bits = 8 * (path_mtu + HEADERS_BYTES)
-        product = -(-self.rate_bps * self.rtt_ns // (bits * 10**9))
-        return min(max(product + product // 2 + 8, 16), MOST_WINDOW_PACKETS)
+        frame_bytes = path_mtu + HEADERS_BYTES
+        rate_bps = self.way_bps if one_path and self.way_bps else self.rate_bps
+
+        def product(rtt_ns: int) -> int:
+            return -(-rate_bps * rtt_ns // (8 * frame_bytes * 10**9))
+
+        at_work = product(self.rtt_ns + machine_ns)
+        wanted = at_work + at_work // 2 + 8
+        if self.room_bytes:
+            wanted = min(wanted, product(self.rtt_ns) + self.room_bytes // frame_bytes)
+        return min(max(wanted, 16), MOST_WINDOW_PACKETS)
 
 
 def of(
@@ -62,20 +77,26 @@ def of(
     further ones, too. Then the round trip is the longest of them. It is no less than
     `LEAST_RTT_NS`.
     """
-    picoseconds, rate_bps, buffer_ns = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
+    found = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
     for at in range(max(map(len, others.values()), default=0)):
         further = {host: used[at] for host, used in others.items() if at < len(used)}
         used = tuple(sorted({**rails, **further}.items()))
-        picoseconds = max(picoseconds, _of_links(plan, path_mtu, used)[0])
-    rtt_ns = max(LEAST_RTT_NS, -(-picoseconds // 1000) + hosts_ns)
-    return Empty(rtt_ns, rate_bps, buffer_ns)
+        further_rails = _of_links(plan, path_mtu, used)
+        found = found._replace(picoseconds=max(found.picoseconds, further_rails.picoseconds))
+    rtt_ns = max(LEAST_RTT_NS, -(-found.picoseconds // 1000) + hosts_ns)
+    return Empty(rtt_ns, found.rate_bps, found.buffer_ns, found.way_bps, found.room_bytes)
+
+
+class _Links(NamedTuple):
+    picoseconds: int  # of the longest round trip
+    rate_bps: int
+    buffer_ns: int
+    way_bps: int
+    room_bytes: int
 
 
 @functools.lru_cache(maxsize=16)  # every host of a plan, and every transport, needs the same
-def _of_links(
-    plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]
-) -> tuple[int, int, int]:
-    """Longest round trip in ps, rate of the slowest link at a host, `buffer_ns`."""
+def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) -> _Links:
     numbers = dict(others)
     rails = {host.ports[numbers.get(host.name, 0)] for host in plan.hosts}
     trips = _Trips(plan, rails, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
@@ -90,7 +111,47 @@ def _of_links(
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)
-    return picoseconds, slowest_bps, _deepest_ns(plan, path_mtu + HEADERS_BYTES)
+    way_bps = _widest_way_bps(plan, rails, limits)
+    return _Links(
+        picoseconds,
+        slowest_bps,
+        _deepest_ns(plan, path_mtu + HEADERS_BYTES),
+        way_bps if way_bps < slowest_bps else 0,
+        _shortest_bytes(plan, path_mtu + HEADERS_BYTES),
+    )
+
+
+def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> int:
+    """Of the path between any two hosts whose narrowest link has the highest rate.
+
+    Links are joined from the fastest to the slowest (Kruskal), until two hosts are connected.
+    """
+    joined: dict[str, str] = {}
+
+    def group_of(node: str) -> str:
+        while node in joined:
+            node = joined[node]
+        return node
+
+    hosts_in = collections.Counter(port.node for port in rails)
+    both_ways = [
+        (min(limits[number], limits[number + 1], key=lambda rate: rate or math.inf), near, far)
+        for number, near, far in plan.halves
+        if number % 2 == 0
+    ]
+    both_ways.sort(key=lambda each: each[0] or math.inf, reverse=True)
+    names = {host.name for host in plan.hosts}
+    for rate, near, far in both_ways:
+        if any(end.node in names and end not in rails for end in (near, far)):
+            continue
+        one, other = group_of(near.node), group_of(far.node)
+        if one == other:
+            continue
+        if hosts_in[one] and hosts_in[other]:
+            return rate
+        joined[other] = one
+        hosts_in[one] += hosts_in[other]
+    return 0
 
 
 class _Trips:
@@ -103,8 +164,8 @@ class _Trips:
         self._hosts = [host.name for host in plan.hosts]
         hosts = frozenset(self._hosts)
         self._costs = [_costs(plan, length) for length in (long_bytes, short_bytes)]
-        self._leaving: _Links = {node.name: [] for node in plan.nodes}
-        self._coming: _Links = {node.name: [] for node in plan.nodes}
+        self._leaving: _LinksOf = {node.name: [] for node in plan.nodes}
+        self._coming: _LinksOf = {node.name: [] for node in plan.nodes}
         for number, near, far in plan.halves:
             if any(end.node in hosts and end not in rails for end in (near, far)):
                 continue
@@ -124,18 +185,29 @@ class _Trips:
 
 def _deepest_ns(plan: Plan, frame_bytes: int) -> int:
     """How long the slowest queue to drain holds a frame that finds it full."""
-    effects = (each.effect for each in plan.faults if each.window.always)
-    drains = (_drain_ns(each, frame_bytes) for each in effects if isinstance(each, Queue))
+    drains = (
+        -(-8 * limit * 10**9 // queue.rate_bps)
+        for queue, limit in _limited(plan, frame_bytes)
+        if queue.rate_bps
+    )
     return max(drains, default=0)
 
 
-def _drain_ns(queue: Queue, frame_bytes: int) -> int:
-    packets, size = queue.limit_packets, queue.limit_bytes
-    limits = [size] if size is not None else []
-    limits += [packets * frame_bytes] if packets is not None else []
-    if not queue.rate_bps or not limits:
-        return 0
-    return -(-8 * min(limits) * 10**9 // queue.rate_bps)
+def _shortest_bytes(plan: Plan, frame_bytes: int) -> int:
+    return min((limit for _, limit in _limited(plan, frame_bytes)), default=0)
+
+
+def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[Queue, int]]:
+    """Queues that always have a limit, and that limit in bytes."""
+    for fault in plan.faults:
+        queue = fault.effect
+        if not isinstance(queue, Queue) or not fault.window.always:
+            continue
+        packets, size = queue.limit_packets, queue.limit_bytes
+        limits = [size] if size is not None else []
+        limits += [packets * frame_bytes] if packets is not None else []
+        if limits:
+            yield queue, min(limits)
 
 
 @functools.lru_cache(maxsize=4)  # a run needs them before and behind it

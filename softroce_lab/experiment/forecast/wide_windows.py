@@ -18,7 +18,7 @@ def notes(experiment: Experiment) -> list[str]:
     plan = experiment.plan(experiment.seeds[0])
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     machine_ns = MACHINE_RTT_NS if experiment.clock == "real" else 0
-    most = base_rtt.of(plan, path_mtu, machine_ns).window_packets(path_mtu)
+    most = base_rtt.of(plan, path_mtu).window_packets(path_mtu, machine_ns=machine_ns)
     return [
         f"{label}: a window of {units.format_count(window, 'packet')} has no effect, the congestion"
         f" window has {most:,} at most"

@@ -74,7 +74,7 @@ def on_virtual_clock(
         path_mtu,
         fabric.rtt_ns,
         fabric.rate_bps,
-        knobs.window_packets(fabric.window_packets(path_mtu)),
+        knobs.window_packets(fabric.window_packets(path_mtu, one_path=transport.one_path)),
         transport.control(plan),
         knobs.timing(Timing.for_rtt(fabric.rtt_ns, blackout_ns=blackout_ns)),
         EngineTiming.for_rtt(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),
@@ -94,14 +94,16 @@ def on_machine(
     """For the real clock, where the machine adds time to every round trip."""
     path_mtu = path_mtu_bytes(plan.mtu, ip_version)
     fabric = base_rtt.of(plan, path_mtu, rails=rails, others=others)
-    with_machine = dataclasses.replace(fabric, rtt_ns=fabric.rtt_ns + MACHINE_RTT_NS)
     lifetime_ns = lifetime.of(plan, path_mtu)
     knobs = transport.knobs
+    window_packets = fabric.window_packets(
+        path_mtu, one_path=transport.one_path, machine_ns=MACHINE_RTT_NS
+    )
     return HostTuning(
         path_mtu,
-        with_machine.rtt_ns,
+        fabric.rtt_ns + MACHINE_RTT_NS,
         fabric.rate_bps,
-        knobs.window_packets(min(with_machine.window_packets(path_mtu), most_window_packets)),
+        knobs.window_packets(min(window_packets, most_window_packets)),
         transport.control(plan),
         knobs.timing(Timing.on_machine(fabric.rtt_ns)),
         EngineTiming.on_machine(fabric.rtt_ns, fabric.buffer_ns, lifetime_ns),

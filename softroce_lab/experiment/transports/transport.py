@@ -74,6 +74,11 @@ class Transport:
         return self.congestion_control or own or congestion.for_plan(plan)
 
     @property
+    def one_path(self) -> bool:
+        """Whether all packets to a peer take the same path."""
+        return not self.entry.striped or self.knobs.paths == 1
+
+    @property
     def unlimited(self) -> Transport:
         """The same with windows of a bandwidth-delay product: a lone sender keeps its link busy."""
         kept = tuple(each for each in self.set_knobs if each[0] != "window")

@@ -7,7 +7,9 @@ from softroce_lab import _native
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.figure_table import RETRANSMITTED
 from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.hosts import tuning
 from softroce_lab.inputs import yaml_source
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.recovery import registry
 from tests.recovery.coded import CODED
 
@@ -29,7 +31,9 @@ def test_a_packet_there_and_a_small_one_back():
     access = "topology.generator.access={rate: 8Gbit, delay: 3us}"
     found = base_rtt.of(of(ALL_IS_LOST, access).plan(1), 1024)
     there, back = 1024 + 14 + 20 + 8 + 12 + 8 + 40 + 4, 200  # bytes, a nanosecond each
-    assert found == base_rtt.Empty(2 * (there + back) + 4 * 3000, 8 * 10**9, 1000 * there)
+    queue_bytes = 1000 * there
+    rtt_ns = 2 * (there + back) + 4 * 3000
+    assert found == base_rtt.Empty(rtt_ns, 8 * 10**9, queue_bytes, room_bytes=queue_bytes)
 
 
 TWO_RAILS = """\
@@ -74,6 +78,52 @@ def test_the_window_is_one_and_a_half_bandwidth_delay_products(rtt_ns, rate_bps,
     assert window == product + product // 2 + 8
 
 
+TWO_CORES = """\
+name: narrow
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, s1: {kind: switch}, s2: {kind: switch},
+          c1: {kind: switch}, c2: {kind: switch}}
+  links:
+    - {endpoints: ["h1:a", "s1:h"], rate: 1Gbit, limit: 256KiB}
+    - {endpoints: ["h2:a", "s2:h"], rate: 1Gbit, limit: 256KiB}
+    - {endpoints: ["s1:c1", "c1:s1"], rate: 100Mbit, limit: 256KiB, delay: 5ms}
+    - {endpoints: ["s1:c2", "c2:s1"], rate: 200Mbit, limit: 256KiB, delay: 5ms}
+    - {endpoints: ["c1:s2", "s2:c1"], rate: 300Mbit, limit: 256KiB, delay: 5ms}
+    - {endpoints: ["c2:s2", "s2:c2"], rate: 200Mbit, limit: 256KiB, delay: 5ms}
+lb: flow
+transports: [rc, irn, {name: irn, paths: 1, label: irn-1}]
+workload: {kind: point-to-point, bytes: 16MiB, message: 16MiB}
+deadline: 60s
+"""
+
+
+def test_one_path_is_as_narrow_as_its_narrowest_link():
+    loaded = of(TWO_CORES)
+    plan = loaded.plan(1)
+    path_mtu = path_mtu_bytes(plan.mtu, 4)
+    found = base_rtt.of(plan, path_mtu)
+    assert (found.rate_bps, found.way_bps) == (10**9, 2 * 10**8)
+    frame_bytes = path_mtu + base_rtt.HEADERS_BYTES
+    product = -(-2 * 10**8 * found.rtt_ns // (frame_bytes * 8 * 10**9))
+    windows = {
+        each.label: tuning.on_virtual_clock(each, plan).window_packets for each in loaded.transports
+    }
+    held = product + (256 << 10) // frame_bytes
+    assert windows == {"rc": held, "irn-1": held, "irn": windows["irn"]}
+    assert windows["irn"] > 3 * product
+    run = virtual.run(loaded, loaded.transports[0], 1, lambda _: None)
+    assert run.verdict == "passed"
+    assert run.makespan_ns < 3_000_000_000
+
+
+def test_a_window_is_no_more_than_the_way_and_its_queues_hold():
+    room = 100 * 1130
+    found = base_rtt.Empty(1_000_000, 10**10, 0, room_bytes=room)
+    assert found.window_packets(1024) == 1107 + 100
+    assert found.window_packets(1024, machine_ns=10**9) == 1107 + 100
+    assert base_rtt.Empty(1_000_000, 10**10, 0).window_packets(1024, machine_ns=10**6) > 3 * 1107
+
+
 PAIR = """\
 name: pair
 topology:
@@ -102,7 +152,8 @@ LONG_NS, SHORT_NS = (8 * length // 10 for length in (1024 + 106, 200))  # at 10 
 )
 def test_each_way_counts_once(links, round_trip_ns):
     found = base_rtt.of(of(PAIR, f"faults.0.links={links}").plan(1), 1024)
-    assert found == base_rtt.Empty(round_trip_ns + 2 * (LONG_NS + SHORT_NS), 10**10, 1000 * LONG_NS)
+    rtt_ns = round_trip_ns + 2 * (LONG_NS + SHORT_NS)
+    assert found == base_rtt.Empty(rtt_ns, 10**10, 1000 * LONG_NS, room_bytes=1000 * 1130)
 
 
 @pytest.mark.parametrize(
