@@ -66,7 +66,7 @@ struct lab_identity {
 /* What a filter may match of a packet beyond its identity. */
 struct lab_packet {
   struct lab_identity id;
-  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER, with LAB_KIND_BIT_TAIL or not */
+  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER; with LAB_KIND_BIT_TAIL or _PROBE */
   lab_u32 tail;     /* packets of its message from this one on; 0: no lab header */
   lab_u32 opcode;   /* of the BTH; LAB_NO_OPCODE: none */
   lab_u32 qpn;      /* destination QP on the wire */
@@ -79,6 +79,7 @@ struct lab_packet {
 #define LAB_NO_OPCODE 0x100
 #define LAB_KIND_BIT_OTHER 8
 #define LAB_KIND_BIT_TAIL 16 /* the last packet of an RC message, sent for the first time */
+#define LAB_KIND_BIT_PROBE 32
 
 /* The packets that a rule matches. Masks are all ones where the number beside them counts. */
 struct lab_filter {
@@ -182,8 +183,12 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
   return lab_absorb(lab_absorb(lab_absorb(0, addresses), name), number);
 }
 
-/* A path probe is a control packet to rules. Without a branch: see lab_less(). */
-LAB_PURE lab_u32 lab_kind_bit(lab_u32 kind) { return 1U << (kind & 3 & ~((kind & 2) & kind << 1)); }
+/* A path probe is a control packet, too. Without a branch: see lab_less(). */
+LAB_PURE lab_u32 lab_kind_bit(lab_u32 kind) {
+  lab_u32 probe = kind >> 1 & kind & 1;
+
+  return 1U << (kind & 3 & ~(probe << 1)) | probe * LAB_KIND_BIT_PROBE;
+}
 
 /* A rule's stream as it is used: mixed once, when the rule is laid out. */
 LAB_PURE lab_u64 lab_stream(lab_u64 stream) { return lab_mix64(stream + LAB_GOLDEN); }

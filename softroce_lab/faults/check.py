@@ -122,7 +122,8 @@ def _check_losses(items: Sequence[Placed], where: str) -> None:
 
 
 def _share_packets(a: Filter, b: Filter) -> bool:
-    return not (a.kinds and b.kinds) or bool(set(a.kinds) & set(b.kinds))
+    one, other = ({*kinds, *(("probe",) * ("control" in kinds))} for kinds in (a.kinds, b.kinds))
+    return not (one and other) or bool(one & other)
 
 
 def _check_shapes(items: Sequence[Placed], where: str) -> None:

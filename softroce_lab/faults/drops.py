@@ -25,7 +25,7 @@ from softroce_lab.plan.effects import RC_TAILS, Filter, PacketKind
 MAX_ITER = 64
 QPN_MAX = PSN_MAX = 2**24 - 1
 
-_KINDS: tuple[PacketKind, ...] = ("data", "control", "report", "other")
+_KINDS: tuple[PacketKind, ...] = ("data", "control", "probe", "report", "other")
 
 
 def _parse_kinds(value: object) -> tuple[PacketKind, ...]:
@@ -140,11 +140,13 @@ class DropEvent(Compact):
         only = self.only or _KINDS
         asked = Filter((), message=self.message, tail=self.tail, iters=self.iter or ())
         tails = RC_TAILS if asked.takes_rc_tails and "other" in only else frozenset[int]()
-        if striped and "data" not in only and not tails:
+        probes = striped == ["iter"] and "probe" in only
+        if striped and "data" not in only and not tails and not probes:
             what = f"{striped[0]!r} can match nothing: only {', '.join(only)} packets count"
             raise KeyedError(striped[0], what, "striped messages travel in data packets")
         ours = striped or "other" not in only
-        lab = frozenset({UD_SEND_ONLY}) if not striped or "data" in only else frozenset[int]()
+        sends = not striped or "data" in only or probes
+        lab = frozenset({UD_SEND_ONLY}) if sends else frozenset[int]()
         if ours and self.opcode is not None and self.opcode not in lab | tails:
             beside = striped[0] if striped else "only"
             what = f"'opcode' can match nothing beside {beside!r}"

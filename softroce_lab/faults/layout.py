@@ -34,7 +34,8 @@ _GOLDEN: int = CONSTANTS["LAB_GOLDEN"]
 
 _KEYS = enumerators("lab_fault_key")
 _KINDS = {kind: 1 << bit for kind, bit in enumerators("lab_kind").items()}
-_KINDS["other"] = CONSTANTS["LAB_KIND_BIT_OTHER"]  # in place of probes, which are `control`
+_KINDS["other"] = CONSTANTS["LAB_KIND_BIT_OTHER"]
+_KINDS["probe"] = CONSTANTS["LAB_KIND_BIT_PROBE"]
 _KIND_TAIL: int = CONSTANTS["LAB_KIND_BIT_TAIL"]
 _ALL_KINDS = _KIND_TAIL - 1
 _NEEDS = enumerators("lab_fault_need")
@@ -77,7 +78,12 @@ def _kinds(wanted: Filter) -> int:
     """The kinds of packets that have all that is asked of them."""
     kinds = sum(_KINDS[kind] for kind in wanted.kinds) or _ALL_KINDS
     ours = wanted.message is not None or wanted.tail is not None or wanted.iters
-    return kinds & _KINDS["data"] | _KIND_TAIL * wanted.takes_rc_tails if ours else kinds
+    if not ours:
+        return kinds
+    numbered = _KINDS["data"]
+    if wanted.message is None and wanted.tail is None:
+        numbered |= _KINDS["probe"] * ("probe" in wanted.kinds)
+    return kinds & numbered | _KIND_TAIL * wanted.takes_rc_tails
 
 
 def _filter(wanted: Filter) -> bytes:

@@ -18,7 +18,9 @@ import json
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 FaultKey = Literal["identity", "index"]
-PacketKind = Literal["data", "control", "report", "other"]  # other: without a header of the lab's
+PacketKind = Literal["data", "control", "probe", "report", "other"]
+"""`probe`: of a path, which is `control`, too; `other`: without a header of the lab's."""
+
 Distribution = Literal["uniform", "normal", "pareto"]
 Word = Literal["down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay"]
 

@@ -22,6 +22,7 @@ _LOSSES = (
     "loss burst {percent}% 4",
     "loss periodic 50",
     "drop tail 1 iter 1",
+    "drop iter 1 only probe",
     "drop message {number} packet {number} iter 1",
     "corrupt {percent}%",
 )

@@ -70,6 +70,8 @@ WHERE = "leaf1:spine1 -> spine1:leaf1"
         (("loss: periodic 10", "loss: burst 1% 8"), "3:42: loss burst contradicts loss periodic"),
         (("loss: 1%, only: data", "loss: gemodel 1%, only: [data, other]"),
          "3:42: loss gemodel contradicts"),
+        (("loss: 1%, only: control", "loss: gemodel 1%, only: probe"),
+         "3:42: loss gemodel contradicts"),
         (("loss: 1%, for: 2s", "loss: gemodel 1%, at: 1s"), "3:42: loss gemodel contradicts"),
         (("loss: 1%, links: '*->*'", "loss: burst 1% 8, links: 'leaf*<->spine2'"),
          "3:20: loss burst contradicts loss random of rule 'r0' on leaf1:spine2"),

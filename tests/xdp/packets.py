@@ -10,7 +10,9 @@ _KINDS = enumerators("lab_kind")
 
 def packet(*, kind, opcode=_native.NO_OPCODE, new_tail=False, **values):
     """struct lab_packet; `values`: members of it and of its identity."""
-    bit = 1 << (_KINDS["control"] if kind == _KINDS["probe"] else kind)
+    bit = 1 << kind
+    if kind == _KINDS["probe"]:
+        bit = 1 << _KINDS["control"] | CONSTANTS["LAB_KIND_BIT_PROBE"]
     if kind == CONSTANTS["LAB_KIND_NONE"]:
         bit = CONSTANTS["LAB_KIND_BIT_OTHER"]
     names = {name: value for name, value in values.items() if name in _IDENTITY.members}
