@@ -22,22 +22,34 @@ from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.plan.digest import with_digest
-from softroce_lab.plan.effects import Down, Fault, Window
+from softroce_lab.plan.effects import Down, Fault, Queue, Window
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import routing
 
+_HOST_PORT_FRAMES = 512  # that the stage takes from a host too early: twice PortPace's backlog
 FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
 
 
 def shaped(plan: Plan) -> dict[int, list[Fault]]:
-    """The faults of each directed link that needs the wire stage."""
+    """The faults of each directed link that needs the wire stage, as the stage applies them."""
+    hosts = {node.name for node in plan.hosts}
+    uplinks = {number for number, sender, _ in plan.halves if sender.node in hosts}
     found: dict[int, list[Fault]] = {}
     for fault in plan.faults:
         if fault.shapes:
-            found.setdefault(fault.directed_link, []).append(fault)
+            applied = _at_host(fault) if fault.directed_link in uplinks else fault
+            found.setdefault(fault.directed_link, []).append(applied)
     return found
+
+
+def _at_host(fault: Fault) -> Fault:
+    """A host waits for its own port, so `limit`, `ecn` and `trim` count at switches only."""
+    if not isinstance(fault.effect, Queue):
+        return fault
+    queue = Queue(fault.effect.rate_bps, None, _HOST_PORT_FRAMES, None, None, trim=False)
+    return replace(fault, effect=queue)
 
 
 def downs(plan: Plan) -> set[tuple[int, Window]]:
