@@ -21,6 +21,8 @@ from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile
+from softroce_lab.fabric.net import netns, port_queue
+from softroce_lab.faults.check import ETHERNET_BYTES
 from softroce_lab.plan.digest import with_digest
 from softroce_lab.plan.effects import Down, Fault, Queue, Window
 from softroce_lab.plan.plan import Plan
@@ -50,6 +52,19 @@ def _at_host(fault: Fault) -> Fault:
         return fault
     queue = Queue(fault.effect.rate_bps, None, _HOST_PORT_FRAMES, None, None, trim=False)
     return replace(fault, effect=queue)
+
+
+def uplink_rates(plan: Plan) -> dict[int, int]:
+    """The rate of each directed link that begins at a host, bits a second; windows do not count."""
+    hosts = {node.name for node in plan.hosts}
+    uplinks = {number for number, sender, _ in plan.halves if sender.node in hosts}
+    return {
+        fault.directed_link: fault.effect.rate_bps
+        for fault in plan.faults
+        if isinstance(fault.effect, Queue)
+        and fault.directed_link in uplinks
+        and fault.window.always
+    }
 
 
 def downs(plan: Plan) -> set[tuple[int, Window]]:
@@ -139,6 +154,7 @@ class FaultControl:
                 with contextlib.suppress(RunError), WireStage(self.directory) as stage:
                     self._shape(stage, {}, {n: wanted[n] for n in differ if n in wanted})
             self.xdp.set_faults(plan.faults)
+            self._hold_kernels(uplink_rates(lost), uplink_rates(plan), plan)
             if downs(plan) or downs(lost):
                 self._reroute(plan, clock)
             planfile.begin(plan, self.directory)  # renamed as well: its followers read it again
@@ -159,8 +175,23 @@ class FaultControl:
             self.xdp.set_faults(after.faults)
             if gone:
                 self._forget_all(gone)
+        self._hold_kernels(uplink_rates(before), uplink_rates(after), after)
         if downs(before) != downs(after):
             self._reroute(after, clock)
+
+    def _hold_kernels(self, old: dict[int, int], new: dict[int, int], plan: Plan) -> None:
+        """Let what the kernel sends at hosts wait for their links, where their rates differ."""
+        for directed in old.keys() | new.keys():
+            if old.get(directed) == new.get(directed):
+                continue
+            _, sender, _ = plan.halves[directed]
+            try:
+                with self.namespace(sender.node) as fd, netns.entered(fd):
+                    frame_bytes = plan.mtu + ETHERNET_BYTES
+                    port_queue.hold(sender.ifindex, new.get(directed), frame_bytes)
+            except OSError as error:
+                what = f"{sender.node}:{sender.name} does not hold back what its kernel sends"
+                self.say(f"{what}: {error.strerror}")
 
     def _reroute(self, plan: Plan, clock: Callable[[], int]) -> None:
         """Lead routes around the links that are down at this moment of the timeline."""
