@@ -36,14 +36,19 @@ Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor o
 
 def shaped(plan: Plan) -> dict[int, list[Fault]]:
     """The faults of each directed link that needs the wire stage, as the stage applies them."""
-    hosts = {node.name for node in plan.hosts}
-    uplinks = {number for number, sender, _ in plan.halves if sender.node in hosts}
+    uplinks = _uplinks(plan)
     found: dict[int, list[Fault]] = {}
     for fault in plan.faults:
         if fault.shapes:
             applied = _at_host(fault) if fault.directed_link in uplinks else fault
             found.setdefault(fault.directed_link, []).append(applied)
     return found
+
+
+def _uplinks(plan: Plan) -> set[int]:
+    """The directed links that begin at a host."""
+    hosts = {node.name for node in plan.hosts}
+    return {number for number, sender, _ in plan.halves if sender.node in hosts}
 
 
 def _at_host(fault: Fault) -> Fault:
@@ -56,14 +61,12 @@ def _at_host(fault: Fault) -> Fault:
 
 def uplink_rates(plan: Plan) -> dict[int, int]:
     """The rate of each directed link that begins at a host, bits a second; windows do not count."""
-    hosts = {node.name for node in plan.hosts}
-    uplinks = {number for number, sender, _ in plan.halves if sender.node in hosts}
+    uplinks = _uplinks(plan)
+    lasting = [fault for fault in plan.faults if fault.window.always]
     return {
         fault.directed_link: fault.effect.rate_bps
-        for fault in plan.faults
-        if isinstance(fault.effect, Queue)
-        and fault.directed_link in uplinks
-        and fault.window.always
+        for fault in lasting
+        if isinstance(fault.effect, Queue) and fault.directed_link in uplinks
     }
 
 
