@@ -28,7 +28,7 @@ from softroce_lab.plan.effects import Down, Fault, Queue, Window
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import routing
 
-_HOST_PORT_FRAMES = 512  # that the stage takes from a host too early: twice PortPace's backlog
+_HOST_PORT_FRAMES = 1000  # that wait at the stage; PortPace and port_queue.py stay far below
 FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
