@@ -234,7 +234,11 @@ bool Host::transmit(Time at) {
   }
   std::uint32_t sent = 0;
   Packet packet;
-  while (sent < kTransmitBatch && rnic_.has_packet() && pace_.has_room(at)) {
+  while (sent < kTransmitBatch) {
+    if (!pace_.has_room(at)) {
+      if (rnic_.has_packet()) pace_.hold_back();
+      break;
+    }
     std::uint8_t* frame = port_.next_transmit_frame();
     if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
     const auto bytes = static_cast<std::uint32_t>(encode(packet, config_.mac, frame));

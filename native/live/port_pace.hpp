@@ -29,12 +29,9 @@ class PortPace {
         uplink_(uplink),
         epoch_ns_(epoch_ns) {}
 
-  // Whether the port takes the frame that waits.
-  bool has_room(Time now) {
-    if (queues_ == nullptr || now >= opens_at(backlog_)) return true;
-    held_back_ = true;
-    return false;
-  }
+  // Whether the port takes a frame; if not, and one waits, it is to be told.
+  bool has_room(Time now) const { return queues_ == nullptr || now >= opens_at(backlog_); }
+  void hold_back() { held_back_ = true; }
   // Whether a frame waits since the last one was sent.
   bool holds_back() const { return held_back_; }
   // When to send it, for one who sleeps until then: some frames go together. kNever: none waits.

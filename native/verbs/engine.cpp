@@ -233,8 +233,11 @@ bool Engine::transmit(Time at) {
 
 std::uint32_t Engine::send_batch(Time at) {
   std::uint32_t sent = 0, committed = 0;
-  for (Packet packet; sent < kTransmitBatch && rnic_.has_packet(); ++sent) {
-    if (pace_ && !pace_->has_room(at)) break;
+  for (Packet packet; sent < kTransmitBatch; ++sent) {
+    if (pace_ && !pace_->has_room(at)) {
+      if (rnic_.has_packet()) pace_->hold_back();
+      break;
+    }
     std::uint8_t* frame = port_ ? port_->next_transmit_frame() : nullptr;
     if ((port_ && frame == nullptr) || !rnic_.poll_packet(packet, at)) break;
     packet.destination_mac = settings_.next_hop_mac;
