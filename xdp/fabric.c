@@ -50,7 +50,7 @@ BPF_TABLE("lru_hash", struct lab_flow_key, struct lab_flow_state, flows, LAB_FLO
 BPF_TABLE("lru_hash", struct lab_tail_key, u32, tails_again, LAB_FLOWS);
 BPF_ARRAY(flow_counts, u64, LAB_PORTS); /* connections of the host at a port */
 /* Bytes that wait in a directed link's queue; the wire stage writes them through a mapping. */
-BPF_F_TABLE("array", u32, u64, queues, LAB_LINKS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct lab_backlog, queues, LAB_LINKS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct lab_tap, taps, LAB_LINKS, BPF_F_MMAPABLE);
 
 /* A capture is put together here, because its size varies and a reservation's may not. */
@@ -417,11 +417,12 @@ static inline u32 least_queue(const struct lab_group *group, u32 start, struct d
     u32 port = group->port[way & (LAB_GROUP_PORTS - 1)];
     struct lab_port *out = ports.lookup(&port);
     u32 link = out ? out->tx_link : LAB_NO_LINK;
-    u64 *bytes = queues.lookup(&link);
+    struct lab_backlog *queue = queues.lookup(&link);
+    volatile u64 *bytes = queue ? &queue->waiting_bytes : 0;
 
     way = (way + 1) % (group->count | !group->count);
-    if (!bytes || *(volatile u64 *)bytes >= on->least_bytes) continue;
-    on->least_bytes = *(volatile u64 *)bytes;
+    if (!bytes || *bytes >= on->least_bytes) continue;
+    on->least_bytes = *bytes;
     on->wire.port = port;
   }
   return on->wire.port;

@@ -70,6 +70,16 @@ struct lab_tap {
   lab_u64 missed; /* packets that were to be captured and found the ring buffer full */
 };
 
+/*
+ * The queue of a directed link that the wire stage serves, as the stage knows it. The stage alone
+ * writes it, through a mapping; `lb: adaptive` and the engines of hosts (port_pace.hpp) read it.
+ */
+struct lab_backlog {
+  lab_u64 waiting_bytes;
+  lab_u64 rate_bps; /* 0: no limit */
+  lab_u64 clear_ns; /* CLOCK_MONOTONIC when all that the link has will have left */
+};
+
 #define LAB_ARMED_SLOT 1
 #define LAB_ARMED_RULES 2
 #define LAB_ARMED_SHAPED 4

@@ -23,6 +23,9 @@ void bind_host(nb::module_& m) {
       .def_rw("port", &HostConfig::port)
       .def_rw("mac", &HostConfig::mac)
       .def_rw("epoch_ns", &HostConfig::epoch_ns, "CLOCK_MONOTONIC when the run began")
+      .def_rw("queues_map", &HostConfig::queues_map,
+              "path of the pinned map of backlogs; empty: the port takes everything")
+      .def_rw("uplink", &HostConfig::uplink, "the directed link that begins at the port")
       .def_rw("cpu", &HostConfig::cpu)
       .def_rw("statistics", &HostConfig::statistics,
               "path of a file to publish counters in while it runs; empty: nowhere");

@@ -22,7 +22,7 @@ HEADERS = {
     "xdp/lab_name.h": "lab_name_tuple lab_name_key lab_named",
     "xdp/lab_maps.h": (
         "lab_port_flags lab_port lab_exact_key lab_prefix_key lab_group lab_link lab_tap "
-        "lab_timeline lab_counters"
+        "lab_backlog lab_timeline lab_counters"
     ),
     "xdp/lab_records.h": "lab_file_header lab_drop lab_stamp",
     "xdp/lab_shape.h": "lab_distribution lab_delay lab_queue lab_shape",

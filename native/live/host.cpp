@@ -59,6 +59,7 @@ void drain_fd(int fd) {
 Host::Host(const HostConfig& config)
     : config_(config),
       port_(config.port),
+      pace_(config.queues_map, config.uplink, config.epoch_ns),
       rnic_(config.messages),
       actions_(kRingEntries),
       call_ring_(kRingEntries),
@@ -234,6 +235,10 @@ bool Host::transmit(Time at) {
   std::uint32_t sent = 0;
   Packet packet;
   while (sent < kTransmitBatch) {
+    if (!pace_.has_room(at)) {
+      if (rnic_.has_packet()) pace_.hold_back();
+      break;
+    }
     std::uint8_t* frame = port_.next_transmit_frame();
     if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
     const auto bytes = static_cast<std::uint32_t>(encode(packet, config_.mac, frame));
@@ -241,6 +246,7 @@ bool Host::transmit(Time at) {
     if (recoveries_ != nullptr && (packet.lab.attempt != 0 || packet.sent_before)) [[unlikely]]
       note_sent_again(packet, at);
     port_.commit(bytes);
+    pace_.sent(bytes, at);
     rnic_.packet_done(at);
     ++sent;
   }
@@ -341,8 +347,14 @@ void Host::publish(Time at) {
   statistics_->publish(rnic_, port_counts(), config_.epoch_ns + at / kNanosecond);
 }
 
+// Nothing is due before, unless something arrives or is submitted.
+Time Host::next_due() const {
+  const Time timer = rnic_.next_timeout();
+  return rnic_.has_packet() ? std::min(timer, pace_.wakes_at()) : timer;
+}
+
 void Host::doze() {
-  const Time due = rnic_.next_timeout();
+  const Time due = next_due();
   const std::int64_t left_ns = due == kNever ? kModerationNs : (due - now()) / kNanosecond;
   const timespec wait{.tv_sec = 0, .tv_nsec = std::clamp<std::int64_t>(left_ns, 0, kModerationNs)};
   nanosleep(&wait, nullptr);
@@ -354,7 +366,7 @@ void Host::sleep() {
   asleep_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see submit
   if (actions_.empty() && !stopping_) {
-    const Time due = rnic_.next_timeout();
+    const Time due = next_due();
     const std::int64_t longest_ns = port_.unsent() != 0 ? kDownSleepNs : kLongestSleepNs;
     const std::int64_t wait_ns =
         due == kNever ? longest_ns

@@ -20,6 +20,7 @@
 #include "../endpoint/statistics.hpp"
 #include "../system/pauses.hpp"
 #include "../transport/python_policy.hpp"
+#include "port_pace.hpp"
 #include "xsk_port.hpp"
 
 namespace softroce {
@@ -47,6 +48,8 @@ struct HostConfig {
   XskConfig port;
   std::uint64_t mac = 0;
   std::int64_t epoch_ns = 0;  // CLOCK_MONOTONIC when the run began
+  std::string queues_map;     // path of the pinned map; empty: the port takes everything
+  std::uint32_t uplink = 0;   // the directed link that begins at the port
   int cpu = -1;               // -1: where the scheduler likes
   std::string statistics;     // path of a file to publish counters in; empty: nowhere
 };
@@ -109,11 +112,13 @@ class Host final : public Endpoint {
   bool recover();
   bool hand_over();
   void publish(Time now);
+  Time next_due() const;
   void sleep();
   void doze();
 
   HostConfig config_;
   XskPort port_;
+  PortPace pace_;
   Rnic rnic_;
   SpscRing<Action> actions_;
   SpscRing<HookCall> call_ring_;

@@ -2,6 +2,7 @@
 #include "engine.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::uint32_t kQuickFrames = 2;  // are handled in no time
 constexpr int kLastTurns = 64;             // when the port closes
+constexpr long kLastWaitNs = 100'000;      // then, while the port holds back
 constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr int kMostDescriptors = 1 << 12;
 
@@ -101,6 +103,7 @@ int Engine::open_port() {
                            .xsks_map_path = settings_.xsks_map,
                            .generic = settings_.generic};
     port_ = std::make_unique<XskPort>(config);
+    pace_ = std::make_unique<PortPace>(settings_.queues_map, settings_.uplink, epoch_ns_);
     keep_from_children(*port_, config);
     if (!settings_.statistics.empty())
       statistics_ = std::make_unique<StatisticsFile>(settings_.statistics);
@@ -116,7 +119,12 @@ int Engine::open_port() {
 
 void Engine::close_port() {
   if (orphan_) return;
-  for (int turns = 0; turns < kLastTurns && turn(); ++turns) continue;
+  for (int turns = 0; turns < kLastTurns; ++turns) {
+    if (turn()) continue;
+    if (!holds_back()) break;
+    const timespec wait{.tv_sec = 0, .tv_nsec = kLastWaitNs};
+    nanosleep(&wait, nullptr);
+  }
   stop_helper();
   if (statistics_) publish(now());
   keep_counters();
@@ -131,6 +139,7 @@ void Engine::abandon_port() {
   statistics_.reset();
   port_fd_ = -1;
   port_.reset();
+  pace_.reset();
   owner_.release();
 }
 
@@ -161,7 +170,9 @@ void Engine::after_fork_in_child() {
 bool Engine::poll() {
   const Time at = now();
   polled_at_.store(at, std::memory_order_relaxed);
-  return turn(at);
+  if (turn(at)) return true;
+  if (holds_back()) sched_yield();  // the receiver may need this CPU in order to acknowledge
+  return false;
 }
 
 bool Engine::turn(Time at) {
@@ -223,6 +234,10 @@ bool Engine::transmit(Time at) {
 std::uint32_t Engine::send_batch(Time at) {
   std::uint32_t sent = 0, committed = 0;
   for (Packet packet; sent < kTransmitBatch; ++sent) {
+    if (pace_ && !pace_->has_room(at)) {
+      if (rnic_.has_packet()) pace_->hold_back();
+      break;
+    }
     std::uint8_t* frame = port_ ? port_->next_transmit_frame() : nullptr;
     if ((port_ && frame == nullptr) || !rnic_.poll_packet(packet, at)) break;
     packet.destination_mac = settings_.next_hop_mac;
@@ -233,6 +248,7 @@ std::uint32_t Engine::send_batch(Time at) {
       const auto bytes = static_cast<std::uint32_t>(encode(packet, settings_.mac, frame));
       counts_.octets_sent += bytes;
       port_->commit(bytes);
+      pace_->sent(bytes, at);
       ++committed;
     } else {
       rnic_.counters().add(Counter::tx_link_down);

@@ -18,6 +18,7 @@
 
 #include "../endpoint/statistics.hpp"
 #include "../engine/rnic/rnic.hpp"
+#include "../live/port_pace.hpp"
 #include "../live/xsk_port.hpp"
 #include "exit_lock.hpp"
 #include "loss_log.hpp"
@@ -97,6 +98,7 @@ class Engine {
   bool receive_own(Time at);
   bool transmit(Time at);
   std::uint32_t send_batch(Time at);
+  bool holds_back() const { return pace_ && pace_->holds_back() && rnic_.has_packet(); }
   void keep(const Packet& packet);
   void abandon_port();
   void publish(Time at);
@@ -111,6 +113,7 @@ class Engine {
   Rnic rnic_;
   PortOwner owner_;
   std::unique_ptr<XskPort> port_;
+  std::unique_ptr<PortPace> pace_;  // with the port
   bool orphan_ = false;
   bool broken_ = false;                               // the port failed: it is not opened again
   std::deque<std::vector<std::uint8_t>> own_frames_;  // to this very RNIC

@@ -105,7 +105,8 @@ std::int64_t Engine::turn_for_the_idle() {
   if (at - busy_at_ < kSpin) return 0;
   asleep_ = true;  // while it has the lock: what is posted from now on wakes it
   if (port_ && port_->unsent() != 0) return kLongestDozeNs;
-  const Time due = rnic_.next_timeout();
+  Time due = rnic_.next_timeout();
+  if (holds_back()) due = std::min(due, pace_->wakes_at());
   if (due == kNever) return kLongestSleepNs;
   return std::clamp<std::int64_t>((due - at) / kNanosecond, 1, kLongestSleepNs);
 }

@@ -24,9 +24,10 @@ struct Settings {
   std::vector<Gid> gids{};
   std::uint32_t path_mtu = 1024;
   bool generic = false;
-  std::string xsks_map{}, statistics{};
-  std::string kept{};    // folder for the counters of processes that have ended; empty: nowhere
-  std::string losses{};  // folder for what is done about losses; empty: nowhere
+  std::string xsks_map{}, queues_map{}, statistics{};
+  std::uint32_t uplink = 0;  // the directed link that begins at the port
+  std::string kept{};        // folder for the counters of processes that have ended; empty: nowhere
+  std::string losses{};      // folder for what is done about losses; empty: nowhere
 };
 
 // Nothing: no file, so no device. A line that it does not know is a file of another version: that

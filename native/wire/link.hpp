@@ -57,6 +57,11 @@ class ShapedLink {
 
   // When what is being sent is out.
   Time busy_until() const { return transmitter_.busy_until(); }
+  // In bits a second, of the frames that arrive at `now`; 0: no limit.
+  std::uint64_t rate_bps(Time now) const {
+    const lab_queue* queue = acting(shape_.queue, shape_.queues, on_timeline(now));
+    return queue != nullptr ? queue->rate_bps : 0;
+  }
 
   // The caller reports each frame that departed, in that order: released at `at` instead of `due`,
   // or lost on the way out.

@@ -18,14 +18,14 @@ QueueMap::QueueMap(const std::string& pin) {
     throw std::system_error(errno, std::generic_category(), pin);
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   count_ = info.max_entries;
-  mapped_ = (std::size_t{count_} * sizeof(std::uint64_t) + page - 1) / page * page;
+  mapped_ = (std::size_t{count_} * sizeof(lab_backlog) + page - 1) / page * page;
   void* area = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, map, 0);
   const int error = errno;
   close(map);
   if (area == MAP_FAILED) throw std::system_error(error, std::generic_category(), pin);
-  bytes_ = static_cast<std::uint64_t*>(area);
+  backlogs_ = static_cast<lab_backlog*>(area);
 }
 
-QueueMap::~QueueMap() { munmap(bytes_, mapped_); }
+QueueMap::~QueueMap() { munmap(backlogs_, mapped_); }
 
 }  // namespace softroce::wire

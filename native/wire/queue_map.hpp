@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The pinned map `queues`, mapped into memory: bytes that wait in each directed link's queue, for
-// the XDP programs' `lb: adaptive`.
+// The pinned map `queues`, mapped into memory: the backlog of each directed link. The wire stage
+// writes it, for the XDP programs' `lb: adaptive` and for the ports of hosts (live/port_pace.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "../../xdp/lab_maps.h"
 
 namespace softroce::wire {
 
@@ -17,12 +19,21 @@ class QueueMap {
   QueueMap& operator=(const QueueMap&) = delete;
 
   std::uint32_t count() const { return count_; }
-  void set(std::uint32_t directed, std::uint64_t bytes) {
-    __atomic_store_n(&bytes_[directed], bytes, __ATOMIC_RELAXED);
+  void set(std::uint32_t directed, const lab_backlog& backlog) {
+    lab_backlog& cell = backlogs_[directed];
+    __atomic_store_n(&cell.waiting_bytes, backlog.waiting_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&cell.rate_bps, backlog.rate_bps, __ATOMIC_RELAXED);
+    __atomic_store_n(&cell.clear_ns, backlog.clear_ns, __ATOMIC_RELAXED);
+  }
+  std::uint64_t rate_bps(std::uint32_t directed) const {
+    return __atomic_load_n(&backlogs_[directed].rate_bps, __ATOMIC_RELAXED);
+  }
+  std::uint64_t clear_ns(std::uint32_t directed) const {
+    return __atomic_load_n(&backlogs_[directed].clear_ns, __ATOMIC_RELAXED);
   }
 
  private:
-  std::uint64_t* bytes_ = nullptr;
+  lab_backlog* backlogs_ = nullptr;
   std::size_t mapped_ = 0;
   std::uint32_t count_ = 0;
 };

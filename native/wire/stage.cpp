@@ -141,7 +141,7 @@ bool Stage::run_events(Time now) {
       case Step::advance:
         lines_[event.link]->timed = false;
         lines_[event.link]->link.advance(at, departures_);
-        settle(event.link);
+        settle(event.link, at);
         break;
     }
   }
@@ -193,11 +193,11 @@ void Stage::offer(std::uint32_t frame, std::uint32_t link, const lab_leg& leg, T
   if (!taken) drop(frame);
   if (taken && known.marked) mark_ce(bytes);
   if (taken && known.trimmed) trim(bytes, whole);
-  settle(link);
+  settle(link, at);
 }
 
-// What a link did becomes events; the programs learn how much waits.
-void Stage::settle(std::uint32_t link) {
+// What a link did becomes events; others learn how much waits.
+void Stage::settle(std::uint32_t link, Time now) {
   Line& line = *lines_[link];
   for (const Departure& departure : departures_) {
     held_[departure.frame.handle].frame = departure.frame;
@@ -208,7 +208,18 @@ void Stage::settle(std::uint32_t link) {
     line.timed = true;
     wheel_.add(line.link.next(), {Step::advance, link, kNoFrame});
   }
-  queues_.set(link, line.link.waiting_bytes());
+  publish(link, now);
+}
+
+void Stage::publish(std::uint32_t link, Time now) {
+  const ShapedLink& shaped = lines_[link]->link;
+  const std::uint64_t rate_bps = shaped.rate_bps(now), waiting_bytes = shaped.waiting_bytes();
+  std::int64_t clear_ns = pace_.monotonic_of(shaped.busy_until());
+  if (waiting_bytes != 0 && rate_bps != 0)
+    clear_ns += static_cast<std::int64_t>(waiting_bytes * 8'000'000'000 / rate_bps);
+  queues_.set(link, {.waiting_bytes = waiting_bytes,
+                     .rate_bps = rate_bps,
+                     .clear_ns = static_cast<std::uint64_t>(clear_ns)});
 }
 
 void Stage::leave(std::uint32_t frame, std::uint32_t link, Time at) {
@@ -379,6 +390,7 @@ bool Stage::shape(std::uint32_t directed, const lab_shape& shape, NoRoom& refusa
     changed.reserved = refusal.needed_frames;
     changed.link.shape(shape);
     changed.base = changed.link.figures();
+    publish(directed, pace_.clock());
   });
   return fits;
 }
@@ -386,8 +398,11 @@ bool Stage::shape(std::uint32_t directed, const lab_shape& shape, NoRoom& refusa
 void Stage::set_epoch(std::uint64_t epoch_ns) {
   in_loop([&] {
     epoch_ = pace_.signed_time_of(epoch_ns);
-    for (const auto& line : lines_)
-      if (line != nullptr) line->link.set_epoch(epoch_);
+    for (std::uint32_t link = 0; link < lines_.size(); ++link) {
+      if (lines_[link] == nullptr) continue;
+      lines_[link]->link.set_epoch(epoch_);
+      publish(link, pace_.clock());
+    }
   });
 }
 

@@ -99,7 +99,8 @@ class Stage {
   void enter(std::uint32_t frame, std::uint32_t link, lab_leg leg, Time at);
   std::uint32_t copy_of(std::uint32_t frame, std::uint32_t link);
   void offer(std::uint32_t frame, std::uint32_t link, const lab_leg& leg, Time at);
-  void settle(std::uint32_t link);
+  void settle(std::uint32_t link, Time now);
+  void publish(std::uint32_t link, Time now);
   void leave(std::uint32_t frame, std::uint32_t link, Time at);
   void send(std::uint32_t frame, Time at);
   void transmit(Port& port);

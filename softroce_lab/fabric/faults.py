@@ -21,23 +21,53 @@ from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile
+from softroce_lab.fabric.net import netns, port_queue
+from softroce_lab.faults.check import ETHERNET_BYTES
 from softroce_lab.plan.digest import with_digest
-from softroce_lab.plan.effects import Down, Fault, Window
+from softroce_lab.plan.effects import Down, Fault, Queue, Window
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import routing
 
+_HOST_PORT_FRAMES = 1000  # that wait at the stage; PortPace and port_queue.py stay far below
 FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
 
 
 def shaped(plan: Plan) -> dict[int, list[Fault]]:
-    """The faults of each directed link that needs the wire stage."""
+    """The faults of each directed link that needs the wire stage, as the stage applies them."""
+    uplinks = _uplinks(plan)
     found: dict[int, list[Fault]] = {}
     for fault in plan.faults:
         if fault.shapes:
-            found.setdefault(fault.directed_link, []).append(fault)
+            applied = _at_host(fault) if fault.directed_link in uplinks else fault
+            found.setdefault(fault.directed_link, []).append(applied)
     return found
+
+
+def _uplinks(plan: Plan) -> set[int]:
+    """The directed links that begin at a host."""
+    hosts = {node.name for node in plan.hosts}
+    return {number for number, sender, _ in plan.halves if sender.node in hosts}
+
+
+def _at_host(fault: Fault) -> Fault:
+    """A host waits for its own port, so `limit`, `ecn` and `trim` count at switches only."""
+    if not isinstance(fault.effect, Queue):
+        return fault
+    queue = Queue(fault.effect.rate_bps, None, _HOST_PORT_FRAMES, None, None, trim=False)
+    return replace(fault, effect=queue)
+
+
+def uplink_rates(plan: Plan) -> dict[int, int]:
+    """The rate of each directed link that begins at a host, bits a second; windows do not count."""
+    uplinks = _uplinks(plan)
+    lasting = [fault for fault in plan.faults if fault.window.always]
+    return {
+        fault.directed_link: fault.effect.rate_bps
+        for fault in lasting
+        if isinstance(fault.effect, Queue) and fault.directed_link in uplinks
+    }
 
 
 def downs(plan: Plan) -> set[tuple[int, Window]]:
@@ -127,6 +157,7 @@ class FaultControl:
                 with contextlib.suppress(RunError), WireStage(self.directory) as stage:
                     self._shape(stage, {}, {n: wanted[n] for n in differ if n in wanted})
             self.xdp.set_faults(plan.faults)
+            self._hold_kernels(uplink_rates(lost), uplink_rates(plan), plan)
             if downs(plan) or downs(lost):
                 self._reroute(plan, clock)
             planfile.begin(plan, self.directory)  # renamed as well: its followers read it again
@@ -147,8 +178,23 @@ class FaultControl:
             self.xdp.set_faults(after.faults)
             if gone:
                 self._forget_all(gone)
+        self._hold_kernels(uplink_rates(before), uplink_rates(after), after)
         if downs(before) != downs(after):
             self._reroute(after, clock)
+
+    def _hold_kernels(self, old: dict[int, int], new: dict[int, int], plan: Plan) -> None:
+        """Let what the kernel sends at hosts wait for their links, where their rates differ."""
+        for directed in old.keys() | new.keys():
+            if old.get(directed) == new.get(directed):
+                continue
+            _, sender, _ = plan.halves[directed]
+            try:
+                with self.namespace(sender.node) as fd, netns.entered(fd):
+                    frame_bytes = plan.mtu + ETHERNET_BYTES
+                    port_queue.hold(sender.ifindex, new.get(directed), frame_bytes)
+            except OSError as error:
+                what = f"{sender.node}:{sender.name} does not hold back what its kernel sends"
+                self.say(f"{what}: {error.strerror}")
 
     def _reroute(self, plan: Plan, clock: Callable[[], int]) -> None:
         """Lead routes around the links that are down at this moment of the timeline."""

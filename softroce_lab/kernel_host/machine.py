@@ -53,6 +53,7 @@ _KERNEL_ARGUMENTS = (
 # Taps and files are opened when it starts; nobody has to run a program or become somebody else.
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8922, 0x8943
+_SEND_BYTES = 1 << 18  # that wait for a rail's link; then the guest's own queue holds back
 _QUEUE_FRAMES = 4096  # that wait for a guest that was not scheduled
 
 
@@ -215,6 +216,6 @@ def command(
         words += ["-chardev", f"socket,id=lab{number},{path}"]
         words += ["-device", f"virtserialport,chardev=lab{number},name=lab.{number}"]
     for rail, (port, tap) in enumerate(zip(node.ports, taps, strict=True)):
-        words += ["-netdev", f"tap,id=rail{rail},fd={tap}"]
+        words += ["-netdev", f"tap,id=rail{rail},fd={tap},sndbuf={_SEND_BYTES}"]
         words += ["-device", f"virtio-net-pci,netdev=rail{rail},mac={port.mac},romfile="]
     return words

@@ -26,6 +26,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.owner import PortOwner
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.paths import need_live
+from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Node, Port
 from softroce_lab.rnic import GID, Context
 
@@ -48,6 +49,8 @@ def config(
     made.messages, made.port = messages, socket
     made.mac = mac_number(port.mac)
     made.epoch_ns = time.monotonic_ns()
+    made.queues_map = str(lab.bpffs / "queues")
+    made.uplink = locate.uplink(lab.plan, port)
     made.cpu = cpu
     made.statistics = statistics.path_for(lab.directory, port)
     return made

@@ -33,6 +33,11 @@ def node(plan: Plan, name: str) -> Node:
         raise UserError(f"{plan.name} has no node {name}", hint=hint) from None
 
 
+def uplink(plan: Plan, port: Port) -> int:
+    """The directed link that begins at a port."""
+    return next(number for number, sender, _ in plan.halves if sender.ifindex == port.ifindex)
+
+
 def is_link(text: str) -> bool:
     """Whether `text` is written as a link, not as a node."""
     return "->" in text or ":" in text

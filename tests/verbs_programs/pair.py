@@ -143,6 +143,10 @@ class Pair:
         """Set this share of loss on the host's link, both ways."""
         self._fault("set", "h1<->s1", "loss", share)
 
+    def shape(self, rate, limit):
+        """Give the hosts' links a rate and a queue, both ways."""
+        self._fault("set", "*<->*", "rate", rate, "limit", limit)
+
     def clear(self):
         self._fault("clear")
 

@@ -91,6 +91,8 @@ def _configure(settings: HostSettings) -> Any:
     config.port = port
     config.mac = settings.mac
     config.epoch_ns = settings.epoch_ns
+    config.queues_map = settings.queues_map
+    config.uplink = settings.uplink
     config.cpu = settings.cpu
     config.statistics = settings.statistics
     return config

@@ -68,6 +68,7 @@ def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> RailSettings:
     return RailSettings(
         interface=port.name,
         ifindex=port.ifindex,
+        uplink=locate.uplink(lab.plan, port),
         address=_address(port, ip_version),
         mac=mac_number(port.mac),
         gateway_mac=mac_number(gateway(lab, node, rail).mac),
@@ -121,6 +122,7 @@ class HostHandle:
                 for rail in others.get(node.name, ())
             ),
             xsks_map=str(lab.bpffs / "xsks"),
+            queues_map=str(lab.bpffs / "queues"),
             xdp_mode=lab.mode,
             transport=transport.document(),
             epoch_ns=epoch_ns,

@@ -27,10 +27,12 @@ class HostSettings:
     node: str
     interface: str
     ifindex: int
+    uplink: int  # the directed link that begins at its port
     address: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     mac: int
     gateway_mac: int  # of the next hop to everybody else
     xsks_map: str  # path of the pinned XSKMAP
+    queues_map: str  # path of the pinned map of backlogs
     xdp_mode: str  # native or generic
     transport: dict[str, Any]  # a Transport's document
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
@@ -50,6 +52,7 @@ class RailSettings:
 
     interface: str
     ifindex: int
+    uplink: int
     address: int
     mac: int
     gateway_mac: int

@@ -28,6 +28,7 @@ _PREFIX_KEY = Struct("lab_prefix_key")
 _GROUP = Struct("lab_group")
 _LINK = Struct("lab_link")
 _TAP = Struct("lab_tap")
+_BACKLOG = Struct("lab_backlog")
 _TIMELINE = Struct("lab_timeline")
 _COUNTERS = Struct("lab_counters")
 
@@ -80,6 +81,11 @@ def group(ifindexes: Sequence[int]) -> bytes:
 def missed_of(tap: bytes) -> int:
     """The missed packets of a struct lab_tap."""
     return int(_TAP.unpack(tap).missed)
+
+
+def waiting_bytes_of(backlog: bytes) -> int:
+    """The bytes that wait, of a struct lab_backlog."""
+    return int(_BACKLOG.unpack(backlog).waiting_bytes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -42,6 +42,13 @@ _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC = 1, 4, 5, 7
 _RTPROT_BOOT, _RTNH_F_ONLINK = 3, 4
 _FRA_SRC, _FR_ACT_TO_TBL = 2, 1
 
+# linux/rtnetlink.h, pkt_sched.h
+_NEW_QDISC, _DEL_QDISC, _TCA_KIND, _TCA_OPTIONS = 36, 37, 1, 2
+_REPLACE = _ACKNOWLEDGED | 0x100 | 0x400  # NLM_F_REPLACE, _CREATE
+_TC_H_ROOT, _TC_LINKLAYER_ETHERNET = 0xFFFFFFFF, 1
+_TCA_TBF_PARMS, _TCA_TBF_RATE64, _TCA_TBF_BURST = 1, 4, 6
+_MOST_U32 = 0xFFFFFFFF
+
 
 class Message(NamedTuple):
     """A request, without its header."""
@@ -147,6 +154,29 @@ def rule(source: Ip, table: int) -> Message:
     kinds = (0, source.max_prefixlen, 0, table, 0, 0, _FR_ACT_TO_TBL)
     head = struct.pack("=BBBBBBBBI", _family(source), *kinds, 0)
     return Message(_NEW_RULE, head + _attribute(_FRA_SRC, source.packed))
+
+
+def _root_qdisc(ifindex: int) -> bytes:
+    """A struct tcmsg."""
+    return struct.pack("=BxxxiIII", 0, ifindex, 0, _TC_H_ROOT, 0)
+
+
+def token_bucket(ifindex: int, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Message:
+    """What the kernel sends by this interface waits for a token bucket, tc-tbf(8)."""
+    rate = rate_bps // 8
+    spec = struct.pack("=BBHhHI", 0, _TC_LINKLAYER_ETHERNET, 0, 0, 0, min(rate, _MOST_U32))
+    parameters = spec + bytes(len(spec)) + struct.pack("=III", limit_bytes, 0, 0)
+    options = _attribute(_TCA_TBF_PARMS, parameters)
+    options += _attribute(_TCA_TBF_BURST, struct.pack("=I", burst_bytes))
+    if rate > _MOST_U32:
+        options += _attribute(_TCA_TBF_RATE64, struct.pack("=Q", rate))
+    attributes = _attribute(_TCA_KIND, b"tbf\0") + _attribute(_TCA_OPTIONS, options)
+    return Message(_NEW_QDISC, _root_qdisc(ifindex) + attributes, _REPLACE)
+
+
+def no_qdisc(ifindex: int) -> Message:
+    """The interface has its default queueing discipline again."""
+    return Message(_DEL_QDISC, _root_qdisc(ifindex), _ACKNOWLEDGED)
 
 
 def request(messages: Sequence[Message]) -> None:

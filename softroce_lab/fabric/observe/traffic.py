@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 import time
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 
 from softroce_lab.errors import RunError
+from softroce_lab.fabric.bpf import layout
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf.layout import PortCounters, u32
 from softroce_lab.fabric.bpf.xdp import XdpFabric
@@ -107,7 +107,7 @@ class Meter:
 
     def _queued(self, number: int) -> int:
         value = self._queues.get(u32(number))
-        return int.from_bytes(value, sys.byteorder) if value else 0
+        return layout.waiting_bytes_of(value) if value else 0
 
     def _stage_figures(
         self,

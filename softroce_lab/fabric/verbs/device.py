@@ -54,6 +54,8 @@ def settings(seen: View, node: Node) -> str:
         ("path_mtu", path_mtu(seen.plan.mtu)),
         ("generic", int(seen.condition.history.state_facts["xdp"] == "generic")),
         ("xsks_map", seen.bpffs / "xsks"),
+        ("queues_map", seen.bpffs / "queues"),
+        ("uplink", locate.uplink(seen.plan, port)),
         ("statistics", counters_files.path_for(seen.directory, port)),
     ]
     return "".join(f"{name} {value}\n" for name, value in pairs)

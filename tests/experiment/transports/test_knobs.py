@@ -175,8 +175,8 @@ def test_a_host_of_the_real_clock_gets_them():
     (irn,) = of("transports=[{name: irn, paths: 3, retry_count: 3, timeout: 10ms}]").transports
     tuning = on_machine(irn, of().plan(1), most_window_packets=7)
     settings = HostSettings(
-        node="h1", interface="eth1", ifindex=1, address=0x0A000001, mac=1, gateway_mac=2,
-        xsks_map="", xdp_mode="native", transport=irn.document(), epoch_ns=0, qkey=1,
+        node="h1", interface="eth1", ifindex=1, uplink=0, address=0x0A000001, mac=1, gateway_mac=2,
+        xsks_map="", queues_map="", xdp_mode="native", transport=irn.document(), epoch_ns=0, qkey=1,
         tuning=json.loads(json.dumps(dataclasses.asdict(tuning))),
     )  # fmt: skip
     config = process._configure(settings).messages
