@@ -243,7 +243,7 @@ def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
 def _read(path: Path, origin: Origin = Origin.USER) -> Source:
     """A file, completed by the sweep that it is `like`: by its keys, and by its entries of `over`.
 
-    What comes from there has the place of the key `like`. UserError.
+    What comes from there has the place of the key `like`. That sweep is like no other. UserError.
     """
     source = yaml_source.read(path, origin)
     named = source.data.get("like")

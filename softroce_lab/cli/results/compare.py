@@ -17,7 +17,7 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
-from softroce_lab.report import comparison, recorded, sign_tests, unlike
+from softroce_lab.report import comparison, ratios, recorded, sign_tests, unlike
 from softroce_lab.report.comparison import Comparison, Line, Passed
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import ALPHA
@@ -50,6 +50,38 @@ def compare(
             help="Compare the other transports of one directory with this one.",
         ),
     ] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            "--transport",
+            metavar="TRANSPORT",
+            help="Print ratios: this transport over each other one of one directory.",
+        ),
+    ] = None,
+    ladder: Annotated[
+        bool,
+        typer.Option(
+            "--ladder",
+            help="Print ratios: each transport of one directory over the one before it.",
+        ),
+    ] = False,
+    figures: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            metavar="FIGURE",
+            help="Print ratios of this figure, by cell and as geometric mean; may be repeated, "
+            "and may be a product such as 'makespan_ns*fct_p99_ns'.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="With ratios: only these runs, such as loss=none or seed=3; may be repeated.",
+        ),
+    ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Show only what is better or worse.")
     ] = False,
@@ -62,6 +94,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs, sweeps or transports, seed by seed: better, worse, or no difference shown."""
+    if figures or only or ladder or transport is not None:
+        if changed or fail_on_worse:
+            raise UserError("ratios have no verdicts", hint="no --changed, no --fail-on-worse")
+        _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
+        return
     first, *others = _directories(runs, baseline)
     for directory in (first, *others):
         if directory.warning:
@@ -82,6 +119,49 @@ def compare(
                 print(f"  {note}")
     if fail_on_worse and any(each.worse for each in found.values()):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_ratios(
+    names: Sequence[str],
+    chosen: tuple[str | None, str | None, bool],
+    figures: Sequence[str] | None,
+    only: Sequence[str],
+    as_json: Json,
+) -> None:
+    """`chosen`: baseline, transport, ladder. UserError if the choices do not fit each other."""
+    baseline, transport, ladder = chosen
+    if (baseline is not None) + (transport is not None) + ladder + (len(names) > 1) != 1:
+        what = "ratios are those of two directories, or of one with --transport, --baseline"
+        raise UserError(f"{what} or --ladder", hint="choose one of these")
+    if len(names) > 2:
+        raise UserError("ratios are of two directories at most")
+    figures = list(figures or ratios.DEFAULTS)
+    ratios.check_figures(figures)
+    first, *others = (Recorded(_found(each)) for each in names)
+    one = comparison.values(first, only)
+    other = comparison.values(others[0], only) if others else one
+    if baseline is not None:
+        compared = ratios.over_baseline(one, baseline)
+    elif transport is not None:
+        compared = ratios.over_others(one, transport)
+    else:
+        compared = ratios.ladder(one) if ladder else ratios.of_two(one, other)
+    found = list(ratios.rows(one, other, compared, figures))
+    if as_json:
+        about = {"schema_version": SCHEMA_VERSION, "directories": list(names)}
+        print(json.dumps(about | {"ratios": [each.document() for each in found]}, indent=1))
+        return
+    table = Table("compared", "cell", *figures, "pairs", box=None, pad_edge=False)
+    for each in found:
+        values = [each.ratios[figure] for figure in figures]
+        pairs = [value.pairs for value in values if value is not None]
+        table.add_row(each.compared, each.cell, *("-" if v is None else str(v) for v in values),
+                      str(min(pairs, default=0)))  # fmt: skip
+    console = Console()
+    (console if console.is_terminal else Console(width=10_000)).print(table)
+    if others:
+        for note in unlike.notes(first, others[0]):
+            print(note)
 
 
 def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
