@@ -18,7 +18,7 @@ CELL = ["workload=permutation-64KiB", "loss=random-1%"]
             "high-load-k4",
             ["sizes=web-search", "load=50%", "loss=none"],
             ["--transport", "csa_ud"],
-            9,
+            13,
         ),
         ("decomposition", CELL, ["--ladder"], 6),
         ("equal-control", [*CELL, "control=nscc"], ["--transport", "csa_ud"], 7),
