@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 
+THREE = [f"transport={name}" for name in ("csa_ud", "irn-best", "oracle")]
 CELL = ["workload=permutation-64KiB", "loss=random-1%"]
 
 
@@ -16,9 +17,9 @@ CELL = ["workload=permutation-64KiB", "loss=random-1%"]
     [
         (
             "high-load-k4",
-            ["sizes=web-search", "load=50%", "loss=none"],
+            ["sizes=web-search", "load=50%", "loss=none", *THREE],
             ["--transport", "csa_ud"],
-            13,
+            2,
         ),
         ("decomposition", CELL, ["--ladder"], 6),
         ("equal-control", [*CELL, "control=nscc"], ["--transport", "csa_ud"], 7),
