@@ -129,6 +129,12 @@ def _by_name(values: Values, names: Sequence[tuple[str, str]]) -> Comparisons:
     }
 
 
+def failed(values: Values) -> Iterator[str]:
+    """The runs that have no figures, each by cell, transport and seed."""
+    for (cell, transport), seeds in values.items():
+        yield from (f"{cell}, {transport}, seed {seed}" for seed in seeds if seeds[seed] is None)
+
+
 def check_figures(names: Sequence[str]) -> None:
     """UserError for a factor that is no figure of `lab compare`."""
     known = [*claimed(), *(f"slowdown_p99{size}" for size in SIZE_CLASSES)]

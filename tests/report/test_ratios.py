@@ -88,6 +88,7 @@ def test_every_cell_counts_the_same_in_the_mean_of_all():
         ratios.ALL_CELLS: (pytest.approx(4), 2),  # seeds that cells a and b have
     }
     assert {compared for compared, _ in found} == {name}
+    assert "b, csa_ud, seed 3" in ratios.failed(values)
 
 
 def test_a_product_of_figures():

@@ -18,7 +18,8 @@ from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
 from softroce_lab.report import comparison, ratios, recorded, sign_tests, unlike
-from softroce_lab.report.comparison import Comparison, Line, Passed
+from softroce_lab.report.comparison import Comparison, Line, Passed, Values
+from softroce_lab.report.ratios import Comparisons
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import ALPHA
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -100,9 +101,7 @@ def compare(
         _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
         return
     first, *others = _directories(runs, baseline)
-    for directory in (first, *others):
-        if directory.warning:
-            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+    _warn_of_unfinished((first, *others))
     if baseline is None:
         base = str(first.path)
         found = {str(each.path): comparison.compared(first, each) for each in others}
@@ -121,6 +120,12 @@ def compare(
         raise typer.Exit(ExitCode.FAILED)
 
 
+def _warn_of_unfinished(directories: Sequence[Recorded]) -> None:
+    for directory in directories:
+        if directory.warning:
+            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+
+
 def _print_ratios(
     names: Sequence[str],
     chosen: tuple[str | None, str | None, bool],
@@ -129,39 +134,59 @@ def _print_ratios(
     as_json: Json,
 ) -> None:
     """`chosen`: baseline, transport, ladder. UserError if the choices do not fit each other."""
-    baseline, transport, ladder = chosen
-    if (baseline is not None) + (transport is not None) + ladder + (len(names) > 1) != 1:
-        what = "ratios are those of two directories, or of one with --transport, --baseline"
-        raise UserError(f"{what} or --ladder", hint="choose one of these")
     if len(names) > 2:
         raise UserError("ratios are of two directories at most")
     figures = list(figures or ratios.DEFAULTS)
     ratios.check_figures(figures)
-    first, *others = (Recorded(_found(each)) for each in names)
-    one = comparison.values(first, only)
-    other = comparison.values(others[0], only) if others else one
-    if baseline is not None:
-        compared = ratios.over_baseline(one, baseline)
-    elif transport is not None:
-        compared = ratios.over_others(one, transport)
-    else:
-        compared = ratios.ladder(one) if ladder else ratios.of_two(one, other)
-    found = list(ratios.rows(one, other, compared, figures))
+    directories = [Recorded(_found(each)) for each in names]
+    _warn_of_unfinished(directories)
+    first, *others = values = [comparison.values(each, only) for each in directories]
+    compared = _compared(first, others, *chosen)
+    found = list(ratios.rows(first, (others or [first])[0], compared, figures))
+    failed = {
+        str(directory.path): list(ratios.failed(each))
+        for directory, each in zip(directories, values, strict=True)
+    }
     if as_json:
-        about = {"schema_version": SCHEMA_VERSION, "directories": list(names)}
-        print(json.dumps(about | {"ratios": [each.document() for each in found]}, indent=1))
+        about = {"schema_version": SCHEMA_VERSION, "ratios": [each.document() for each in found]}
+        print(json.dumps(about | {"failed": failed}, indent=1))
         return
+    _print_ratio_table(found, figures)
+    for path, runs in failed.items():
+        for run in runs:
+            print(f"no figures, failed in {path}: {run}")
+    for each in directories[1:]:
+        for note in unlike.notes(directories[0], each):
+            print(note)
+
+
+def _compared(
+    first: Values,
+    others: Sequence[Values],
+    baseline: str | None,
+    transport: str | None,
+    ladder: bool,
+) -> Comparisons:
+    """UserError unless exactly one kind of comparison is chosen."""
+    if (baseline is not None) + (transport is not None) + ladder + bool(others) != 1:
+        what = "ratios are those of two directories, or of one with --transport, --baseline"
+        raise UserError(f"{what} or --ladder", hint="choose one of these")
+    if others:
+        return ratios.of_two(first, others[0])
+    if baseline is not None:
+        return ratios.over_baseline(first, baseline)
+    return ratios.ladder(first) if transport is None else ratios.over_others(first, transport)
+
+
+def _print_ratio_table(rows: Sequence[ratios.Row], figures: Sequence[str]) -> None:
     table = Table("compared", "cell", *figures, "pairs", box=None, pad_edge=False)
-    for each in found:
-        values = [each.ratios[figure] for figure in figures]
+    for row in rows:
+        values = [row.ratios[figure] for figure in figures]
         pairs = [value.pairs for value in values if value is not None]
-        table.add_row(each.compared, each.cell, *("-" if v is None else str(v) for v in values),
+        table.add_row(row.compared, row.cell, *("-" if v is None else str(v) for v in values),
                       str(min(pairs, default=0)))  # fmt: skip
     console = Console()
     (console if console.is_terminal else Console(width=10_000)).print(table)
-    if others:
-        for note in unlike.notes(first, others[0]):
-            print(note)
 
 
 def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
