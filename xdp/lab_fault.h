@@ -66,7 +66,7 @@ struct lab_identity {
 /* What a filter may match of a packet beyond its identity. */
 struct lab_packet {
   struct lab_identity id;
-  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER; with LAB_KIND_BIT_TAIL or _PROBE */
+  lab_u32 kind_bit; /* 1 << enum lab_kind, or LAB_KIND_BIT_OTHER; with _TAIL, _PROBE or not */
   lab_u32 tail;     /* packets of its message from this one on; 0: no lab header */
   lab_u32 opcode;   /* of the BTH; LAB_NO_OPCODE: none */
   lab_u32 qpn;      /* destination QP on the wire */

@@ -55,10 +55,7 @@ class Srnic final : public SelectiveRepeat {
 }  // namespace
 
 Transport srnic_transport() {
-  return {.name = "srnic",
-          .make = make<Srnic>,
-          .framings = {"ud"},
-          .has_rto = true};
+  return {.name = "srnic", .make = make<Srnic>, .framings = {"ud"}, .has_rto = true};
 }
 
 }  // namespace softroce

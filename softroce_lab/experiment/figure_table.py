@@ -146,10 +146,22 @@ def _repair_times(run: Any) -> npt.NDArray[np.int64]:
     return repair_times_ns(run.repairs)
 
 
+def _times_of_flows(run: Any, above: int, most: int) -> npt.NDArray[np.int64]:
+    """Completion times of the open-loop flows of more than `above` and at most `most` bytes."""
+    sizes = run.messages["bytes"]
+    chosen = run.compared & (sizes > above) & (sizes <= most)
+    times: npt.NDArray[np.int64] = run.completion_times_ns()[chosen[run.measured]]
+    return times
+
+
 MESSAGES = Samples(lambda run: run.completion_times_ns(), "measured", shows_number=False)
 OPERATIONS = Samples(lambda run: run.operation_times_ns())
 STEPS = Samples(lambda run: run.figures.get("step_times_ns", ()), "steps")
 FLOWS = Samples(lambda run: run.slowdowns(), "slowdown")
+# The three classes of pFabric (Alizadeh et al., SIGCOMM 2013, figure 10).
+SMALL = Samples(lambda run: _times_of_flows(run, 0, 10**5))
+MEDIUM = Samples(lambda run: _times_of_flows(run, 10**5, 10**7))
+LARGE = Samples(lambda run: _times_of_flows(run, 10**7, 1 << 62))
 REPAIRS = Samples(_repair_times, "repairs")
 
 
@@ -337,6 +349,15 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            workloads=OPEN_LOOP, better="less", of_messages=True, in_jobs=True,
            sweep="p99 slowdown", place=4),
     Figure("slowdown", BY_SIZE, of=_by_size, workloads=OPEN_LOOP, of_messages=True),
+    Figure("fct_small_p99_ns", TIME, "p99 completion of flows up to 100 kB", samples=SMALL,
+           per_mille=990, workloads=OPEN_LOOP, better="less", of_messages=True,
+           sweep="p99 FCT <=100kB", place=4),
+    Figure("fct_medium_p99_ns", TIME, "p99 completion of flows up to 10 MB", samples=MEDIUM,
+           per_mille=990, workloads=OPEN_LOOP, better="less", of_messages=True,
+           sweep="p99 FCT <=10MB", place=4),
+    Figure("fct_large_p99_ns", TIME, "p99 completion of larger flows", samples=LARGE,
+           per_mille=990, workloads=OPEN_LOOP, better="less", of_messages=True,
+           sweep="p99 FCT >10MB", place=4),
     Figure("repairs", COUNT, of=lambda run: _repairs(run, arrived=True), virtual_only=True),
     Figure("unrepaired", COUNT, of=lambda run: _repairs(run, arrived=False), virtual_only=True),
     Figure("repair_p50_ns", TIME, "p50 repair", samples=REPAIRS, per_mille=500,

@@ -32,7 +32,7 @@ Key: TypeAlias = tuple[str, str]  # cell and transport
 class RunFigures:
     """Of a run that passed."""
 
-    values: Mapping[str, float]  # by the keys of `FIGURES`
+    values: Mapping[str, float]  # by the keys of `FIGURES`, and `slowdown_p99<=10kB` of each class
     faithful: bool = True
 
 
@@ -105,18 +105,33 @@ class Comparison:
         return "worse" in verdicts
 
 
-def values(recorded: Recorded) -> Values:
-    """The figures of the runs. UserError without any."""
+def values(recorded: Recorded, only: Sequence[str] = ()) -> Values:
+    """The figures of the runs, of `only` those with these `KEY=VALUE`. UserError without any."""
     axes = sweeps.axes(recorded) if recorded.is_sweep else []
     rows = sweeps.rows(recorded) if recorded.is_sweep else recorded.runs
+    rows = _chosen(rows, only)
     found: dict[Key, dict[int, RunFigures | None]] = {}
     for row in rows:
         key = sweeps.cell_of(row, axes), row["transport"]
         figures = {name: row[name] for name in claimed() if row.get(name) is not None}
+        for of_size in row.get("slowdown") or ():
+            if of_size["n"]:
+                figures[f"slowdown_p99{of_size['size_class']}"] = of_size["p99"]
         of_key = found.setdefault(key, {})
         passed = row["verdict"] == "passed"
         of_key[row["seed"]] = RunFigures(figures, is_faithful(row)) if passed else None
     return found
+
+
+def _chosen(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Several values of one key: any of them. UserError for what no run has."""
+    wanted: dict[str, set[str]] = {}
+    for choice in only:
+        key, _, value = choice.partition("=")
+        if not any(key in row and str(row[key]) == value for row in rows):
+            raise UserError(f"no run has {choice}", hint="such as --only loss=none")
+        wanted.setdefault(key, set()).add(value)
+    return [row for row in rows if all(str(row[key]) in of for key, of in wanted.items())]
 
 
 def compared(first: Recorded, second: Recorded) -> Comparison:

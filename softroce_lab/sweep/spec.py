@@ -59,6 +59,7 @@ class SweepFile(Filled):
     }
 
     name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
+    like: str | None = None  # another sweep, which has what this file does not
     experiment: Any
     set: dict[str, Any] = Field(default_factory=dict)
     over: dict[str, Any] = Field(default_factory=dict)
@@ -203,7 +204,7 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     UserError with file, line and column for what is wrong, in any combination.
     """
     path = _path(where)
-    source = yaml_source.read(path, origin)
+    source = _read(path, origin)
     if "experiment" not in source.data and {"workload", "topology"} & source.data.keys():
         hint = "lab run runs it; a sweep names it: docs/sweeps.md"
         raise source.error((), "this is no sweep, but an experiment or a topology", hint=hint)
@@ -233,10 +234,35 @@ def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
 
     Sooner than `load`, which makes all experiments: for complaints about what the user chose.
     """
-    source = yaml_source.read(_path(where))
+    source = _read(_path(where))
     raw = validate(SweepFile, source)
     axes = (_axis(name, values, source) for name, values in raw.over.items())
     return {axis.name: [point.label for point in axis.points] for axis in axes}
+
+
+def _read(path: Path, origin: Origin = Origin.USER) -> Source:
+    """A file, completed by the sweep that it is `like`: by its keys, and by its entries of `over`.
+
+    What comes from there has the place of the key `like`. That sweep is like no other. UserError.
+    """
+    source = yaml_source.read(path, origin)
+    named = source.data.get("like")
+    if not isinstance(named, str) or origin is not Origin.USER:  # the others are refused later
+        return source
+    beside = path.parent / f"{named.removesuffix('.yaml')}.yaml"
+    try:
+        other = yaml_source.read(beside if beside.exists() else _path(named)).data
+    except UserError as error:
+        raise source.error(("like",), str(error).partition("\n")[0], hint=error.hint) from None
+    if "like" in other:
+        raise source.error(("like",), f"{named} itself is like another sweep", hint="name that one")
+    over, changed = other.get("over"), source.data.get("over", {})
+    data = {**other, **source.data}
+    if isinstance(over, dict) and isinstance(changed, dict):
+        data["over"] = {**over, **changed}
+    there = source.values[("like",)]
+    places = {(key,): there for key in data} | dict(source.values)
+    return dataclasses.replace(source, data=data, values=places)
 
 
 def _path(where: str | os.PathLike[str]) -> Path:
@@ -266,7 +292,7 @@ def about(path: Path) -> str:
 
 def _check_written_out(raw: SweepFile, source: Source) -> None:
     """UserError for keys that `lab sweep` does not write into a directory (sweep/frozen.py)."""
-    for key in ("set", "transports"):
+    for key in ("like", "set", "transports"):
         if key in raw.model_fields_set:
             raise source.error((key,), f"'{key}' in the directory of a sweep", hint=_BY_HAND)
     if isinstance(raw.experiment, str):

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""docs/experiments.md, docs/sweeps.md, docs/ablation.md: what they show as examples can be run."""
+"""docs/experiments.md, docs/sweeps.md: what they show as examples can be run."""
 
 import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -23,7 +21,6 @@ def examples(name, language):
 EXPERIMENTS = examples("experiments.md", "yaml")
 (SWEEP,) = examples("sweeps.md", "yaml")
 (PROGRAM,) = examples("sweeps.md", "python")
-(RATIOS,) = examples("ablation.md", "python")
 
 TABLE = "| line of the table | key and column | gate | type | what |\n"
 
@@ -81,16 +78,3 @@ def test_the_document_has_the_table_of_figures():
     assert [[cell.strip(" `") for cell in line.split("|")[1:5]] for line in lines] == [
         [each.title, each.key, each.gate, each.unit.column] for each in FIGURES.values()
     ]
-
-
-def test_the_program_prints_geometric_means_of_paired_ratios(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    times = {("all", 1): 100, ("all", 2): 400, ("no-probes", 1): 200, ("no-probes", 2): 3200}
-    rows = [
-        {"cell": "ring-tail", "transport": name, "seed": seed, "makespan_ns": time}
-        for (name, seed), time in times.items()
-    ]
-    (tmp_path / "sweeps/ablation").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), "sweeps/ablation/runs.parquet")
-    exec(compile(RATIOS, "docs/ablation.md", "exec"), {})  # noqa: S102 - our own words
-    assert capsys.readouterr().out.split() == ["ring-tail", "no-probes", "4.00"]

@@ -111,6 +111,14 @@ def test_classes_have_all_flows_after_the_warm_up():
     assert summary["slowdown"][0]["p99"] == small[-(-len(small) * 99 // 100) - 1]
     assert summary["slowdown_p50"] == np.sort(ratios)[-(-len(ratios) // 2) - 1]
     assert summary["offered_load"] == pytest.approx(0.6, rel=0.01)
+    taken = (found.messages["completed_ns"] - found.flows.arrival_ns)[late]
+    for figure, chosen in (("fct_small_p99_ns", sizes <= 10**5),
+                           ("fct_medium_p99_ns", (sizes > 10**5) & (sizes <= 10**7)),
+                           ("fct_large_p99_ns", sizes > 10**7)):  # fmt: skip
+        ordered = np.sort(taken[chosen])
+        assert summary[figure] == (
+            ordered[-(-len(ordered) * 99 // 100) - 1] if chosen.any() else None
+        )
 
 
 def test_a_flow_of_the_largest_size_of_a_class_is_in_it():

@@ -221,6 +221,34 @@ def test_the_ready_ones_can_be_read(tmp_path, monkeypatch):
         assert sweep.about
 
 
+def test_a_sweep_like_another_has_what_it_does_not_change(load, tmp_path):
+    (tmp_path / "base.yaml").write_text(SWEEP + "seeds: [7]\n")
+    sweep = load("name: many\nlike: base\ntransports: [irn]\nover: {depth: [2]}\n")
+    assert [task.title for task in sweep.tasks("")] == [
+        "workload.bytes=64KiB, depth=2, irn, seed 7",
+        "workload.bytes=128KiB, depth=2, irn, seed 7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("like: nowhere\n", "many.yaml:2:7: no sweep called 'nowhere'"),
+        ("like: base\nover: {workload.kind: [1]}\n", "many.yaml:3:24: "),
+        ("like: base\nset: {depth: 2}\nover: {mtu: [a]}\n", "many.yaml:4:14: "),
+        ("like: wrong\n", "many.yaml:2:7: "),
+        ("like: second\n", "many.yaml:2:7: second itself is like another sweep"),
+    ],
+)
+def test_mistakes_of_a_sweep_like_another(load, tmp_path, text, complaint):
+    (tmp_path / "base.yaml").write_text(SWEEP)
+    (tmp_path / "wrong.yaml").write_text(SWEEP.replace("over:", "over:\n  depht: [1]"))
+    (tmp_path / "second.yaml").write_text("name: second\nlike: base\n")
+    with pytest.raises(UserError) as caught:
+        load(f"name: many\n{text}")
+    assert str(caught.value).startswith(complaint)
+
+
 SHARED = """\
 name: shared
 experiment:

@@ -17,8 +17,9 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.recovery import registry
-from softroce_lab.report import comparison, recorded, sign_tests, unlike
-from softroce_lab.report.comparison import Comparison, Line, Passed
+from softroce_lab.report import comparison, ratios, recorded, sign_tests, unlike
+from softroce_lab.report.comparison import Comparison, Line, Passed, Values
+from softroce_lab.report.ratios import Comparisons
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.statistics import ALPHA
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -50,6 +51,38 @@ def compare(
             help="Compare the other transports of one directory with this one.",
         ),
     ] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            "--transport",
+            metavar="TRANSPORT",
+            help="Print ratios: this transport over each other one of one directory.",
+        ),
+    ] = None,
+    ladder: Annotated[
+        bool,
+        typer.Option(
+            "--ladder",
+            help="Print ratios: each transport of one directory over the one before it.",
+        ),
+    ] = False,
+    figures: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            metavar="FIGURE",
+            help="Print ratios of this figure, by cell and as geometric mean; may be repeated, "
+            "and may be a product such as 'makespan_ns*fct_p99_ns'.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="With ratios: only these runs, such as loss=none or seed=3; may be repeated.",
+        ),
+    ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Show only what is better or worse.")
     ] = False,
@@ -62,10 +95,13 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs, sweeps or transports, seed by seed: better, worse, or no difference shown."""
+    if figures or only or ladder or transport is not None:
+        if changed or fail_on_worse:
+            raise UserError("ratios have no verdicts", hint="no --changed, no --fail-on-worse")
+        _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
+        return
     first, *others = _directories(runs, baseline)
-    for directory in (first, *others):
-        if directory.warning:
-            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+    _warn_of_unfinished((first, *others))
     if baseline is None:
         base = str(first.path)
         found = {str(each.path): comparison.compared(first, each) for each in others}
@@ -82,6 +118,75 @@ def compare(
                 print(f"  {note}")
     if fail_on_worse and any(each.worse for each in found.values()):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _warn_of_unfinished(directories: Sequence[Recorded]) -> None:
+    for directory in directories:
+        if directory.warning:
+            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+
+
+def _print_ratios(
+    names: Sequence[str],
+    chosen: tuple[str | None, str | None, bool],
+    figures: Sequence[str] | None,
+    only: Sequence[str],
+    as_json: Json,
+) -> None:
+    """`chosen`: baseline, transport, ladder. UserError if the choices do not fit each other."""
+    if len(names) > 2:
+        raise UserError("ratios are of two directories at most")
+    figures = list(figures or ratios.DEFAULTS)
+    ratios.check_figures(figures)
+    directories = [Recorded(_found(each)) for each in names]
+    _warn_of_unfinished(directories)
+    first, *others = values = [comparison.values(each, only) for each in directories]
+    compared = _compared(first, others, *chosen)
+    found = list(ratios.rows(first, (others or [first])[0], compared, figures))
+    failed = {
+        str(directory.path): list(ratios.failed(each))
+        for directory, each in zip(directories, values, strict=True)
+    }
+    if as_json:
+        about = {"schema_version": SCHEMA_VERSION, "ratios": [each.document() for each in found]}
+        print(json.dumps(about | {"failed": failed}, indent=1))
+        return
+    _print_ratio_table(found, figures)
+    for path, runs in failed.items():
+        for run in runs:
+            print(f"no figures, failed in {path}: {run}")
+    for each in directories[1:]:
+        for note in unlike.notes(directories[0], each):
+            print(note)
+
+
+def _compared(
+    first: Values,
+    others: Sequence[Values],
+    baseline: str | None,
+    transport: str | None,
+    ladder: bool,
+) -> Comparisons:
+    """UserError unless exactly one kind of comparison is chosen."""
+    if (baseline is not None) + (transport is not None) + ladder + bool(others) != 1:
+        what = "ratios are those of two directories, or of one with --transport, --baseline"
+        raise UserError(f"{what} or --ladder", hint="choose one of these")
+    if others:
+        return ratios.of_two(first, others[0])
+    if baseline is not None:
+        return ratios.over_baseline(first, baseline)
+    return ratios.ladder(first) if transport is None else ratios.over_others(first, transport)
+
+
+def _print_ratio_table(rows: Sequence[ratios.Row], figures: Sequence[str]) -> None:
+    table = Table("compared", "cell", *figures, "pairs", box=None, pad_edge=False)
+    for row in rows:
+        values = [row.ratios[figure] for figure in figures]
+        pairs = [value.pairs for value in values if value is not None]
+        table.add_row(row.compared, row.cell, *("-" if v is None else str(v) for v in values),
+                      str(min(pairs, default=0)))  # fmt: skip
+    console = Console()
+    (console if console.is_terminal else Console(width=10_000)).print(table)
 
 
 def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
