@@ -65,6 +65,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   if (echo.overtaken) return false;
   peer.echoed_ns = echo.newest_ns;
   if (peer.flight.echo(echo.newest_ns)) {
+    peer.persist_at = kNever;  // a window that shrank is still closed, but packets arrive
     peer.rtt.sample(echo.rtt);
     rtt_of_all_.sample(echo.rtt);
   }

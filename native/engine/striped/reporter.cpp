@@ -10,6 +10,7 @@ namespace softroce {
 namespace {
 
 constexpr std::uint32_t kLeastReported = 8;  // packets, or half of a window that is smaller
+constexpr std::uint32_t kNsccReported = 4;   // packets: 16 KiB, as in the simulator of the UEC
 constexpr Time kDelayOfRtt = 2;              // of packets that no other message reports
 
 // Whether the message ends with so many packets: its acknowledgement takes the report along.
@@ -54,6 +55,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
 // have in flight opens with each. That is the window, or the credit that it knows of.
 std::uint32_t Reporter::most_unreported(std::uint32_t credit) const {
   const std::uint32_t most = state_.config.report_every_packets;
+  if (is_nscc()) return std::min(kNsccReported, most);
   if (!joins_) return most;
   const std::uint32_t window = std::min(state_.config.window_packets, credit);
   const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});
