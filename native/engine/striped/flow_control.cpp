@@ -83,6 +83,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   for (std::uint8_t path = 0; path < report.paths; ++path) {
     peer.loads.left(path, since(report.arrived[path].packets, peer.progress[path].arrived));
     peer.progress[path].note(report.arrived[path].packets, now);
+    if ((report.marked_paths >> path & 1) != 0) peer.loads.marked(path, now + peer.rtt.srtt);
   }
   if (peer.flight.in_flight() == 0) peer.loads.clear();
   return true;

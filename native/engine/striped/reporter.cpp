@@ -28,6 +28,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   ++peer.arrived_packets;
   if (packet.congestion_experienced()) {
     ++peer.ce_packets;
+    if (is_nscc()) peer.marked_paths |= 1U << lab.path;
     if (notifies_) notify_congestion(peer, now);
   }
   // The rate is that of arrivals between two reports; the pause before the first is not in it.
@@ -137,6 +138,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
       .packets = peer.arrived_packets,
       .ce_packets = peer.ce_packets,
       .paths = state_.config.paths,
+      .marked_paths = std::exchange(peer.marked_paths, 0),
       .arrived = peer.arrived};
   peer.report_due = most_unreported(report.credit_packets);
   if (peer.channels) report.newest = peer.channels->newest;
