@@ -224,7 +224,8 @@ REPORT_BODY = Record(
         Field("credit_packets", 32, "Credit (packets)"),
         Field("packets", 32, "Packets received"),
         Field("ce_packets", 32, "Packets marked CE"),
-        Field("paths", 32, "Paths"),
+        Field("marked_paths", 16, "Paths marked CE since the last report, by bits"),
+        Field("paths", 16, "Paths"),
         Repeated(
             "arrived",
             "Arrived by path",

@@ -61,7 +61,8 @@ def _fields(record: Record) -> list[Field[Any, Any]]:
         elif isinstance(part, Repeated):
             made.append(_list(record, part))
         elif part.name in counts:
-            made.append(FieldLenField(part.name, None, count_of=counts[part.name].name, fmt="!I"))
+            form = {16: "!H", 32: "!I"}[part.bits]
+            made.append(FieldLenField(part.name, None, count_of=counts[part.name].name, fmt=form))
         else:
             made.append(_number(part))
     return made

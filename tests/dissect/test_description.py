@@ -179,11 +179,12 @@ def test_a_sack_can_be_built_by_hand():
 
 
 def test_reports_are_as_the_engine_writes_them():
-    """native/engine/striped/report.hpp: six words, then packets and bytes of every path."""
-    body = struct.pack(">IIIIII", 1, 2, 3, 4, 5, 2) + struct.pack(">IQIQ", 6, 7, 8, 2**64 - 1)
+    """native/engine/striped/report.hpp: the last word before the paths is two of 16 bits."""
+    body = struct.pack(">5I2H", 1, 2, 3, 4, 5, 3, 2) + struct.pack(">IQIQ", 6, 7, 8, 2**64 - 1)
     report = ReceiverReport(body)
     names = ("echo_stamp_ns", "echo_delay_ns", "credit_packets", "packets", "ce_packets", "paths")
     assert [report.getfieldval(name) for name in names] == [1, 2, 3, 4, 5, 2]
+    assert report.marked_paths == 3
     assert [(each.packets, each.bytes) for each in report.arrived] == [(6, 7), (8, 2**64 - 1)]
     assert bytes(forget(report)) == body
 

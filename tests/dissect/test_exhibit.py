@@ -61,7 +61,8 @@ LINES = {
     / Sack(id=4, operation=1, step=2, message=3, missing=[PacketSet.of([3, 5, 6])]),
     ENDS + "UD SEND Only qp 0x12 psn 9, probe 5": STRIPED / LabHeader(kind=3, message=5),
     ENDS + "UD SEND Only qp 0x12 psn 9, report 0, receiver report echo_stamp_ns 0 "
-    "echo_delay_ns 0 credit_packets 8 packets 0 ce_packets 0 paths 1 arrived [0.0]": STRIPED
+    "echo_delay_ns 0 credit_packets 8 packets 0 ce_packets 0 marked_paths 0 paths 1 "
+    "arrived [0.0]": STRIPED
     / LabHeader()
     / ReceiverReport(credit_packets=8),
 }  # fmt: skip

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Congestion control in flows: notification, pacing and windows of peers and queue pairs."""
 
+import functools
+import operator
+import struct
+
 import numpy as np
 import pytest
 
@@ -19,6 +23,7 @@ from tests.recovery.pair_rig import MILLISECOND_NS, PairRig
 
 US = 1_000
 CNP = 0x81
+REPORT = 2  # lab_kind
 
 
 def bth(frame):
@@ -113,6 +118,21 @@ def test_a_cnp_that_slows_nothing_is_ignored(name):
     made = rig(name)
     made.pair.inject(0, cnp_to(frames.DATA_QP, *reversed(ADDRESSES)))
     assert made.counters(0)["rx_cnp"] == made.counters(0)["rx_cnp_ignored"] == 1
+
+
+@pytest.mark.parametrize(("name", "named"), [("nscc", 0xFF), ("bdp", 0)])
+def test_reports_of_nscc_name_the_paths_that_were_marked(name, named):
+    made = rig(name, path_probes=True)
+    mark_all(made)
+    made.pair.keep_sent()
+    made.transfer((1, 0, 0), 400_000)
+    made.finish()
+    made.check()
+    packets = [_native.decode_frame(f, True) for _, who, f in made.pair.take_sent() if who == 1]
+    reports = [bytes(each["payload"]) for each in packets if each["kind"] == REPORT]
+    marked = [struct.unpack(">2H", body[20:24]) for body in reports]
+    assert {paths for _, paths in marked} == {8}
+    assert functools.reduce(operator.or_, (bits for bits, _ in marked)) == named
 
 
 def test_a_cnp_of_a_stranger_is_ignored():

@@ -65,6 +65,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   if (echo.overtaken) return false;
   peer.echoed_ns = echo.newest_ns;
   if (peer.flight.echo(echo.newest_ns)) {
+    peer.persist_at = kNever;  // a window that shrank is still closed, but packets arrive
     peer.rtt.sample(echo.rtt);
     rtt_of_all_.sample(echo.rtt);
   }
@@ -82,6 +83,7 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   for (std::uint8_t path = 0; path < report.paths; ++path) {
     peer.loads.left(path, since(report.arrived[path].packets, peer.progress[path].arrived));
     peer.progress[path].note(report.arrived[path].packets, now);
+    if ((report.marked_paths >> path & 1) != 0) peer.loads.marked(path, now + peer.rtt.srtt);
   }
   if (peer.flight.in_flight() == 0) peer.loads.clear();
   return true;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "../units.hpp"
 #include "paths.hpp"
 
 namespace softroce {
@@ -23,8 +24,15 @@ class PathLoads {
   }
   void clear() { on_way_.fill(0); }
 
+  // A packet was marked there: until then the path counts as if three times as many were on it.
+  void marked(std::uint8_t path, Time until) { marked_until_[path] = until; }
+  std::uint32_t with_marks(std::uint8_t path, Time now) const {
+    return marked_until_[path] > now ? 3 * on_way_[path] + 1 : on_way_[path];
+  }
+
  private:
   std::array<std::uint32_t, kMaxPaths> on_way_{};
+  std::array<Time, kMaxPaths> marked_until_{};
 };
 
 }  // namespace softroce

@@ -269,6 +269,7 @@ struct Peer {
   std::uint32_t remote_rttvar_ns = 0;
   std::uint32_t arrived_packets = 0;
   std::uint32_t ce_packets = 0;
+  std::uint32_t marked_paths = 0;    // since the last report, by bits; with nscc
   std::uint32_t reported_marks = 0;  // of these, in the last report
   std::uint32_t unreported = 0;
   std::uint32_t report_due = 0;  // packets after which a report is due; 0: none was sent

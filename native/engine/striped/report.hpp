@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The receiver report: the only input of congestion control and RTT estimation.
 //
-//   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets  20 paths
+//   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets
+//   20 marked_paths u16  22 paths u16
 //   24 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning
+//
+// marked_paths are those on which a packet was marked since the last report, by bits. Only nscc
+// needs them; otherwise there are none.
 //
 // Where data packets carry no stamps (framing uc_immediate), a report names packets instead: the
 // newest to arrive on each path follows, paths x { channel 10 bits, lowest 22 bits of the PSN },
@@ -28,6 +32,7 @@ struct Report {
   std::uint32_t packets = 0;
   std::uint32_t ce_packets = 0;
   std::uint32_t paths = 0;
+  std::uint32_t marked_paths = 0;
   std::array<PathCount, kMaxPaths> arrived{};
   std::array<std::uint32_t, kMaxPaths> newest{};  // codes
 };
@@ -65,7 +70,7 @@ inline void write_report(const Report& report, bool names_packets, std::vector<s
   put32(&out[8], report.credit_packets);
   put32(&out[12], report.packets);
   put32(&out[16], report.ce_packets);
-  put32(&out[20], report.paths);
+  put32(&out[20], report.marked_paths << 16 | report.paths);
   for (std::uint32_t p = 0; p < report.paths; ++p) {
     std::uint8_t* at = &out[kReportFixedBytes + p * kReportPathBytes];
     put32(at, report.arrived[p].packets);
@@ -86,7 +91,8 @@ inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, bool name
   report.credit_packets = get32(body + 8);
   report.packets = get32(body + 12);
   report.ce_packets = get32(body + 16);
-  report.paths = get32(body + 20);
+  report.paths = get32(body + 20) & 0xffff;
+  report.marked_paths = get32(body + 20) >> 16;
   if (report.paths == 0 || report.paths > kMaxPaths) return false;
   if (bytes != report_bytes(report.paths, names_packets)) return false;
   for (std::uint32_t p = 0; p < report.paths; ++p) {

@@ -10,6 +10,7 @@ namespace softroce {
 namespace {
 
 constexpr std::uint32_t kLeastReported = 8;  // packets, or half of a window that is smaller
+constexpr std::uint32_t kNsccReported = 4;   // packets: 16 KiB, as in the simulator of the UEC
 constexpr Time kDelayOfRtt = 2;              // of packets that no other message reports
 
 // Whether the message ends with so many packets: its acknowledgement takes the report along.
@@ -27,6 +28,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   ++peer.arrived_packets;
   if (packet.congestion_experienced()) {
     ++peer.ce_packets;
+    if (is_nscc()) peer.marked_paths |= 1U << lab.path;
     if (notifies_) notify_congestion(peer, now);
   }
   // The rate is that of arrivals between two reports; the pause before the first is not in it.
@@ -54,6 +56,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
 // have in flight opens with each. That is the window, or the credit that it knows of.
 std::uint32_t Reporter::most_unreported(std::uint32_t credit) const {
   const std::uint32_t most = state_.config.report_every_packets;
+  if (is_nscc()) return std::min(kNsccReported, most);
   if (!joins_) return most;
   const std::uint32_t window = std::min(state_.config.window_packets, credit);
   const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});
@@ -135,6 +138,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
       .packets = peer.arrived_packets,
       .ce_packets = peer.ce_packets,
       .paths = state_.config.paths,
+      .marked_paths = std::exchange(peer.marked_paths, 0),
       .arrived = peer.arrived};
   peer.report_due = most_unreported(report.credit_packets);
   if (peer.channels) report.newest = peer.channels->newest;

@@ -19,8 +19,8 @@ class Reporter {
         notifies_(sends_cnps(state.config.congestion_control)),
         joins_(state.joins_reports()),
         packets_of_a_report_(most_unreported(state.config.receive_ring_packets)),
-        // A window of swift may be a packet or two, which the receiver does not know.
-        delays_(joins_ && state.config.congestion_control != "swift"),
+        // A window of these may be a packet or two, which the receiver does not know.
+        delays_(joins_ && !is_nscc() && state.config.congestion_control != "swift"),
         credit_(state.config.receive_ring_packets) {}
 
   void set_credit(std::uint32_t free_frames) { credit_ = free_frames; }
@@ -35,6 +35,7 @@ class Reporter {
   void append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most, Time now);
 
  private:
+  bool is_nscc() const { return state_.config.congestion_control == "nscc"; }
   void note_stamps(Peer& peer, const LabHeader& lab, Time now);
   void queue_report(Peer& peer);
   void put_report(Peer& peer, Packet& packet, Time now);

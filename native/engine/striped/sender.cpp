@@ -216,7 +216,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   const std::uint16_t attempt = sent.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
                             : retransmit             ? other_path(peer, message, sent.path())
-                                                     : first_path(peer, message);
+                                                     : first_path(peer, message, now);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
   const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;
   sent.note(now / kNanosecond, path, number,

@@ -83,7 +83,7 @@ class Sender {
   void queue_first_pass(SendMessage& message);
 
   // Of recovery by path numbers, sender_losses.cpp.
-  std::uint8_t first_path(Peer& peer, SendMessage& message);
+  std::uint8_t first_path(Peer& peer, SendMessage& message, Time now);
   std::uint8_t other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on);
   void expect_again(Peer& peer, std::uint8_t path, Time now);
   Time next_trial(const Peer& peer, Time now) const;

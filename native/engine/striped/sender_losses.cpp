@@ -12,8 +12,9 @@
 namespace softroce {
 namespace {
 
-constexpr std::uint32_t kPacketsOfAPath = 2;  // of a message that takes all paths,
-constexpr std::uint32_t kPacketsOfAFew = 8;   // and of a shorter one
+constexpr std::uint32_t kPacketsOfAPath = 2;      // of a message that takes all paths,
+constexpr std::uint32_t kPacketsOfAFew = 8;       // and of a shorter one
+constexpr std::uint32_t kPacketsToHeedMarks = 4;  // of a message, for each path
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
@@ -48,7 +49,7 @@ bool Sender::chooses_paths(const Peer& peer, const SendMessage& message) const {
 
 // A message with two packets or more for each path takes all of them; a shorter one of n packets
 // takes n / 8, rounded up, other ones than that before it.
-std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
+std::uint8_t Sender::first_path(Peer& peer, SendMessage& message, Time now) {
   if (!state_.numbers_paths()) return peer.schedule.next();
   if (message.ways.empty()) {
     const std::uint32_t paths = peer.schedule.paths();
@@ -58,10 +59,15 @@ std::uint8_t Sender::first_path(Peer& peer, SendMessage& message) {
   }
   const auto ways = static_cast<std::uint32_t>(message.ways.size());
   const std::uint32_t choices = chooses_paths(peer, message) ? ways : 1;
+  const bool heeds_marks = message.count >= kPacketsToHeedMarks * ways;
+  const auto load = [&](std::uint32_t turn) {
+    const std::uint8_t path = message.ways[turn];
+    return heeds_marks ? peer.loads.with_marks(path, now) : peer.loads.of(path);
+  };
   std::uint32_t best = message.turn;
   for (std::uint32_t n = 1; n < choices; ++n) {
     const std::uint32_t turn = (message.turn + n) % ways;
-    if (peer.loads.of(message.ways[turn]) < peer.loads.of(message.ways[best])) best = turn;
+    if (load(turn) < load(best)) best = turn;
   }
   message.turn = best + 1 < ways ? best + 1 : 0;
   return message.ways[best];
