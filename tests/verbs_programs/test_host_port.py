@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from softroce_lab.fabric.observe import traffic, view
+from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.perftest import rnics
 from softroce_lab.rnic.enums import IBV_WR_RDMA_WRITE, IBV_WR_SEND
 from tests import patience
@@ -22,6 +22,7 @@ from tests.rnic.sides import BYTES, connected
 RATE_BPS = 1_000_000_000
 FRAME_BYTES = 14 + 20 + 8 + 12 + 2048 + 4  # Ethernet, IPv4, UDP, BTH, path MTU, ICRC
 PAYLOAD_BPS = RATE_BPS * 2048 / FRAME_BYTES
+MOST_WAITING = 300  # frames: twice 2 ms of the port's time, and some small ones
 QUEUED = 32  # WRITEs of 64 KiB: 17 ms of the port's time
 PROBES = 100
 LOOK_S = 20e-6  # between looks for completions: the engines may need the processor
@@ -38,17 +39,22 @@ def slow_links(pair):
 
 @contextlib.contextmanager
 def nothing_discarded(pair):
-    """By the links that begin at hosts."""
+    """By the links that begin at hosts, where few frames wait."""
     before = _discards(pair)
     yield
     assert _discards(pair) == before
+    assert all(each.most_waiting_packets <= MOST_WAITING for each in _links(pair).values())
+
+
+def _links(pair):
+    """The figures of the links that begin at hosts, by host."""
+    halves = [half for half in pair.lab.plan.halves if half[1].address]
+    with WireStage(pair.lab.directory) as stage:
+        return {near.node: stage.link(number) for number, near, _ in halves}
 
 
 def _discards(pair):
-    plan = pair.lab.plan
-    with traffic.metering(view.of_lab(pair.name)) as meter:
-        counts = meter.sample().counts
-    return {near.node: counts[number].queue for number, near, _ in plan.halves if near.address}
+    return {node: figures.dropped_limit for node, figures in _links(pair).items()}
 
 
 def rate_bps(printed):
