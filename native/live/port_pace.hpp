@@ -46,7 +46,7 @@ class PortPace {
 
  private:
   // The least bounds how long a short message waits behind a long one while the engine has a CPU.
-  static constexpr Time kLeastBacklog = 250 * kMicrosecond, kMostBacklog = 4 * kMillisecond;
+  static constexpr Time kLeastBacklog = 250 * kMicrosecond, kMostBacklog = 2 * kMillisecond;
   static constexpr Time kTogether = 100 * kMicrosecond;
   static constexpr std::uint64_t kLeastBacklogBytes = 4 * 2048;  // on slow links: some frames
   static constexpr Time kLearning = 100 * kMillisecond;

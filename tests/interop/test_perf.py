@@ -12,12 +12,15 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import LabError, UserError
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric.daemons.wire import WireStage
+from softroce_lab.faults import live
 from softroce_lab.kernel_host.guest import GuestDeadError
 from softroce_lab.perftest import pingpong
 from softroce_lab.perftest.figures import Bandwidth
 from softroce_lab.perftest.kernel import measures
 from softroce_lab.perftest.lab import GID_INDEX
 from softroce_lab.perftest.options import Options, PerfTest
+from softroce_lab.plan import locate
 from tests.interop.rxe_errors import QpErrors
 
 PORT = 18515
@@ -48,6 +51,22 @@ def run(lab, client, server, test, gid_index=GID_INDEX, **values):
 def test_a_gid_that_no_soft_host_reaches_is_refused(lab, index, states):
     with pytest.raises(UserError, match=f"GID {index} of k1 is {states}"):
         run(lab, "h1", "k1", "send_bw", gid_index=index)
+
+
+def test_a_kernel_host_waits_for_its_port(lab):
+    """Its frames wait in the token bucket in front of its link, not at the link itself."""
+    uplink = locate.uplink(lab.plan, lab.plan.node("k1").ports[0])
+    slow = live.parse_impairments(["rate", "20Mbit", "limit", "4"])
+    lab.set_faults(live.set_on(lab.plan, [uplink], slow))
+    try:
+        run(lab, "k1", "h1", "write_bw", iterations=20, bytes=65536)
+        with WireStage(lab.directory) as stage:
+            figures = stage.link(uplink)
+    finally:
+        lab.set_faults(live.clear_on(lab.plan, [uplink]))
+    assert figures.released > 20 * 65536 / 2048
+    assert figures.dropped_limit == 0
+    assert figures.most_waiting_packets <= 8
 
 
 def check(found, *, rounds=ROUNDS):

@@ -13,16 +13,19 @@ import time
 
 import pytest
 
-from softroce_lab.fabric.observe import traffic, view
+from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.perftest import rnics
 from softroce_lab.rnic.enums import IBV_WR_RDMA_WRITE, IBV_WR_SEND
+from tests import patience
 from tests.rnic.sides import BYTES, connected
 
 RATE_BPS = 1_000_000_000
 FRAME_BYTES = 14 + 20 + 8 + 12 + 2048 + 4  # Ethernet, IPv4, UDP, BTH, path MTU, ICRC
 PAYLOAD_BPS = RATE_BPS * 2048 / FRAME_BYTES
+MOST_WAITING = 300  # frames: twice 2 ms of the port's time, and some small ones
 QUEUED = 32  # WRITEs of 64 KiB: 17 ms of the port's time
 PROBES = 100
+LOOK_S = 20e-6  # between looks for completions: the engines may need the processor
 MOST_S = 20
 IDLE = {"timeout": 16, "retry_cnt": 7, "rnr_retry": 7}  # 0.27 s
 
@@ -36,29 +39,40 @@ def slow_links(pair):
 
 @contextlib.contextmanager
 def nothing_discarded(pair):
-    """By the links that begin at hosts."""
+    """By the links that begin at hosts, where few frames wait."""
     before = _discards(pair)
     yield
     assert _discards(pair) == before
+    assert all(each.most_waiting_packets <= MOST_WAITING for each in _links(pair).values())
+
+
+def _links(pair):
+    """The figures of the links that begin at hosts, by host."""
+    halves = [half for half in pair.lab.plan.halves if half[1].address]
+    with WireStage(pair.lab.directory) as stage:
+        return {near.node: stage.link(number) for number, near, _ in halves}
 
 
 def _discards(pair):
-    plan = pair.lab.plan
-    with traffic.metering(view.of_lab(pair.name)) as meter:
-        counts = meter.sample().counts
-    return {near.node: counts[number].queue for number, near, _ in plan.halves if near.address}
+    return {node: figures.dropped_limit for node, figures in _links(pair).items()}
+
+
+def rate_bps(printed):
+    """The average that `ib_write_bw` prints, in MiB a second."""
+    found = re.search(r"^ 65536 +\d+ +\S+ +([\d.]+)", printed, re.MULTILINE)
+    assert found, printed
+    return float(found[1]) * 8 * (1 << 20)
 
 
 @pytest.mark.parametrize("queue_pairs", [1, 4, 16])
 def test_a_program_fills_the_link(pair, slow_links, queue_pairs, full):
     """Without holding back, four queue pairs discarded 1.6 million frames in some seconds."""
     with nothing_discarded(pair):
-        flags = ["-F", "-x", "0", "-q", str(queue_pairs), "-D", "2", "--report_gbits"]
+        flags = ["-F", "-x", "0", "-q", str(queue_pairs), "-D", "2"]
         _, client = pair.converse("ib_write_bw", *flags)
-    found = re.search(r"^ 65536 +\d+ +\S+ +([\d.]+)", client.stdout, re.MULTILINE)
-    assert found, client.stdout
+    assert rate_bps(client.stdout) > 0.2 * PAYLOAD_BPS
     if full:
-        assert float(found[1]) * 1e9 >= 0.95 * PAYLOAD_BPS
+        assert rate_bps(client.stdout) >= 0.95 * PAYLOAD_BPS
 
 
 def test_the_kernel_of_the_host_waits_for_the_port_too(pair, slow_links):
@@ -69,6 +83,7 @@ def test_the_kernel_of_the_host_waits_for_the_port_too(pair, slow_links):
         pair.converse("ib_write_bw", "-F", "-x", "0", "-D", "2")
         printed, _ = pinging.communicate(timeout=MOST_S)
     assert " 0% packet loss" in printed, printed
+    pair.shape("50Mbit", "256KiB")  # far less than the kernel sends on a slow machine
     flood = ["iperf3", "-u", "-b", "0", "-l", "1400", "-t", "1", "-c", pair.address("h2")]
     with nothing_discarded(pair), sink(pair):
         sent = pair.run("h1", *flood, verbs=False)
@@ -88,12 +103,17 @@ def sink(pair):
 
 
 def test_a_short_message_beside_long_ones(pair, slow_links, full):
-    """Round trips of SENDs of 64 bytes beside a queue pair that always has WRITEs to send."""
-    with (
-        nothing_discarded(pair),
-        rnics.opened(pair.lab, "h1") as near,
-        rnics.opened(pair.lab, "h2") as far,
-    ):
+    """SENDs of 64 bytes beside a queue pair that always has WRITEs to send."""
+    with nothing_discarded(pair):
+        middle_s = patience.undisturbed(lambda: round_trip_s(pair), lambda s: full and s > 1e-3)
+    assert middle_s < QUEUED * BYTES * 8 / RATE_BPS / 2
+    if full:
+        assert middle_s <= 1e-3
+
+
+def round_trip_s(pair):
+    """Of a SEND and its acknowledgement, in the middle."""
+    with rnics.opened(pair.lab, "h1") as near, rnics.opened(pair.lab, "h2") as far:
         bulk = connected([near, far], attr=IDLE)
         probe = connected([near, far], attr=IDLE)
         waiting, took_s = 0, []
@@ -108,27 +128,23 @@ def test_a_short_message_beside_long_ones(pair, slow_links, full):
                 for _ in range(QUEUED - waiting):
                     bulk[0].post(IBV_WR_RDMA_WRITE, bulk[1], BYTES)
                     waiting += 1
+                time.sleep(LOOK_S)
                 ended = probe[0].poll()
                 waiting -= len(done := bulk[0].poll())
                 assert {each.status for each in (*ended, *done)} <= {0}
             took_s.append(time.monotonic() - began)
             probe[1].poll()
-    middle_s = statistics.median(took_s)
-    assert middle_s < QUEUED * BYTES * 8 / RATE_BPS / 2
-    if full:
-        assert middle_s <= 1e-3
+    return statistics.median(took_s)
 
 
 def test_a_changed_rate_holds_at_once(pair, slow_links):
     """A tenth of the rate while a program sends: it slows down, and nothing is discarded."""
     with nothing_discarded(pair):
-        flags = ["-F", "-x", "0", "-D", "4", "--report_gbits"]
+        flags = ["-F", "-x", "0", "-D", "4"]
         program = _beside(pair, flags)
         pair.shape("100Mbit", "256KiB")
         text = program()
-    found = re.search(r"^ 65536 +\d+ +\S+ +([\d.]+)", text, re.MULTILINE)
-    assert found, text
-    assert 0.05e9 < float(found[1]) * 1e9 < 0.9 * PAYLOAD_BPS
+    assert 0.05e9 < rate_bps(text) < 0.9 * PAYLOAD_BPS
 
 
 def _beside(pair, flags):
