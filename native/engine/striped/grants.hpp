@@ -11,7 +11,8 @@
 //   and among those who came first.
 // - A sender of which nothing has arrived for four round trips keeps nobody waiting: it may be busy
 //   elsewhere, or gone.
-// - All others: kTrickled packets, so that they go on when their turn comes.
+// - All others: kTrickled packets, so that they go on when their turn comes; fewer where they are
+//   many, for all of it lies in the last queue.
 // - A sender that is alone, and whose packets bear no congestion marks: all of the window.
 #pragma once
 
@@ -52,12 +53,19 @@ class Grants {
     if (!works_) return UINT32_MAX;
     const bool alone = senders_ == (peer.incoming != 0);
     if (alone && !marked) return window_;
-    return peer.incoming == 0 || is_first(peer, now) ? share_ : std::min(share_, kTrickled);
+    return peer.incoming == 0 || is_first(peer, now) ? share_ : std::min(share_, trickled());
   }
 
  private:
   static constexpr std::uint32_t kGranted = 2;
   static constexpr Time kSilenceOfRtt = 4;
+  static constexpr std::uint32_t kTrickledShares = 4;  // at most so many shares, of all together
+  static constexpr std::uint32_t kLeastTrickled = 3;   // with two, a lost one halves the rate
+
+  std::uint32_t trickled() const {
+    const std::uint32_t of_each = kTrickledShares * share_ / std::max(senders_, 1U);
+    return std::clamp(of_each, kLeastTrickled, kTrickled);
+  }
 
   bool is_first(const Peer& peer, Time now) const {
     std::uint32_t before = 0;

@@ -22,6 +22,9 @@ class PathLoads {
   void left(std::uint8_t path, std::uint32_t packets) {
     on_way_[path] -= std::min(on_way_[path], packets);
   }
+  bool none() const {
+    return std::ranges::all_of(on_way_, [](std::uint32_t packets) { return packets == 0; });
+  }
   void clear() { on_way_.fill(0); }
 
   // A packet was marked there: until then the path counts as if three times as many were on it.

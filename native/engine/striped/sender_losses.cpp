@@ -265,16 +265,15 @@ void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_control);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_nack);
-  if (answers_probe(peer, nack_)) {
-    peer.unanswered = 0;
-    peer.flight.forgive();  // what left before the probe has arrived or is lost
-    make_ready(peer);
-  }
+  if (answers_probe(peer, nack_)) peer.unanswered = 0;
   for (std::size_t first = 0, end = 0; first < nack_.words.size(); first = end) {
     while (end < nack_.words.size() && nack_.words[end].id == nack_.words[first].id) ++end;
     find_lost(peer, {nack_.words.data() + first, end - first}, now);
   }
   find_lost_whole(peer, now);
+  if (!peer.loads.none()) return;
+  peer.flight.forgive();  // all has arrived or is lost, though nothing behind it was echoed
+  make_ready(peer);
 }
 
 // All probes since the newest data ask the same; one before that did not ask after all of the data.
