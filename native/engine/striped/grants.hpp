@@ -59,11 +59,13 @@ class Grants {
  private:
   static constexpr std::uint32_t kGranted = 2;
   static constexpr Time kSilenceOfRtt = 4;
-  static constexpr std::uint32_t kTrickledShares = 4;  // at most so many shares, of all together
-  static constexpr std::uint32_t kLeastTrickled = 3;   // with two, a lost one halves the rate
+  // Of all together, at most: packets, or shares if that is more.
+  static constexpr std::uint32_t kMostTrickled = 128, kTrickledShares = 4;
+  static constexpr std::uint32_t kLeastTrickled = 3;  // with two, a lost one halves the rate
 
   std::uint32_t trickled() const {
-    const std::uint32_t of_each = kTrickledShares * share_ / std::max(senders_, 1U);
+    const std::uint32_t of_all = std::max(kMostTrickled, kTrickledShares * share_);
+    const std::uint32_t of_each = of_all / std::max(senders_, 1U);
     return std::clamp(of_each, kLeastTrickled, kTrickled);
   }
 
