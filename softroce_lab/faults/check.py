@@ -122,8 +122,13 @@ def _check_losses(items: Sequence[Placed], where: str) -> None:
 
 
 def _share_packets(a: Filter, b: Filter) -> bool:
-    one, other = ({*kinds, *(("probe",) * ("control" in kinds))} for kinds in (a.kinds, b.kinds))
+    one, other = map(_kinds, (a, b))
     return not (one and other) or bool(one & other)
+
+
+def _kinds(asked: Filter) -> set[str]:
+    """A path probe is a control packet, too."""
+    return {*asked.kinds, "probe"} if "control" in asked.kinds else set(asked.kinds)
 
 
 def _check_shapes(items: Sequence[Placed], where: str) -> None:

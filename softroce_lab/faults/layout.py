@@ -82,7 +82,7 @@ def _kinds(wanted: Filter) -> int:
         return kinds
     numbered = _KINDS["data"]
     if wanted.message is None and wanted.tail is None:
-        numbered |= _KINDS["probe"] * ("probe" in wanted.kinds)
+        numbered |= _KINDS["probe"]
     return kinds & numbered | _KIND_TAIL * wanted.takes_rc_tails
 
 

@@ -19,6 +19,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import FIGURES, claimed
 from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
+from softroce_lab.inputs import choices
 from softroce_lab.report import sign_tests, sweeps
 from softroce_lab.report.recorded import Recorded, programs_of
 from softroce_lab.statistics import ALPHA, Interval, median_interval
@@ -109,7 +110,7 @@ def values(recorded: Recorded, only: Sequence[str] = ()) -> Values:
     """The figures of the runs, of `only` those with these `KEY=VALUE`. UserError without any."""
     axes = sweeps.axes(recorded) if recorded.is_sweep else []
     rows = sweeps.rows(recorded) if recorded.is_sweep else recorded.runs
-    rows = _chosen(rows, only)
+    rows = choices.only(rows, only, _facet)
     found: dict[Key, dict[int, RunFigures | None]] = {}
     for row in rows:
         key = sweeps.cell_of(row, axes), row["transport"]
@@ -123,15 +124,8 @@ def values(recorded: Recorded, only: Sequence[str] = ()) -> Values:
     return found
 
 
-def _chosen(rows: Sequence[Mapping[str, Any]], only: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Several values of one key: any of them. UserError for what no run has."""
-    wanted: dict[str, set[str]] = {}
-    for choice in only:
-        key, _, value = choice.partition("=")
-        if not any(key in row and str(row[key]) == value for row in rows):
-            raise UserError(f"no run has {choice}", hint="such as --only loss=none")
-        wanted.setdefault(key, set()).add(value)
-    return [row for row in rows if all(str(row[key]) in of for key, of in wanted.items())]
+def _facet(row: Mapping[str, Any], key: str) -> str:
+    return str(row.get(key, ""))
 
 
 def compared(first: Recorded, second: Recorded) -> Comparison:

@@ -53,7 +53,7 @@ class Ratio:
 
 
 def ratio_of(logs: Sequence[float]) -> Ratio:
-    """Of the logarithms of ratios. ValueError without any."""
+    """The mean and its interval, from the logarithms of ratios. ValueError without any."""
     if not logs:
         raise ValueError("no mean of nothing")
     mean, count = statistics.fmean(logs), len(logs)
@@ -147,7 +147,7 @@ def check_figures(names: Sequence[str]) -> None:
 def rows(
     first: Values, second: Values, compared: Comparisons, figures: Sequence[str]
 ) -> Iterator[Row]:
-    """Of each comparison its cells, and their mean if there are several.
+    """The cells of each comparison, and their mean if there are several.
 
     A figure may be a product: `makespan_ns*fct_p99_ns`.
     """

@@ -30,7 +30,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
 from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.faults.words import Filled
-from softroce_lab.inputs import yaml_source
+from softroce_lab.inputs import choices, yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
@@ -509,25 +509,9 @@ def _digest(data: Any) -> str:
 # --- A part of it ----------------------------------------------------------------------------
 
 
-def only(tasks: Sequence[Task], sweep: Sweep, choices: Sequence[str]) -> list[Task]:
-    """Those of these values: `KEY=VALUE`, of an axis, `transport` or `seed`.
-
-    Several of one key: any of them. UserError for what is not there.
-    """
-    wanted: dict[str, set[str]] = {}
-    for choice in choices:
-        key, equals, value = choice.partition("=")
-        if not (equals and value):
-            raise UserError(f"{choice!r} chooses nothing", hint="such as transport=csa_ud")
-        known = list(dict.fromkeys(_facet(task, key, sweep) for task in tasks))
-        if value not in known:
-            raise UserError(f"no run has {choice}", hint=did_you_mean(value, known))
-        wanted.setdefault(key, set()).add(value)
-    return [
-        task
-        for task in tasks
-        if all(_facet(task, key, sweep) in values for key, values in wanted.items())
-    ]
+def only(tasks: Sequence[Task], sweep: Sweep, chosen: Sequence[str]) -> list[Task]:
+    """Those of these values: `KEY=VALUE`, of an axis, `transport` or `seed`. UserError."""
+    return choices.only(tasks, chosen, lambda task, key: _facet(task, key, sweep))
 
 
 def _facet(task: Task, key: str, sweep: Sweep) -> str:

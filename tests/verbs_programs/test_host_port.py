@@ -92,7 +92,7 @@ def test_the_kernel_of_the_host_waits_for_the_port_too(pair, slow_links):
 
 @contextlib.contextmanager
 def sink(pair):
-    """What `iperf3 -c` sends to h2 arrives somewhere."""
+    """An iperf3 server on h2 that takes what a client sends."""
     server = pair.start("h2", "iperf3", "-s", "-1", verbs=False)
     try:
         pair.await_listener(server, 5201)
@@ -112,7 +112,7 @@ def test_a_short_message_beside_long_ones(pair, slow_links, full):
 
 
 def round_trip_s(pair):
-    """Of a SEND and its acknowledgement, in the middle."""
+    """The median time from the post of a SEND to its completion."""
     with rnics.opened(pair.lab, "h1") as near, rnics.opened(pair.lab, "h2") as far:
         bulk = connected([near, far], attr=IDLE)
         probe = connected([near, far], attr=IDLE)

@@ -28,7 +28,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   ++peer.arrived_packets;
   if (packet.congestion_experienced()) {
     ++peer.ce_packets;
-    if (is_nscc()) peer.marked_paths |= 1U << lab.path;
+    if (is_nscc_) peer.marked_paths |= 1U << lab.path;
     if (notifies_) notify_congestion(peer, now);
   }
   // The rate is that of arrivals between two reports; the pause before the first is not in it.
@@ -56,7 +56,7 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
 // have in flight opens with each. That is the window, or the credit that it knows of.
 std::uint32_t Reporter::most_unreported(std::uint32_t credit) const {
   const std::uint32_t most = state_.config.report_every_packets;
-  if (is_nscc()) return std::min(kNsccReported, most);
+  if (is_nscc_) return std::min(kNsccReported, most);
   if (!joins_) return most;
   const std::uint32_t window = std::min(state_.config.window_packets, credit);
   const std::uint32_t least = std::min({kLeastReported, std::max(window / 2, 1U), most});

@@ -18,9 +18,10 @@ class Reporter {
       : state_(state),
         notifies_(sends_cnps(state.config.congestion_control)),
         joins_(state.joins_reports()),
+        is_nscc_(state.config.congestion_control == "nscc"),
         packets_of_a_report_(most_unreported(state.config.receive_ring_packets)),
         // A window of these may be a packet or two, which the receiver does not know.
-        delays_(joins_ && !is_nscc() && state.config.congestion_control != "swift"),
+        delays_(joins_ && !is_nscc_ && state.config.congestion_control != "swift"),
         credit_(state.config.receive_ring_packets) {}
 
   void set_credit(std::uint32_t free_frames) { credit_ = free_frames; }
@@ -35,7 +36,6 @@ class Reporter {
   void append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most, Time now);
 
  private:
-  bool is_nscc() const { return state_.config.congestion_control == "nscc"; }
   void note_stamps(Peer& peer, const LabHeader& lab, Time now);
   void queue_report(Peer& peer);
   void put_report(Peer& peer, Packet& packet, Time now);
@@ -50,6 +50,7 @@ class Reporter {
   EngineState& state_;
   const bool notifies_;                      // senders, of congestion marks
   const bool joins_;                         // reports with other messages
+  const bool is_nscc_;                       // reports are small and soon, and name marked paths
   const std::uint32_t packets_of_a_report_;  // before the first one
   const bool delays_;  // what is to be reported, for other messages to take it
   std::uint32_t credit_;

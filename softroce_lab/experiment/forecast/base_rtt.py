@@ -13,10 +13,9 @@ import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import NamedTuple
 
 from softroce_lab.plan.effects import Delay, Queue
-from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.plan.plan import Half, Plan, Port
 
 HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
 _CONTROL_BYTES = 200
@@ -28,7 +27,7 @@ LEAST_RTT_NS = 1000
 MOST_WINDOW_PACKETS = 1 << 20
 """What the engine can keep in flight to one peer (native/engine/striped/peer.hpp)."""
 
-_LinksOf = dict[str, list[tuple[int, str]]]
+_Links = dict[str, list[tuple[int, str]]]
 """By node: the directed links there, and the node at the other end of each."""
 
 
@@ -78,25 +77,17 @@ def of(
     `LEAST_RTT_NS`.
     """
     found = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
+    rtt_ns = found.rtt_ns
     for at in range(max(map(len, others.values()), default=0)):
         further = {host: used[at] for host, used in others.items() if at < len(used)}
         used = tuple(sorted({**rails, **further}.items()))
-        further_rails = _of_links(plan, path_mtu, used)
-        found = found._replace(picoseconds=max(found.picoseconds, further_rails.picoseconds))
-    rtt_ns = max(LEAST_RTT_NS, -(-found.picoseconds // 1000) + hosts_ns)
-    return Empty(rtt_ns, found.rate_bps, found.buffer_ns, found.way_bps, found.room_bytes)
-
-
-class _Links(NamedTuple):
-    picoseconds: int  # of the longest round trip
-    rate_bps: int
-    buffer_ns: int
-    way_bps: int
-    room_bytes: int
+        rtt_ns = max(rtt_ns, _of_links(plan, path_mtu, used).rtt_ns)
+    return dataclasses.replace(found, rtt_ns=max(LEAST_RTT_NS, rtt_ns + hosts_ns))
 
 
 @functools.lru_cache(maxsize=16)  # every host of a plan, and every transport, needs the same
-def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) -> _Links:
+def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) -> Empty:
+    """Of the hosts' first rails, or of these others; what hosts add is not in it."""
     numbers = dict(others)
     rails = {host.ports[numbers.get(host.name, 0)] for host in plan.hosts}
     trips = _Trips(plan, rails, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
@@ -112,8 +103,8 @@ def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) ->
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)
     way_bps = _widest_way_bps(plan, rails, limits)
-    return _Links(
-        picoseconds,
+    return Empty(
+        -(-picoseconds // 1000),
         slowest_bps,
         _deepest_ns(plan, path_mtu + HEADERS_BYTES),
         way_bps if way_bps < slowest_bps else 0,
@@ -122,7 +113,7 @@ def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) ->
 
 
 def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> int:
-    """Of the path between any two hosts whose narrowest link has the highest rate.
+    """The rate of the narrowest link on the widest path between any two hosts; 0: no limit.
 
     Links are joined from the fastest to the slowest (Kruskal), until two hosts are connected.
     """
@@ -136,14 +127,11 @@ def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> 
     hosts_in = collections.Counter(port.node for port in rails)
     both_ways = [
         (min(limits[number], limits[number + 1], key=lambda rate: rate or math.inf), near, far)
-        for number, near, far in plan.halves
+        for number, near, far in _used(plan, rails)
         if number % 2 == 0
     ]
     both_ways.sort(key=lambda each: each[0] or math.inf, reverse=True)
-    names = {host.name for host in plan.hosts}
     for rate, near, far in both_ways:
-        if any(end.node in names and end not in rails for end in (near, far)):
-            continue
         one, other = group_of(near.node), group_of(far.node)
         if one == other:
             continue
@@ -154,6 +142,14 @@ def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> 
     return 0
 
 
+def _used(plan: Plan, rails: Set[Port]) -> Iterator[Half]:
+    """The directed links, but for those at ports of hosts that are not among `rails`."""
+    hosts = {host.name for host in plan.hosts}
+    for half in plan.halves:
+        if not any(end.node in hosts and end not in rails for end in half[1:]):
+            yield half
+
+
 class _Trips:
     """Round trips between a host and every other: a long frame one way and a short one back.
 
@@ -162,13 +158,10 @@ class _Trips:
 
     def __init__(self, plan: Plan, rails: Set[Port], long_bytes: int, short_bytes: int) -> None:
         self._hosts = [host.name for host in plan.hosts]
-        hosts = frozenset(self._hosts)
         self._costs = [_costs(plan, length) for length in (long_bytes, short_bytes)]
-        self._leaving: _LinksOf = {node.name: [] for node in plan.nodes}
-        self._coming: _LinksOf = {node.name: [] for node in plan.nodes}
-        for number, near, far in plan.halves:
-            if any(end.node in hosts and end not in rails for end in (near, far)):
-                continue
+        self._leaving: _Links = {node.name: [] for node in plan.nodes}
+        self._coming: _Links = {node.name: [] for node in plan.nodes}
+        for number, near, far in _used(plan, rails):
             self._leaving[near.node].append((number, far.node))
             self._coming[far.node].append((number, near.node))
 

@@ -12,16 +12,21 @@ from softroce_lab.recovery.defaults import MACHINE_RTT_NS
 
 def notes(experiment: Experiment) -> list[str]:
     """A line for each."""
-    chosen = {each.label: each.knobs.window for each in experiment.used_transports}
-    if not any(chosen.values()):
+    chosen = [each for each in experiment.used_transports if each.knobs.window is not None]
+    if not chosen:
         return []
     plan = experiment.plan(experiment.seeds[0])
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     machine_ns = MACHINE_RTT_NS if experiment.clock == "real" else 0
-    most = base_rtt.of(plan, path_mtu).window_packets(path_mtu, machine_ns=machine_ns)
-    return [
-        f"{label}: a window of {units.format_count(window, 'packet')} has no effect, the congestion"
-        f" window has {most:,} at most"
-        for label, window in chosen.items()
-        if window is not None and window >= most
-    ]
+    fabric = base_rtt.of(plan, path_mtu)
+    found = []
+    for each in chosen:
+        window = each.knobs.window
+        most = fabric.window_packets(path_mtu, one_path=each.one_path, machine_ns=machine_ns)
+        if window is not None and window >= most:
+            packets = units.format_count(window, "packet")
+            what = (
+                f"a window of {packets} has no effect, the congestion window has {most:,} at most"
+            )
+            found.append(f"{each.label}: {what}")
+    return found

@@ -162,7 +162,7 @@ def _root_qdisc(ifindex: int) -> bytes:
 
 
 def token_bucket(ifindex: int, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Message:
-    """What the kernel sends by this interface waits for a token bucket, tc-tbf(8)."""
+    """The kernel sends by this interface no faster than a token bucket allows, tc-tbf(8)."""
     rate = rate_bps // 8
     spec = struct.pack("=BBHhHI", 0, _TC_LINKLAYER_ETHERNET, 0, 0, 0, min(rate, _MOST_U32))
     parameters = spec + bytes(len(spec)) + struct.pack("=III", limit_bytes, 0, 0)

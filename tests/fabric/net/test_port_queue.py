@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel of a host sends waits in a token bucket, as the kernel itself reports it."""
+"""A host's kernel sends through a token bucket, as the kernel itself reports it."""
 
 import os
 
