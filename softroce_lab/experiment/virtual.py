@@ -6,10 +6,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from softroce_lab import units
 from softroce_lab.errors import RunError
 from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
@@ -29,9 +31,9 @@ from softroce_lab.experiment.hosts.opening import host_config, open_over
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
 from softroce_lab.experiment.hosts.tuning import HostTuning, on_virtual_clock
-from softroce_lab.experiment.messages import table
+from softroce_lab.experiment.messages import NOT_DONE, Messages, table
 from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.run_end import RunEnd
+from softroce_lab.experiment.run_end import Ended, RunEnd
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
@@ -47,6 +49,7 @@ from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
+from softroce_lab.telemetry.repairs import Repairs
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.work import Workload
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
 QKEY = 0x11111111
 _REPORTED_EVERY = 256  # messages
+_PLACED = ("rx_placed", "rx_connected")  # counters of packets with data that arrived
 _SHIFT = Settings(probe_interval_ns=1_000_000, most_probe_interval_ns=16_000_000)
 _QUIET_NS = 10**9  # from the beginning to a flow alone: receives have been announced long before
 
@@ -216,6 +220,10 @@ class VirtualRun:
         self._wakes_ns: dict[int, int] = {}  # the newest time of each host in it
         self._open_hosts(with_acts=with_acts)
         self._end = RunEnd(len(self.hosts), self.deadline_ns)
+        # Between two looks every transport gives up what cannot arrive (docs/retry-bounds.md).
+        self._look_every_ns = max(10 * experiment.raw.blackout, 1000 * self.tuning.base_rtt_ns)
+        self._look_ns = self._look_every_ns
+        self._placed_packets = self._idle_looks = 0
 
     def _policy_failed(self, error: PolicyError) -> None:
         """A user's policy failed: the run ends, with a verdict."""
@@ -298,12 +306,13 @@ class VirtualRun:
         ended = None
         while self.unfinished and ended is None:
             self._go_on()
-            ended = self._end.judge(self.fabric.now_ns, self.unfinished.values())
+            ended = self._end.judge(self.fabric.now_ns, self.unfinished.values()) or self._stalled()
         if ended is not None and not ended.follows_failure:
             self.problems.append(ended.why)
 
     def _go_on(self) -> None:
-        until_ns = min(self._times[0][0] if self._times else NEVER_NS, self.deadline_ns)
+        next_ns = self._times[0][0] if self._times else NEVER_NS
+        until_ns = min(next_ns, self.deadline_ns, self._look_ns)
         if self.shifting:
             until_ns = min(until_ns, *(each.next_time_ns for each in self.shifting.values()))
         for index in self.fabric.run(until_ns):
@@ -320,6 +329,30 @@ class VirtualRun:
             host = self.hosts[heapq.heappop(self._times)[1]]
             host.wake(now_ns)
             self._note(host)
+
+    def _stalled(self) -> Ended | None:
+        """Whether timers go on and no packet with data arrives, for two looks in a row."""
+        if self.fabric.now_ns < self._look_ns:
+            return None
+        placed = sum(
+            rnic.counters(zeros=False).get(name, 0)
+            for index in self.hosts
+            for rnic, _ in self._rails(index)
+            for name in _PLACED
+        )
+        idle = placed == self._placed_packets and not any(
+            host.waits_for_time for host in self.unfinished.values()
+        )
+        self._idle_looks = self._idle_looks + 1 if idle else 0
+        self._placed_packets = placed
+        self._look_ns = self.fabric.now_ns + self._look_every_ns
+        if self._idle_looks < 2:
+            return None
+        waited = units.format_duration(2 * self._look_every_ns)
+        return Ended(
+            f"no packet with data arrived for {waited}, while timers ran: "
+            f"{len(self.unfinished)} of {len(self.hosts)} hosts were not done"
+        )
 
     def _serve(self, host: HostDriver) -> None:
         host.step()
@@ -380,6 +413,9 @@ class VirtualRun:
         )
         messages = table(self.schedule, {index: host.ends for index, host in self.hosts.items()})
         digests = self._digests()
+        # A packet that goes on over another rail is another packet there.
+        repairs = None if self.with_backup else self.fabric.repairs()
+        self.problems += [] if repairs is None else self._oldest_unrepaired(messages, repairs)
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
@@ -399,8 +435,7 @@ class VirtualRun:
             ),
             verified=self._verified(digests),
             problems=self.problems,
-            # A packet that goes on over another rail is another packet there.
-            repairs=None if self.with_backup else self.fabric.repairs(),
+            repairs=repairs,
             recoveries=recorded if self.with_acts else (),
             samples=self.fabric.samples() if self.with_acts else None,
             held_back=held_back.named(stopped),
@@ -420,6 +455,36 @@ class VirtualRun:
                 **sha256_fact(digests),
             },
         )
+
+    def _oldest_unrepaired(self, messages: Messages, repairs: Repairs) -> list[str]:
+        """A line about the oldest packet that was lost and never arrived.
+
+        Only packets of messages that were not delivered, nor ended otherwise, count. Only those of
+        striped messages name their message.
+        """
+        open_messages = messages[messages["status"] == NOT_DONE]
+        lost = repairs[(repairs["arrived_ns"] < 0) & (repairs["qpn"] == 0)]
+        if not len(open_messages) or not len(lost):
+            return []
+        hosts = {
+            int.from_bytes(socket.inet_aton(str(port.address)), "big"): node.name
+            for node in self.plan.plain_hosts
+            for port in node.ports
+        }
+        names = [node.name for node in self.plan.plain_hosts]
+        columns = ("source", "destination", "operation", "step", "message")
+        of_ends = {
+            (names[source], names[destination], *key)
+            for source, destination, *key in open_messages[list(columns)].tolist()
+        }
+        for packet in lost:
+            source, destination, *key = packet[list(columns)].tolist()
+            ends = hosts.get(source, ""), hosts.get(destination, "")
+            if (*ends, *key) in of_ends:
+                name = f"{'/'.join(map(str, key))} from {ends[0]} to {ends[1]}"
+                at = units.format_duration(int(packet["dropped_ns"]))
+                return [f"packet {packet['index']} of {name} was lost at {at} and never arrived"]
+        return []
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""

@@ -205,13 +205,15 @@ class WorkloadRun:
 
 def _statuses(run: WorkloadRun) -> list[str]:
     """One line for every way in which messages ended badly, causes before what came of them."""
-    found = run.messages[run.messages["status"] != _SUCCESS]
+    failed = run.messages[run.messages["status"] != _SUCCESS]
+    # The others wait for those that were posted first.
+    failed = failed[np.argsort(failed["posted_ns"].astype(np.uint64), kind="stable")]
     by_status: dict[int, list[int]] = collections.defaultdict(list)
-    for row, status in enumerate(found["status"].tolist()):
+    for row, status in enumerate(failed["status"].tolist()):
         by_status[status].append(row)
     return [
         f"{len(rows)} of {len(run.messages)} messages: {_status_name(status)}, "
-        f"the first {_named(run, found[rows[0]])}"
+        f"the first {_named(run, failed[rows[0]])}"
         for status, rows in sorted(by_status.items(), key=_cause_first)
     ]
 

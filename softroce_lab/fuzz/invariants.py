@@ -63,7 +63,7 @@ def violations(made: VirtualRun, run: WorkloadRun, *, may_fail: bool) -> list[st
 
 def _ends(run: WorkloadRun, *, may_fail: bool) -> Iterator[str]:
     """Every run ends, and a message fails only where it may."""
-    if any("deadline" in problem for problem in run.problems):
+    if any(problem.endswith("hosts were not done") for problem in run.problems):
         yield f"hangs: {run.problems[0]}"
         return
     status = run.messages["status"]

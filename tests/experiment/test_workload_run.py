@@ -101,6 +101,14 @@ def test_the_table_of_messages():
     assert [int(row[f"{time}_ns"]) for time in times] == [0, 1, 50, 195, 200]
 
 
+def test_the_message_posted_first_is_named_of_those_not_delivered():
+    found = logged()
+    found["status"][1:] = NOT_DONE
+    found["posted_ns"][1:] = NEVER_NS, 700, 40
+    [reason] = of(found).reasons
+    assert reason == "3 of 4 messages: not delivered, the first 1/0/0 from h3 to h1"
+
+
 def test_what_never_happened():
     receiver, sender = open_ends(4), open_ends(2)
     receiver[3] = (DEAD, 0, 0, 0, 5, NEVER_NS, 9)

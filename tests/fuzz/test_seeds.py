@@ -18,6 +18,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.policy import MessagePolicy
+from tests.own_policy import named
 
 CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
@@ -203,8 +204,7 @@ def forgetful(monkeypatch):
     monkeypatch.setitem(registry._entries, "forgetful", registry.Entry.of(Forgetful))
 
 
-def test_what_is_broken_is_found_and_made_small(forgetful, monkeypatch):
-    monkeypatch.setattr(draw, "DEADLINE", "50ms")  # which makes hanging cheap
+def test_what_is_broken_is_found_and_made_small(forgetful):
     chosen = fuzz.transports_of(["forgetful"])
     found = fuzz.campaign(fuzz.in_process(range(10), chosen), chosen)
     first = found.violations[0]
@@ -216,6 +216,18 @@ def test_what_is_broken_is_found_and_made_small(forgetful, monkeypatch):
     case = yaml_source.parse(small.case).data
     again = fuzz.run_case(case, first.seed, chosen)
     assert [each.what for each in again.violations] == [small.what]
+
+
+def test_a_policys_option_takes_no_value_that_was_drawn_for_another(tmp_path):
+    file = tmp_path / "own.py"
+    option = "Option('interval', 5_000, 'how long', unit='time')"
+    file.write_text(
+        named("Own", f"    name = 'own'\n    options = (*SackTimer.options, {option})\n")
+    )
+    seeds = (seed for seed in range(40) if "interval" in fuzz.text(draw.draw(seed)))
+    [own] = fuzz.transports_of([f"{file}:Own"])
+    seen = fuzz.run_case(draw.draw(next(seeds)), 1, (own,))
+    assert not [each.what for each in seen.violations if each.what.startswith("crashes")]
 
 
 def test_a_case_of_every_kind_of_fabric_can_be_made_smaller():

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace softroce {
 namespace {
@@ -73,18 +74,24 @@ void EventQueue::note_retransmit(const SendMessage& message, std::span<const std
                                  std::uint8_t cause) {
   if (event_sink_ == nullptr || indices.empty()) [[likely]]
     return;
-  const auto [first, last] = std::ranges::minmax(indices);
-  event_sink_->note({.kind = QpEventKind::message_retransmit,
-                     .code = static_cast<std::uint8_t>(why),
-                     .from = cause,
-                     .qp = recovery_qp_,
-                     .at = now,
-                     .psn = first,
-                     .last_psn = last,
-                     .peer = message.peer,
-                     .packets = static_cast<std::uint32_t>(indices.size()),
-                     .peer_address = static_cast<std::uint32_t>(to.low),
-                     .key = message.key});
+  std::vector<std::uint32_t> sorted(indices.begin(), indices.end());
+  std::ranges::sort(sorted);
+  for (auto first = sorted.cbegin(); first != sorted.cend();) {
+    auto end = first + 1;
+    while (end != sorted.cend() && *end == *(end - 1) + 1) ++end;
+    event_sink_->note({.kind = QpEventKind::message_retransmit,
+                       .code = static_cast<std::uint8_t>(why),
+                       .from = cause,
+                       .qp = recovery_qp_,
+                       .at = now,
+                       .psn = *first,
+                       .last_psn = *(end - 1),
+                       .peer = message.peer,
+                       .packets = static_cast<std::uint32_t>(end - first),
+                       .peer_address = static_cast<std::uint32_t>(to.low),
+                       .key = message.key});
+    first = end;
+  }
 }
 
 void EventQueue::note_control(PeerIndex peer, std::uint32_t bytes, Time now) {

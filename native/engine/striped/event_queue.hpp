@@ -58,7 +58,8 @@ class EventQueue {
   const std::deque<Event>& events() const { return events_; }
 
   void complete(const WorkCompletion& completion);
-  // `cause`: of a session's decision (decision.hpp).
+  // One record for each range of consecutive packets. `cause`: of a session's decision
+  // (decision.hpp).
   void note_retransmit(const SendMessage& message, std::span<const std::uint32_t> indices,
                        RetransmitReason why, const Gid& to, Time now, std::uint8_t cause = 0);
   template <typename Message>

@@ -30,7 +30,7 @@ enum class QpEventKind : std::uint8_t {
   completion,       // a work request ended: `code` WcStatus, `from` WcOpcode
   // Of striped messages:
   message,                // `code`: EventKind, the event for the session
-  message_retransmit,     // `packets` of it, indices [psn, last_psn]; `code`: RetransmitReason
+  message_retransmit,     // packets [psn, last_psn] of it; `code`: RetransmitReason
   control_sent,           // `bytes` of a control message
   message_nack_sent,      // `packets` of it are missing, among indices [psn, last_psn]
   message_nack_received,  // the same, at its sender

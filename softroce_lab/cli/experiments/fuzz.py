@@ -190,7 +190,8 @@ def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -
     )
     file = folder / f"{name}-{violation.transport.label}.yaml"
     again = shlex.join([typed.name(), "fuzz", "--transport", small.transport.reference])
-    file.write_text(f"# {small.what}\n# {again} --case {file}\n{small.case}")
+    what = small.what.replace("\n", "\n# ")
+    file.write_text(f"# {what}\n# {again} --case {file}\n{small.case}")
     return file
 
 

@@ -121,6 +121,7 @@ class HostDriver(HostWork):
         return self.rails[sum(message.key) % len(self.rails)]
 
     def send(self, number: int, message: Message) -> None:
+        self.ends["posted_ns"][number] = self._now_ns  # a send that never completes keeps it
         at = message.source_offset if self.memory is None else self.memory.source(message)
         self._rail(message).post_send(number, message, at)
 
