@@ -50,8 +50,8 @@ class PortPace {
   }
 
  private:
-  // Bounds of the limit. While the engine has a CPU, the limit is the least one: a short message
-  // waits so long behind frames of a long message.
+  // Bounds of the limit. While the engine has a CPU, the least limit bounds how long a short
+  // message waits behind frames of a long message.
   static constexpr Time kLeastLimit = 250 * kMicrosecond, kMostLimit = 2 * kMillisecond;
   static constexpr Time kSleepLonger = 100 * kMicrosecond;
   static constexpr std::uint64_t kLeastLimitBytes = 4 * 2048;  // a few frames, on slow links
