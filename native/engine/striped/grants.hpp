@@ -5,8 +5,8 @@
 //
 // This project's definition [D]. In Homa (Montazeri et al., SIGCOMM 2018) the receiver grants to
 // the few messages with the fewest bytes left, and to more than one, so that the link stays busy
-// if a sender is busy elsewhere. A grant of Homa is a packet for each packet. Here a grant is a
-// window in the receiver's reports.
+// if a sender is busy elsewhere. In Homa a grant is an offset in a message, sent in a packet of its
+// own. Here a grant is a window in the receiver's reports.
 //
 // A sender is active while packets of it are to come: they have not arrived, and their messages
 // have begun to arrive. The first rule that applies gives the grant:
