@@ -4,37 +4,39 @@
 // [S], from RFC 8985:
 //
 // - 6.2, step 2: The sender keeps the delivered packet that was transmitted last. A packet that was
-//   transmitted more than once is passed over if an earlier transmission of it may have arrived.
-// - 6.2, step 3: A packet that was transmitted once, and is delivered after one that was
-//   transmitted first after it, shows reordering.
-// - 6.2, step 4: The reordering window is 0 until there was reordering, in recovery or when three
-//   packets were delivered past the oldest one. Otherwise it is reo_wnd_mult * min_RTT / 4, at most
-//   SRTT. Each round trip with a D-SACK adds 1 to reo_wnd_mult. It is 1 again after 16 recoveries
-//   without a D-SACK.
-// - 6.2, step 5: A packet is lost if one that was transmitted later is delivered, and RACK.rtt and
-//   the reordering window have passed since its transmission. A timer ends at that time.
-// - 6.3: An RTO loses the oldest packet, and those that were transmitted RACK.rtt and the
-//   reordering window ago.
-// - 7.2, 7.3: After 2 SRTT without a delivery or a new packet a probe leaves: a new packet, else
-//   the one that was transmitted last. There is one probe at a time, and none in recovery. A PTO is
-//   no longer than the RTO. Receivers here acknowledge at once, so TLP.max_ack_delay is 0.
+//   transmitted more than once is ignored if an earlier transmission of it may have arrived.
+// - 6.2, step 3: Packet P shows reordering if P was transmitted once, and another packet that was
+//   transmitted once, and after P, was delivered before P.
+// - 6.2, step 4: The reordering window is min(reo_wnd_mult * min_RTT / 4, SRTT). It is 0 if no
+//   reordering has been seen and one of these holds: recovery is in progress, or three packets
+//   after the oldest one in flight were delivered. Each round trip with a D-SACK adds 1 to
+//   reo_wnd_mult. After 16 recoveries without a D-SACK reo_wnd_mult is 1 again.
+// - 6.2, step 5: A packet is lost if a packet that was transmitted later is delivered, and RACK.rtt
+//   + reordering window have passed since its transmission. A timer ends at that time.
+// - 6.3: When the RTO ends, the oldest packet in flight is lost. All packets whose RACK.rtt +
+//   reordering window have passed are lost, too.
+// - 7.2, 7.3: When the PTO ends, after 2 SRTT without a delivery or a new packet, the sender sends
+// a
+//   probe: a new packet or, if there is none, the packet that was transmitted last. At most one
+//   probe is outstanding, and none is sent in recovery. A PTO is no longer than the RTO. Receivers
+//   here acknowledge at once, so TLP.max_ack_delay is 0.
 //
 // [S], from RFC 6298: RTO = SRTT + max(G, 4 RTTVAR); a delivery restarts the timer (5.3). G is the
-// clock's granularity, and the only floor.
+// granularity of the clock. The RTO has no other lower bound.
 //
 // [D], this project's:
 //
-// - The connection is the peer: all its messages share the state of RACK and the timer. The order
-// of
-//   transmissions takes the place of sequence numbers.
-// - What the receiver of `srnic` sends is the feedback: a PACKET_ACK or PACKET_SACK a packet. It
-//   echoes the timestamp of the packet that arrived. If that is older than the last transmission of
-//   a packet that it newly reports, the last transmission was spurious (RFC 3522). This is the
-//   D-SACK. A probe's does not count.
-// - The timer for a loss ends with each packet's own deadline. RFC 8985 waits for the last one.
+// - A peer takes the place of the connection: all messages to it share RACK's state and one timer.
+//   The order of transmissions takes the place of sequence numbers.
+// - The feedback is that of `srnic`: a PACKET_ACK or PACKET_SACK for each packet. It echoes the
+//   timestamp of the packet that arrived. If the feedback reports a packet for the first time, and
+//   the timestamp is older than the packet's last transmission, then an earlier transmission has
+//   arrived, and the last one was spurious (RFC 3522). This takes the place of the D-SACK. A
+//   spurious probe does not count.
+// - The timer for a loss ends at the deadline of the oldest packet. RFC 8985 waits for the last.
 // - The option `window_factor` is the least reo_wnd_mult.
-// - RTO_high stands for the RTO until the RTT has been measured. Back-off is that of the session.
-// - When a PTO or an RTO ends, packets that were sent so long ago are no longer in flight.
+// - Before the RTT has been measured, the RTO is RTO_high. Back-off is that of the session.
+// - When a PTO or an RTO ends, packets that were sent so long ago no longer count as in flight.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -58,7 +60,7 @@ class RackTlp final : public PacketSession {
 
  private:
   static constexpr std::size_t kDupThresh = 3;
-  static constexpr int kPersist = 16;  // recoveries
+  static constexpr int kPersist = 16;  // recoveries until reo_wnd_mult is 1 again
   static constexpr std::int64_t kPtoSrtt = 2;
 
   struct Transmission {
@@ -67,37 +69,38 @@ class RackTlp final : public PacketSession {
     std::uint32_t packet;
     Nanoseconds sent_ns;
   };
-  struct Rack {
-    // In the order of transmission. The first one is in flight after `oldest`.
+  struct Rack {  // the state of a peer
+    // In the order of transmission. `oldest` removes transmissions from the front until the first
+    // one is in flight.
     std::deque<Transmission> transmissions;
-    std::uint64_t transmitted = 0;     // how many
-    std::size_t in_flight = 0;         // packets that are neither delivered nor lost
-    std::uint32_t losses = 0;          // lost packets that are not delivered yet: recovery
-    std::uint64_t newest = 0;          // RACK.xmit_ts: the delivered packet transmitted last
-    Nanoseconds rtt_ns = 0;            // RACK.rtt: of that one
-    std::uint64_t newest_first = 0;    // RACK.fack: the same of packets transmitted once
-    bool has_reordering = false;       // RACK.reordering_seen
-    std::int64_t window_factor = 0;    // RACK.reo_wnd_mult
-    std::uint64_t spurious_round = 0;  // RACK.dsack_round; 0: none
-    int recoveries_left = 0;           // RACK.reo_wnd_persist
-    std::uint64_t probe = 0;      // TLP.end_seq: transmissions before the probe; 0: none is out
-    bool is_blocked = false;      // the bound of attempts forbids a retransmission for now
-    Nanoseconds progress_ns = 0;  // when the RTO's timer started
-    Nanoseconds sent_ns = 0;      // when the newest packet was sent
+    std::uint64_t transmitted = 0;       // number of the newest transmission
+    std::size_t in_flight = 0;           // packets that are neither delivered nor lost
+    std::uint32_t losses = 0;            // lost packets not delivered yet; not 0: recovery
+    std::uint64_t newest_delivered = 0;  // RACK.xmit_ts: number of the delivered transmission
+    Nanoseconds rtt_ns = 0;              // RACK.rtt: RTT of `newest_delivered`
+    std::uint64_t newest_sent_once = 0;  // RACK.fack: newest delivered of packets sent once
+    bool has_reordering = false;         // RACK.reordering_seen
+    std::int64_t window_factor = 0;      // RACK.reo_wnd_mult
+    std::uint64_t spurious_round = 0;    // RACK.dsack_round: a number; 0: none
+    int recoveries_left = 0;             // RACK.reo_wnd_persist
+    std::uint64_t probe = 0;             // TLP.end_seq: number before the probe; 0: none is out
+    bool is_blocked = false;             // the bound of attempts forbids to retransmit for now
+    Nanoseconds progress_ns = 0;         // when the RTO's timer started
+    Nanoseconds sent_ns = 0;             // when the newest packet was sent
     std::uint32_t timeouts_without_progress = 0;
-    Handle timer = kNoHandle;  // the message that has the timer
+    Handle timer = kNoHandle;  // the message whose timer is that of the peer
   };
-  struct Flow {
+  struct Flow {  // the state of a message
     PeerIndex peer = 0;
-    std::uint32_t cumulative = 0;       // packets [0, cumulative) have arrived
-    std::size_t in_flight = 0;          // of Rack::in_flight
-    std::uint32_t losses = 0;           // of Rack::losses
-    Bitmap delivered, out, lost;        // `out`: in flight
-    std::vector<std::uint64_t> number;  // of each packet's last transmission
-    std::optional<std::uint32_t> probe;
+    std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
+    std::size_t in_flight = 0;     // this message's part of Rack::in_flight
+    std::uint32_t losses = 0;      // this message's part of Rack::losses
+    Bitmap delivered, in_flight_packets, lost;
+    std::vector<std::uint64_t> number;   // by packet: its last transmission
+    std::optional<std::uint32_t> probe;  // the packet that was last sent as a probe
   };
-  struct Delivery {  // what a feedback newly reports
-    Nanoseconds sent_ns;
+  struct Delivery {       // what one feedback reports for the first time
+    Nanoseconds sent_ns;  // when the packet that it acknowledges was sent
     bool any = false, is_spurious = false;
   };
 
@@ -108,8 +111,8 @@ class RackTlp final : public PacketSession {
   }
   void forget(Flow& flow);
   const Transmission* oldest(Rack& rack);
-  bool is_in_flight(const Transmission& each);
-  void leave(Rack& rack, Flow& flow, std::uint32_t packet);
+  bool is_in_flight(const Transmission& transmission);
+  void end_flight(Rack& rack, Flow& flow, std::uint32_t packet);
   void deliver(SendMessage& message, Flow& flow, std::uint32_t packet, Delivery& delivery);
   void adapt_window(Rack& rack, bool is_spurious, bool was_in_recovery);
   Nanoseconds window_ns(PeerIndex peer, const Rack& rack) const;
@@ -152,12 +155,13 @@ void RackTlp::posted(SendMessage& message) {
   forget(flow);
   flow.peer = message.peer;
   flow.cumulative = 0;
-  for (Bitmap* each : {&flow.delivered, &flow.out, &flow.lost}) each->reset(message.count);
+  for (Bitmap* bitmap : {&flow.delivered, &flow.in_flight_packets, &flow.lost})
+    bitmap->reset(message.count);
   flow.number.assign(message.count, 0);
   flow.probe.reset();
 }
 
-// The message ends. Its transmissions leave the list when they are the oldest.
+// The message ends. `oldest` removes its transmissions later.
 void RackTlp::forget(Flow& flow) {
   Rack& rack = rack_of(flow.peer);
   rack.in_flight -= flow.in_flight;
@@ -173,28 +177,31 @@ void RackTlp::packet_sent(SendMessage& message, std::uint32_t packet, Time now) 
   rack.sent_ns = now_ns();
   rack.transmissions.push_back({++rack.transmitted, message.handle, packet, now_ns()});
   flow.number[packet] = rack.transmitted;
-  if (flow.out.set(packet)) ++rack.in_flight, ++flow.in_flight;
+  if (flow.in_flight_packets.set(packet)) ++rack.in_flight, ++flow.in_flight;
   arm(message.peer, rack);
 }
 
-bool RackTlp::is_in_flight(const Transmission& each) {
-  const SendMessage* message = engine().find_send(each.message);
+// Whether this is the last transmission of a packet that is in flight.
+bool RackTlp::is_in_flight(const Transmission& transmission) {
+  const auto [number, handle, packet, sent_ns] = transmission;
+  const SendMessage* message = engine().find_send(handle);
   if (message == nullptr) return false;
-  Flow& flow = flow_of(each.message);
-  if (flow.number[each.packet] != each.number || !flow.out.test(each.packet)) return false;
-  // The receiver has refused what was sent before the pause.
-  if (message->paused) leave(rack_of(message->peer), flow, each.packet);
+  Flow& flow = flow_of(handle);
+  if (flow.number[packet] != number || !flow.in_flight_packets.test(packet)) return false;
+  // The receiver has refused the packets that were sent before the pause.
+  if (message->paused) end_flight(rack_of(message->peer), flow, packet);
   return !message->paused;
 }
 
+// The oldest transmission in flight; null if there is none.
 const RackTlp::Transmission* RackTlp::oldest(Rack& rack) {
   auto& list = rack.transmissions;
   while (!list.empty() && !is_in_flight(list.front())) list.pop_front();
   return list.empty() ? nullptr : &list.front();
 }
 
-void RackTlp::leave(Rack& rack, Flow& flow, std::uint32_t packet) {
-  if (flow.out.clear(packet)) --rack.in_flight, --flow.in_flight;
+void RackTlp::end_flight(Rack& rack, Flow& flow, std::uint32_t packet) {
+  if (flow.in_flight_packets.clear(packet)) --rack.in_flight, --flow.in_flight;
 }
 
 // ---------------------------------------------------------------- feedback: RFC 8985, 6.2
@@ -212,7 +219,7 @@ void RackTlp::feedback_known(SendMessage& message, const Feedback& feedback) {
   for (std::uint64_t bits = has_bits ? feedback.bits : 0; bits != 0; bits &= bits - 1)
     deliver(message, flow, feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(bits)),
             delivery);
-  rack.is_blocked = false;  // the peer answers
+  rack.is_blocked = false;  // the peer answers, so retransmissions may be allowed again
   if (delivery.any) {
     rack.progress_ns = now_ns();
     rack.timeouts_without_progress = 0;
@@ -226,34 +233,34 @@ void RackTlp::feedback_known(SendMessage& message, const Feedback& feedback) {
   arm(peer, rack);
 }
 
-// Steps 1 to 3.
+// Steps 1 to 3, for a packet that feedback reports.
 void RackTlp::deliver(SendMessage& message, Flow& flow, std::uint32_t packet, Delivery& delivery) {
   if (!flow.delivered.set(packet)) return;
   Rack& rack = rack_of(message.peer);
   delivery.any = true;
-  leave(rack, flow, packet);
+  end_flight(rack, flow, packet);
   if (flow.lost.clear(packet)) --rack.losses, --flow.losses;
   if (message.retransmit_pending != 0) engine().forget_retransmit(message, packet);
   const Sent& last = message.sent[packet];
   const std::uint64_t number = flow.number[packet];
   if (last.attempts() == 1) {
-    if (number < rack.newest_first) rack.has_reordering = true;
-    rack.newest_first = std::max(rack.newest_first, number);
-  } else if (delivery.sent_ns < last.at_ns()) {
+    if (number < rack.newest_sent_once) rack.has_reordering = true;
+    rack.newest_sent_once = std::max(rack.newest_sent_once, number);
+  } else if (delivery.sent_ns < last.at_ns()) {  // an earlier transmission arrived
     delivery.is_spurious |= flow.probe != packet;
     return;
   }
-  if (number <= rack.newest) return;
-  rack.newest = number;
+  if (number <= rack.newest_delivered) return;
+  rack.newest_delivered = number;
   rack.rtt_ns = now_ns() - last.at_ns();
 }
 
-// Step 4.
+// Step 4. Also ends the probe that was answered.
 void RackTlp::adapt_window(Rack& rack, bool is_spurious, bool was_in_recovery) {
   const Transmission* first = oldest(rack);
   const std::uint64_t acknowledged = first != nullptr ? first->number - 1 : rack.transmitted;
   if (acknowledged >= rack.spurious_round) rack.spurious_round = 0;
-  if (rack.probe != 0 && std::max(acknowledged, rack.newest) > rack.probe) rack.probe = 0;
+  if (rack.probe != 0 && std::max(acknowledged, rack.newest_delivered) > rack.probe) rack.probe = 0;
   if (first == nullptr) rack.probe = 0;
   if (is_spurious && rack.spurious_round == 0) {
     rack.spurious_round = rack.transmitted;
@@ -264,9 +271,11 @@ void RackTlp::adapt_window(Rack& rack, bool is_spurious, bool was_in_recovery) {
   }
 }
 
+// The reordering window.
 Nanoseconds RackTlp::window_ns(PeerIndex index, const Rack& rack) const {
-  const std::size_t beyond = rack.transmissions.size() - rack.in_flight;  // delivered
-  if (!rack.has_reordering && (rack.losses != 0 || beyond >= kDupThresh)) return 0;
+  // Of the transmissions since the oldest one in flight, those that are not in flight.
+  const std::size_t delivered = rack.transmissions.size() - rack.in_flight;
+  if (!rack.has_reordering && (rack.losses != 0 || delivered >= kDupThresh)) return 0;
   const RttEstimate& rtt = peer(index).rtt;
   if (rtt.srtt == 0) return 0;
   return std::min(rack.window_factor * (rtt.least / kNanosecond) / 4, rtt.srtt / kNanosecond);
@@ -275,25 +284,26 @@ Nanoseconds RackTlp::window_ns(PeerIndex index, const Rack& rack) const {
 // Step 5.
 void RackTlp::detect(PeerIndex peer, Rack& rack, RetransmitReason why) {
   const Nanoseconds wait_ns = rack.rtt_ns + window_ns(peer, rack);
-  for (const Transmission* each = oldest(rack);
-       each != nullptr && each->number < rack.newest && each->sent_ns + wait_ns <= now_ns();
-       each = oldest(rack))
+  for (const Transmission* first = oldest(rack);
+       first != nullptr && first->number < rack.newest_delivered &&
+       first->sent_ns + wait_ns <= now_ns();
+       first = oldest(rack))
     if (!lose(rack, why)) return;
 }
 
-// The oldest packet in flight is lost. False: it stays, and its retransmission is forbidden for
-// now.
+// Takes the oldest packet in flight for lost, and retransmits it. Returns false if the packet stays
+// in flight, because its retransmission is forbidden for now.
 bool RackTlp::lose(Rack& rack, RetransmitReason why) {
-  const Transmission each = rack.transmissions.front();
-  SendMessage& message = *engine().find_send(each.message);
+  const Transmission first = rack.transmissions.front();
+  SendMessage& message = *engine().find_send(first.message);
   about(message.key);
-  Flow& flow = flow_of(each.message);
-  if (!mutated(Mutant::rack_loss_forgotten) && !retransmit(message, each.packet, why)) {
-    rack.is_blocked = engine().find_send(each.message) != nullptr;
+  Flow& flow = flow_of(first.message);
+  if (!mutated(Mutant::rack_loss_forgotten) && !retransmit(message, first.packet, why)) {
+    rack.is_blocked = engine().find_send(first.message) != nullptr;  // else the message failed
     return !rack.is_blocked;
   }
-  leave(rack, flow, each.packet);
-  if (flow.lost.set(each.packet)) ++rack.losses, ++flow.losses;
+  end_flight(rack, flow, first.packet);
+  if (flow.lost.set(first.packet)) ++rack.losses, ++flow.losses;
   return true;
 }
 
@@ -311,10 +321,11 @@ bool RackTlp::may_probe(PeerIndex index, const Rack& rack) const {
          peer(index).rtt.srtt != 0;
 }
 
-// When the one timer ends. Something is in flight.
+// When the peer's timer ends: for a loss, a probe or the RTO. A packet must be in flight, and first
+// in the list (`oldest`).
 Nanoseconds RackTlp::due_ns(PeerIndex index, Rack& rack) {
   const Transmission& first = rack.transmissions.front();
-  if (first.number < rack.newest && !rack.is_blocked)
+  if (first.number < rack.newest_delivered && !rack.is_blocked)
     return first.sent_ns + rack.rtt_ns + window_ns(index, rack);
   const Nanoseconds rto_due_ns =
       rack.progress_ns + backed_off_ns(rto_ns(index), rack.timeouts_without_progress);
@@ -323,8 +334,8 @@ Nanoseconds RackTlp::due_ns(PeerIndex index, Rack& rack) {
   return std::min(std::max(rack.progress_ns, rack.sent_ns) + pto_ns, rto_due_ns);
 }
 
-// The message of the oldest packet in flight has the timer. A timer that ends too early is set
-// again when it ends.
+// Sets the peer's timer. The timer is that of a message: of the oldest packet in flight when it was
+// set. A timer that would end too early stays, and is set again when it ends.
 void RackTlp::arm(PeerIndex peer, Rack& rack) {
   const Transmission* first = oldest(rack);
   if (first == nullptr || mutated(Mutant::rack_timer_not_armed)) return;
@@ -345,7 +356,7 @@ void RackTlp::check_send(SendMessage& message) {
   const Transmission* first = oldest(rack);
   if (first == nullptr) return;
   if (due_ns(peer, rack) <= now_ns()) {
-    if (first->number < rack.newest && !rack.is_blocked)
+    if (first->number < rack.newest_delivered && !rack.is_blocked)
       detect(peer, rack, RetransmitReason::timeout);
     else if (may_probe(peer, rack))
       send_probe(peer, rack);
@@ -357,9 +368,9 @@ void RackTlp::check_send(SendMessage& message) {
 
 void RackTlp::send_probe(PeerIndex index, Rack& rack) {
   rack.probe = rack.transmitted;
-  rack.progress_ns = now_ns();  // of the RTO behind it
+  rack.progress_ns = now_ns();  // the RTO starts again after a probe
   engine().write_off(index, now() - kPtoSrtt * peer(index).rtt.srtt);
-  if (!peer(index).sends.empty()) return;  // a new packet, which leaves now
+  if (!peer(index).sends.empty()) return;  // there is a new packet: the engine sends it now
   auto& list = rack.transmissions;
   while (!is_in_flight(list.back())) list.pop_back();
   const Transmission last = list.back();
@@ -378,14 +389,16 @@ void RackTlp::time_out(PeerIndex peer, Rack& rack) {
   engine().write_off(peer, now() - rto_ns(peer) * kNanosecond);
   const Nanoseconds wait_ns = rack.rtt_ns + window_ns(peer, rack);
   bool is_first = true;
-  for (const Transmission* each = oldest(rack);
-       each != nullptr && (is_first || each->sent_ns + wait_ns <= now_ns()); each = oldest(rack)) {
+  for (const Transmission* first = oldest(rack);
+       first != nullptr && (is_first || first->sent_ns + wait_ns <= now_ns());
+       first = oldest(rack)) {
     if (!lose(rack, RetransmitReason::timeout)) return;
     is_first = false;
   }
 }
 
-// The receiver refused all packets that were sent before the pause.
+// Ends the pause of a message, and retransmits all packets that were sent and not delivered: the
+// receiver has refused them.
 void RackTlp::resume(SendMessage& message, RetransmitReason why) {
   const Flow& flow = flow_of(message.handle);
   pause(message, false);
@@ -405,7 +418,7 @@ Transport rack_tlp_transport() {
           .framings = {"ud"},
           .options = {{.name = "window_factor",
                        .usual = std::int64_t{1},
-                       .help = "the reordering window at first, in quarters of the least RTT",
+                       .help = "the least reordering window, in quarters of the least RTT",
                        .least = 1,
                        .most = 16}},
           .has_rto = true,

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab compare --figure`: geometric means of ratios that are paired by seed, with 95 % intervals.
 
-A pair is one cell and seed under two transports, or in two directories. The mean of a cell is over
-its seeds. The mean over all cells is the mean over the seeds of each seed's mean over the cells, so
-every cell counts the same, and only seeds that all cells have count. Intervals are Student's, of
-the logarithms: they assume that the seeds' logarithms are independent and about normal.
+A pair is the same cell and seed under two transports, or in two directories. A key is a cell and a
+transport (`comparison.Key`).
+
+- The mean of a cell is over its seeds.
+- The mean over all cells first takes, for each seed, the mean over the cells. Then it takes the
+  mean over the seeds. So every cell counts the same. A seed counts only if all cells have it.
+- Intervals are Student's, of the logarithms of the ratios. They assume that the logarithms of
+  different seeds are independent and approximately normal.
 """
 
 from __future__ import annotations
@@ -19,12 +23,12 @@ from typing import Any
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import SIZE_CLASSES, claimed
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.report.comparison import Key, Values
+from softroce_lab.report.comparison import Key, RunFigures, Values
 
 ALL_CELLS = "all cells"
 DEFAULTS = ("makespan_ns", "fct_p99_ns", "slowdown_p99")
 
-# Quantiles of 97.5 % of Student's distribution, for 1 to 30 degrees of freedom.
+# The 97.5 % quantile of Student's distribution for 1, 2, ... 30 degrees of freedom.
 _STUDENT = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -33,18 +37,22 @@ _STUDENT = (
 
 
 def _student(freedom: int) -> float:
-    """With more than 30 degrees the first term of the expansion about the normal quantile."""
+    """The 97.5 % quantile of Student's distribution.
+
+    For more than 30 degrees of freedom it is the normal quantile and the first term of its
+    expansion.
+    """
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.960 + 2.372 / freedom
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """A geometric mean of ratios."""
+    """A geometric mean of ratios, with its 95 % interval."""
 
     mean: float
-    low: float | None  # of the interval; None with one pair
+    low: float | None  # ends of the interval; None with one pair
     high: float | None
-    pairs: int
+    pairs: int  # number of seeds
 
     def __str__(self) -> str:
         if self.low is None:
@@ -53,9 +61,9 @@ class Ratio:
 
 
 def ratio_of(logs: Sequence[float]) -> Ratio:
-    """The mean and its interval, from the logarithms of ratios. ValueError without any."""
+    """From the logarithms of ratios, one for each seed. ValueError if there are none."""
     if not logs:
-        raise ValueError("no mean of nothing")
+        raise ValueError("no mean of no ratios")
     mean, count = statistics.fmean(logs), len(logs)
     if count == 1:
         return Ratio(math.exp(mean), None, None, 1)
@@ -65,37 +73,35 @@ def ratio_of(logs: Sequence[float]) -> Ratio:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """The ratios of one cell, or of all, of one comparison."""
+    """The ratios of one comparison in one cell, or in all cells."""
 
     compared: str  # such as "csa_ud / irn"
-    cell: str
-    ratios: Mapping[str, Ratio | None]  # by figure; None: no seed has it on both sides
+    cell: str  # or `ALL_CELLS`
+    ratios: Mapping[str, Ratio | None]  # by figure; None: no seed has the figure on both sides
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return dataclasses.asdict(self)
 
 
 Comparisons = Mapping[str, Sequence[tuple[Key, Key]]]
-"""By name pairs of keys: the ratio is that of the second over the first."""
+"""By name, such as "csa_ud / irn": pairs of keys. A ratio divides the second by the first."""
 
 
 def over_others(values: Values, transport: str) -> Comparisons:
-    """A transport over each other one of the same cell. UserError if it is not there."""
+    """This transport over each other one. UserError for an unknown transport."""
     _check_known(values, transport)
-    return _by_name(values, [(each, transport) for each in _labels(values) if each != transport])
+    return _pairs(values, [(each, transport) for each in _labels(values) if each != transport])
 
 
 def over_baseline(values: Values, baseline: str) -> Comparisons:
-    """Each other transport over this one. UserError if it is not there."""
+    """Each other transport over this one. UserError for an unknown transport."""
     _check_known(values, baseline)
-    return _by_name(values, [(baseline, each) for each in _labels(values) if each != baseline])
+    return _pairs(values, [(baseline, each) for each in _labels(values) if each != baseline])
 
 
 def ladder(values: Values) -> Comparisons:
     """Each transport over the one before it, in the order of the sweep."""
-    labels = _labels(values)
-    return _by_name(values, list(itertools.pairwise(labels)))
+    return _pairs(values, list(itertools.pairwise(_labels(values))))
 
 
 def of_two(first: Values, second: Values) -> Comparisons:
@@ -114,10 +120,11 @@ def _labels(values: Values) -> list[str]:
 def _check_known(values: Values, transport: str) -> None:
     labels = _labels(values)
     if transport not in labels:
-        raise UserError(f"there is no transport {transport!r}", hint=f"known: {', '.join(labels)}")
+        raise UserError(f"unknown transport {transport!r}", hint=f"known: {', '.join(labels)}")
 
 
-def _by_name(values: Values, names: Sequence[tuple[str, str]]) -> Comparisons:
+def _pairs(values: Values, names: Sequence[tuple[str, str]]) -> Comparisons:
+    """`names`: two transports each. A pair is of two keys with the same cell."""
     cells = list(dict.fromkeys(cell for cell, _ in values))
     return {
         f"{second} / {first}": [
@@ -130,37 +137,38 @@ def _by_name(values: Values, names: Sequence[tuple[str, str]]) -> Comparisons:
 
 
 def failed(values: Values) -> Iterator[str]:
-    """The runs that have no figures, each by cell, transport and seed."""
+    """A line for each run without figures: its cell, transport and seed."""
     for (cell, transport), seeds in values.items():
         yield from (f"{cell}, {transport}, seed {seed}" for seed in seeds if seeds[seed] is None)
 
 
 def check_figures(names: Sequence[str]) -> None:
-    """UserError for a factor that is no figure of `lab compare`."""
+    """UserError if a factor of a name is no figure of `lab compare`."""
     known = [*claimed(), *(f"slowdown_p99{size}" for size in SIZE_CLASSES)]
     for factor in (factor for name in names for factor in name.split("*")):
         if factor not in known:
             hint = did_you_mean(factor, known) or f"known: {', '.join(known)}"
-            raise UserError(f"{factor!r} is no figure that is compared", hint=hint)
+            raise UserError(f"{factor!r} is no figure of lab compare", hint=hint)
 
 
 def rows(
     first: Values, second: Values, compared: Comparisons, figures: Sequence[str]
 ) -> Iterator[Row]:
-    """The cells of each comparison, and their mean if there are several.
+    """A row for each cell of each comparison, and a row for all cells if there are several.
 
-    A figure may be a product: `makespan_ns*fct_p99_ns`.
+    `first` has the first key of each pair, `second` the second. A figure may be a product:
+    `makespan_ns*fct_p99_ns`.
     """
     for name, pairs in compared.items():
-        logs = {
+        logs = {  # by figure and cell
             figure: {
-                ours[0]: _logs(first, second, ours, theirs, figure.split("*"))
-                for ours, theirs in pairs
+                first_key[0]: _logs(first[first_key], second[second_key], figure.split("*"))
+                for first_key, second_key in pairs
             }
             for figure in figures
         }
-        for ours, _ in pairs:
-            yield Row(name, ours[0], {each: _ratio(logs[each][ours[0]]) for each in figures})
+        for (cell, _), _ in pairs:
+            yield Row(name, cell, {each: _ratio(logs[each][cell]) for each in figures})
         if len(pairs) > 1:
             yield Row(name, ALL_CELLS, {each: _ratio(_mean(logs[each])) for each in figures})
 
@@ -170,24 +178,33 @@ def _ratio(logs: Mapping[int, float]) -> Ratio | None:
 
 
 def _logs(
-    first: Values, second: Values, ours: Key, theirs: Key, factors: Sequence[str]
+    first: Mapping[int, RunFigures | None],
+    second: Mapping[int, RunFigures | None],
+    factors: Sequence[str],
 ) -> dict[int, float]:
-    """By seed; without seeds of which a side failed, lacks the figure, or has 0."""
-    found = {}
-    for seed, before in first[ours].items():
-        after = second[theirs].get(seed)
-        if before is None or after is None:
+    """By seed: the logarithm of the second product of factors over the first.
+
+    A seed is left out if a run of it failed, lacks a factor, or has a factor of 0.
+    """
+    logs = {}
+    for seed, first_run in first.items():
+        second_run = second.get(seed)
+        if first_run is None or second_run is None:
             continue
-        sides = [
-            math.prod(side.values.get(each, 0) for each in factors) for side in (before, after)
+        products = [
+            math.prod(run.values.get(factor, 0) for factor in factors)
+            for run in (first_run, second_run)
         ]
-        if all(sides):
-            found[seed] = math.log(sides[1] / sides[0])
-    return found
+        if all(products):
+            logs[seed] = math.log(products[1] / products[0])
+    return logs
 
 
 def _mean(cells: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
-    """By seed over the cells that have the figure; of seeds that all of these have."""
-    known = [each for each in cells.values() if each]
-    seeds = set[int].intersection(*({*each} for each in known)) if known else set[int]()
-    return {seed: statistics.fmean(each[seed] for each in known) for seed in sorted(seeds)}
+    """By seed: the mean over the cells.
+
+    Cells without any seed do not count. Of the others every one must have the seed.
+    """
+    used = [logs for logs in cells.values() if logs]
+    seeds = set[int].intersection(*({*logs} for logs in used)) if used else set[int]()
+    return {seed: statistics.fmean(logs[seed] for logs in used) for seed in sorted(seeds)}

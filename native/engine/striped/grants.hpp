@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How many packets each sender may have in flight, as the receiver grants it: congestion control
-// `grants`. The queue of the last link is the receiver's own, and it alone knows all who fill it.
+// Congestion control `grants`: the receiver decides how many packets each sender may have in
+// flight. The queue of the last link holds only packets for this receiver, and only the receiver
+// knows all senders that fill this queue.
 //
-// This project's definition [D]. Homa (Montazeri et al., SIGCOMM 2018) grants to the
-// few messages with the least left, more than one so that the link stays busy if a sender is busy
-// elsewhere. Here a grant is a window in the receiver's reports, and not a packet for each packet.
+// This project's definition [D]. In Homa (Montazeri et al., SIGCOMM 2018) the receiver grants to
+// the few messages with the fewest bytes left, and to more than one, so that the link stays busy
+// if a sender is busy elsewhere. In Homa a grant is an offset in a message, sent in a packet of its
+// own. Here a grant is a window in the receiver's reports.
 //
-// - A sender of which nothing is known to come, and each of the first kGranted senders: three
-//   quarters of a bandwidth-delay product. First is who has the least left, by class (LeftClass),
-//   and among those who came first.
-// - A sender of which nothing has arrived for four round trips keeps nobody waiting: it may be busy
-//   elsewhere, or gone.
-// - All others: kTrickled packets, so that they go on when their turn comes; fewer where they are
-//   many, for all of it lies in the last queue.
-// - A sender that is alone, and whose packets bear no congestion marks: all of the window.
+// A sender is active while packets of it are to come: they have not arrived, and their messages
+// have begun to arrive. The first rule that applies gives the grant:
+//
+// 1. No other sender is active, and this sender's packets bear no congestion marks: the window.
+// 2. This sender is not active, or is one of the first kGranted active senders: a share, three
+//    quarters of a bandwidth-delay product. Senders are ordered by class of packets to come
+//    (LeftClass), and within a class by when they entered it. A sender from which nothing has
+//    arrived for kSilenceOfRtt round trips takes no place from others: it may be busy elsewhere,
+//    or gone.
+// 3. The sender waits: kTrickled packets, so that it continues without a pause when its turn
+//    comes. Fewer if many wait, because the packets of all of them are in the last queue.
 #pragma once
 
 #include <algorithm>
@@ -33,48 +38,50 @@ class Grants {
         share_(granted_share(window_)),
         silence_(kSilenceOfRtt * config.initial_rtt) {}
 
-  bool works() const { return works_; }
+  bool works() const { return works_; }  // whether the congestion control is `grants`
 
-  // More packets of a message are to come, or fewer.
+  // So many more packets of the peer's messages are to come; fewer if `packets` is negative.
   void expect(Peer& peer, std::int64_t packets) {
     if (!works_ || packets == 0) return;
     const std::uint32_t before = peer.incoming;
     peer.incoming = static_cast<std::uint32_t>(before + packets);
     const std::uint8_t now = LeftClass::of(peer.incoming);
     if (before != 0 && peer.incoming != 0 && now == peer.incoming_class) return;
-    if (before != 0) of_[peer.incoming_class].remove(peer);
-    if (peer.incoming != 0) of_[now].add(peer);
+    if (before != 0) active_[peer.incoming_class].remove(peer);
+    if (peer.incoming != 0) active_[now].add(peer);
     peer.incoming_class = now;
-    senders_ += (peer.incoming != 0) - (before != 0);
+    active_count_ += (peer.incoming != 0) - (before != 0);
   }
 
-  // `marked`: packets from it bore congestion marks since the last report.
+  // The grant. `marked`: packets from the peer bore congestion marks since the last report.
   std::uint32_t window_for(const Peer& peer, bool marked, Time now) const {
     if (!works_) return UINT32_MAX;
-    const bool alone = senders_ == (peer.incoming != 0);
-    if (alone && !marked) return window_;
-    return peer.incoming == 0 || is_first(peer, now) ? share_ : std::min(share_, trickled());
+    const bool is_active = peer.incoming != 0;
+    const bool others_are_active = active_count_ > (is_active ? 1U : 0U);
+    if (!others_are_active && !marked) return window_;
+    return !is_active || is_granted(peer, now) ? share_ : std::min(share_, waiting_window());
   }
 
  private:
   static constexpr std::uint32_t kGranted = 2;
   static constexpr Time kSilenceOfRtt = 4;
-  // Of all together, at most: packets, or shares if that is more.
+  // All senders that wait have at most so many packets, or so many shares if that is more.
   static constexpr std::uint32_t kMostTrickled = 128, kTrickledShares = 4;
-  static constexpr std::uint32_t kLeastTrickled = 3;  // with two, a lost one halves the rate
+  // Each sender that waits has at least so many: with two, a lost packet halves the rate.
+  static constexpr std::uint32_t kLeastTrickled = 3;
 
-  std::uint32_t trickled() const {
-    const std::uint32_t of_all = std::max(kMostTrickled, kTrickledShares * share_);
-    const std::uint32_t of_each = of_all / std::max(senders_, 1U);
-    return std::clamp(of_each, kLeastTrickled, kTrickled);
+  std::uint32_t waiting_window() const {
+    const std::uint32_t all = std::max(kMostTrickled, kTrickledShares * share_);
+    return std::clamp(all / std::max(active_count_, 1U), kLeastTrickled, kTrickled);
   }
 
-  bool is_first(const Peer& peer, Time now) const {
-    std::uint32_t before = 0;
-    for (const auto& senders : of_)
-      for (const Peer* each = senders.first(); each != nullptr; each = each->behind) {
-        if (each == &peer) return true;
-        if (now - each->newest_data.at <= silence_ && ++before == kGranted) return false;
+  // Whether the peer is one of the first kGranted active senders.
+  bool is_granted(const Peer& peer, Time now) const {
+    std::uint32_t preceding = 0;  // without silent ones
+    for (const auto& senders : active_)
+      for (const Peer* sender = senders.first(); sender != nullptr; sender = sender->behind) {
+        if (sender == &peer) return true;
+        if (now - sender->newest_data.at <= silence_ && ++preceding == kGranted) return false;
       }
     return false;
   }
@@ -82,8 +89,8 @@ class Grants {
   const bool works_;
   const std::uint32_t window_, share_;
   const Time silence_;
-  std::uint32_t senders_ = 0;  // of which packets are to come
-  std::array<LinkedList<Peer>, LeftClass::kClasses> of_;
+  std::uint32_t active_count_ = 0;
+  std::array<LinkedList<Peer>, LeftClass::kClasses> active_;  // in the order of rule 2
 };
 
 }  // namespace softroce

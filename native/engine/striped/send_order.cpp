@@ -21,11 +21,13 @@ std::uint8_t SendOrder::class_of(const SendMessage& message) const {
 }
 
 bool SendOrder::empty() const {
-  return std::ranges::all_of(peers_, [](const auto& each) { return each.empty(); });
+  return std::ranges::all_of(peers_, [](const auto& peers) { return peers.empty(); });
 }
 
+// The first class with an open peer: from class 0 on, or in rotation from the class after the one
+// that had the last packet in rotation.
 std::uint8_t SendOrder::next_class() const {
-  std::uint8_t which = by_class_ < kPacketsByClass ? 0 : had_turn_ + 1;
+  std::uint8_t which = lowest_in_a_row_ < kLowestInARow ? 0 : rotated_to_ + 1;
   for (std::size_t n = 0; n < peers_.size(); ++n, ++which)
     if (!peers_[which % peers_.size()].empty()) break;
   return which % peers_.size();
@@ -61,23 +63,28 @@ void SendOrder::close(Peer& peer) {
 
 void SendOrder::sent(SendMessage& message, Peer& peer) {
   const std::uint8_t which = next_class();
-  if (by_class_ == kPacketsByClass) had_turn_ = which;
-  by_class_ = by_class_ == kPacketsByClass ? 0 : by_class_ + 1;
+  if (lowest_in_a_row_ == kLowestInARow) {
+    rotated_to_ = which;
+    lowest_in_a_row_ = 0;
+  } else {
+    ++lowest_in_a_row_;
+  }
   if (message.all_sent()) {
     remove(message, peer);
-    take_turns(which);
+    next_peer(which);
   } else if (schedule_ == Schedule::fair) {
     remove(message, peer);
     add(message, peer);
-    take_turns(which);
-  } else if (class_of(message) != which) {
+    next_peer(which);
+  } else if (class_of(message) != which) {  // it becomes the last one of its new class
     remove(message, peer);
     add(message, peer);
     enter(peer, message.send_class);
   }
 }
 
-void SendOrder::take_turns(std::uint8_t which) {
+// The first peer of the class becomes the last one.
+void SendOrder::next_peer(std::uint8_t which) {
   peers_[which].push_back(peers_[which].front());
   peers_[which].pop_front();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which message sends a packet next, of all that have packets which were not sent yet, to all
-// peers. A step costs the same, however many messages wait.
+// Selects the message that sends the next packet for the first time, among all messages to all
+// peers. The cost of a step does not depend on how many messages wait.
 #pragma once
 
 #include <array>
@@ -13,48 +13,52 @@
 namespace softroce {
 
 enum class Schedule : std::uint8_t {
-  // A class of messages with few packets left before one with many. Messages of one class to one
-  // peer leave in the order posted. Peers take turns, a message each. If each message of a MoE
-  // step left strictly by what is left of it, all hosts would end with their longest, and the step
-  // took longer.
+  // Messages in a lower class of packets left (LeftClass) precede. Within a class, messages to one
+  // peer leave in the order posted, and peers take turns, one message each. The order within a
+  // class is not by packets left: then all hosts of a MoE step would end with their longest
+  // message, and the step would take longer.
   least_left,
-  fair,  // each message in turn, a packet at a time
-  fifo,  // messages to a peer in the order posted; peers take turns, a message each
+  fair,  // all messages take turns, one packet each
+  fifo,  // messages to a peer leave in the order posted; peers take turns, one message each
 };
 Schedule schedule_of(std::string_view name);  // throws std::invalid_argument
 
+// With `fair` and `fifo` all messages are in class 0.
 class SendOrder {
  public:
   explicit SendOrder(Schedule schedule) : schedule_(schedule) {}
 
-  // A message has packets that may be sent. `first`: it is the first one of its class to this peer.
+  // A message has packets that may be sent. `first`: it precedes the other messages of its class
+  // to this peer; otherwise it follows them. `open` must follow if the peer may get packets.
   void add(SendMessage& message, Peer& peer, bool first = false);
-  void remove(SendMessage& message, Peer& peer);  // nothing unless it was added
-  // Packets may be sent to a peer; until `close`, which the next packet's sender calls when it
-  // finds that they may not.
+  void remove(SendMessage& message, Peer& peer);  // no effect if the message is not in the order
+  // The peer may get packets: it takes part in each class in which it has messages.
   void open(Peer& peer);
+  // `peer` is `peer()`, and may get no packet now. It leaves the class whose turn it is.
   void close(Peer& peer);
 
   bool empty() const;
-  // The peer that gets the next packet, and its message; null: the peer has none. Not if `empty`.
+  // The peer that gets the next packet. Requires `!empty()`.
   PeerIndex peer() const { return peers_[next_class()].front(); }
+  // The message that sends this packet; null if the peer has none. `peer` is `peer()`.
   SendMessage* message(const Peer& peer) const { return peer.sends.of[next_class()].first(); }
-  // A packet of `message(peer)` has left.
+  // A packet of `message(peer)` was sent.
   void sent(SendMessage& message, Peer& peer);
 
  private:
-  // So many packets go by class, the next one to the next class in turn, so that none starves.
-  static constexpr std::uint32_t kPacketsByClass = 7;
+  // After so many packets of the lowest class, one packet goes to the next class in rotation.
+  static constexpr std::uint32_t kLowestInARow = 7;
 
   std::uint8_t class_of(const SendMessage& message) const;
   std::uint8_t next_class() const;
   void enter(Peer& peer, std::uint8_t which);
-  void take_turns(std::uint8_t which);
+  void next_peer(std::uint8_t which);
 
   const Schedule schedule_;
-  std::uint32_t by_class_ = 0;  // packets since one went to a class in turn
-  std::uint8_t had_turn_ = 0;   // the class that it went to
-  std::array<std::deque<PeerIndex>, LeftClass::kClasses> peers_;  // to whom packets may be sent
+  std::uint32_t lowest_in_a_row_ = 0;  // packets since the last one in rotation
+  std::uint8_t rotated_to_ = 0;        // the class of the last packet in rotation
+  // By class: the open peers with messages in it. The first peer gets the next packet.
+  std::array<std::deque<PeerIndex>, LeftClass::kClasses> peers_;
 };
 
 }  // namespace softroce

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a plan's fabric does to one packet when it is empty: the base round trip, and the line rate.
+"""Figures of a plan's empty fabric: the base round trip time, rates of links, and queues.
 
-Timers and windows on the virtual clock follow from it (recovery/defaults.py).
+Timers and windows follow from these figures (recovery/defaults.py). A rail is a host's n-th port,
+counted from 0.
 """
 
 from __future__ import annotations
@@ -17,36 +18,38 @@ from types import MappingProxyType
 from softroce_lab.plan.effects import Delay, Queue
 from softroce_lab.plan.plan import Half, Plan, Port
 
-HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4  # Ethernet to the lab's header, and the ICRC
+# Ethernet, IPv4, UDP, BTH, DETH, the lab's header, ICRC.
+HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4
 _CONTROL_BYTES = 200
 _PICOSECONDS = 10**12
 
 LEAST_RTT_NS = 1000
-"""Timers are not made for less: where nothing takes time, they would be due at each nanosecond."""
+"""The least base RTT. In a fabric without delays timers would otherwise end at each nanosecond."""
 
 MOST_WINDOW_PACKETS = 1 << 20
-"""What the engine can keep in flight to one peer (native/engine/striped/peer.hpp)."""
+"""The most packets that the engine can have in flight to a peer (kMostInFlight in peer.hpp)."""
 
 _Links = dict[str, list[tuple[int, str]]]
-"""By node: the directed links there, and the node at the other end of each."""
+"""By node: (number of a directed link, node at its other end)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Empty:
     """The fabric without other traffic."""
 
-    rtt_ns: int  # a full packet there and a small one back, between the hosts farthest apart
-    rate_bps: int  # of the slowest link at a host, either way; 0: nothing limits it
-    buffer_ns: int  # the longest that a full queue of a link takes to drain; 0: no queue fills
-    way_bps: int = 0  # of one path, the widest between two hosts; 0: no narrower than at hosts
-    room_bytes: int = 0  # of the shortest queue; 0: no queue has a limit
+    rtt_ns: int  # base RTT: a full packet one way, a small one back, between the farthest hosts
+    rate_bps: int  # rate of the slowest link at a host, in either direction; 0: none has a rate
+    buffer_ns: int  # time in which the slowest full queue drains; 0: no queue has a limit
+    way_bps: int = 0  # rate of the widest path, if it is less than `rate_bps`; else 0
+    room_bytes: int = 0  # limit of the shortest queue; 0: no queue has a limit
 
     def window_packets(self, path_mtu: int, *, one_path: bool = False, machine_ns: int = 0) -> int:
-        """One bandwidth-delay product, and half as much again for reports that wait.
+        """The constant window of a sender: 1.5 bandwidth-delay products and eight packets.
 
-        A sender receives reports of arrivals up to a quarter of a round trip late, or 64 packets.
-        It is no more than the way and the shortest queue hold. `one_path`: all packets to a peer
-        take the same path; `machine_ns`: what a machine adds to the round trip.
+        One product keeps the path full. The rest covers the delay of reports: a quarter of a round
+        trip, or 64 packets. The window is at most what the path and the shortest queue hold, at
+        least 16 packets, and 1024 packets if no link at a host has a rate. `one_path`: all packets
+        to a peer take the same path. `machine_ns`: time that a machine adds to the round trip.
         """
         if not self.rate_bps:
             return 1024
@@ -56,11 +59,11 @@ class Empty:
         def product(rtt_ns: int) -> int:
             return -(-rate_bps * rtt_ns // (8 * frame_bytes * 10**9))
 
-        at_work = product(self.rtt_ns + machine_ns)
-        wanted = at_work + at_work // 2 + 8
+        products = product(self.rtt_ns + machine_ns)
+        window = products + products // 2 + 8
         if self.room_bytes:
-            wanted = min(wanted, product(self.rtt_ns) + self.room_bytes // frame_bytes)
-        return min(max(wanted, 16), MOST_WINDOW_PACKETS)
+            window = min(window, product(self.rtt_ns) + self.room_bytes // frame_bytes)
+        return min(max(window, 16), MOST_WINDOW_PACKETS)
 
 
 def of(
@@ -70,33 +73,33 @@ def of(
     rails: Mapping[str, int] = MappingProxyType({}),
     others: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Empty:
-    """Of the hosts' first rails; `hosts_ns` is what the hosts at both ends add to a round trip.
+    """The empty fabric as the hosts' rails see it.
 
-    `rails`: by name, of hosts that use another one, counted from 0; `others`: of hosts that use
-    further ones, too. Then the round trip is the longest of them. It is no less than
-    `LEAST_RTT_NS`.
+    `hosts_ns`: time that the hosts at both ends add to a round trip. `rails`: by host, the rail
+    that it uses; without an entry the first one. `others`: by host, further rails that it uses,
+    too. `rtt_ns` is the longest over all these rails; the other figures are of `rails` only.
     """
-    found = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
-    rtt_ns = found.rtt_ns
+    fabric = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
+    rtt_ns = fabric.rtt_ns
     for at in range(max(map(len, others.values()), default=0)):
         further = {host: used[at] for host, used in others.items() if at < len(used)}
         used = tuple(sorted({**rails, **further}.items()))
         rtt_ns = max(rtt_ns, _of_links(plan, path_mtu, used).rtt_ns)
-    return dataclasses.replace(found, rtt_ns=max(LEAST_RTT_NS, rtt_ns + hosts_ns))
+    return dataclasses.replace(fabric, rtt_ns=max(LEAST_RTT_NS, rtt_ns + hosts_ns))
 
 
 @functools.lru_cache(maxsize=16)  # every host of a plan, and every transport, needs the same
-def _of_links(plan: Plan, path_mtu: int, others: tuple[tuple[str, int], ...]) -> Empty:
-    """Of the hosts' first rails, or of these others; what hosts add is not in it."""
-    numbers = dict(others)
+def _of_links(plan: Plan, path_mtu: int, chosen: tuple[tuple[str, int], ...]) -> Empty:
+    """Without the time of hosts. `chosen`: (host, rail) of hosts that do not use the first rail."""
+    numbers = dict(chosen)
     rails = {host.ports[numbers.get(host.name, 0)] for host in plan.hosts}
     trips = _Trips(plan, rails, path_mtu + HEADERS_BYTES, _CONTROL_BYTES)
     picoseconds, left = 0, dict.fromkeys(host.name for host in plan.hosts)
-    while left:  # rails that are no one fabric
+    while left:  # once for each set of hosts that are connected
         reached = trips.of(next(iter(left)))
-        one = max(reached, key=lambda other: reached[other])
-        # Of a tree, and of what is even, the farthest of all.
-        picoseconds = max(picoseconds, *trips.of(one).values())
+        # The host farthest from the farthest one: the longest trip in a tree or an even fabric.
+        farthest = max(reached, key=lambda other: reached[other])
+        picoseconds = max(picoseconds, *trips.of(farthest).values())
         for host in reached:
             left.pop(host, None)
     limits = rates(plan)
@@ -143,7 +146,7 @@ def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> 
 
 
 def _used(plan: Plan, rails: Set[Port]) -> Iterator[Half]:
-    """The directed links, but for those at ports of hosts that are not among `rails`."""
+    """All directed links except those at ports of hosts that are not in `rails`."""
     hosts = {host.name for host in plan.hosts}
     for half in plan.halves:
         if not any(end.node in hosts and end not in rails for end in half[1:]):
@@ -151,9 +154,9 @@ def _used(plan: Plan, rails: Set[Port]) -> Iterator[Half]:
 
 
 class _Trips:
-    """Round trips between a host and every other: a long frame one way and a short one back.
+    """Round trips between hosts, in ps: a long frame one way, a short one back.
 
-    `rails`: the ports of hosts that are used.
+    `rails`: the ports that hosts use.
     """
 
     def __init__(self, plan: Plan, rails: Set[Port], long_bytes: int, short_bytes: int) -> None:
@@ -166,7 +169,7 @@ class _Trips:
             self._coming[far.node].append((number, near.node))
 
     def of(self, host: str) -> dict[str, int]:
-        """To each host that is reached, itself too; whichever of both sends the long frame."""
+        """By host that can be reached, `host` included: the longer trip of both directions."""
         long_to, short_to = (_times(host, self._leaving, costs) for costs in self._costs)
         long_from, short_from = (_times(host, self._coming, costs) for costs in self._costs)
         return {
@@ -177,7 +180,7 @@ class _Trips:
 
 
 def _deepest_ns(plan: Plan, frame_bytes: int) -> int:
-    """How long the slowest queue to drain holds a frame that finds it full."""
+    """The longest time in which a full queue drains; 0: no queue has a limit and a rate."""
     drains = (
         -(-8 * limit * 10**9 // queue.rate_bps)
         for queue, limit in _limited(plan, frame_bytes)
@@ -187,11 +190,12 @@ def _deepest_ns(plan: Plan, frame_bytes: int) -> int:
 
 
 def _shortest_bytes(plan: Plan, frame_bytes: int) -> int:
+    """The least limit of a queue; 0: no queue has a limit."""
     return min((limit for _, limit in _limited(plan, frame_bytes)), default=0)
 
 
 def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[Queue, int]]:
-    """Queues that always have a limit, and that limit in bytes."""
+    """(queue, limit in bytes) of each queue whose limit applies during the whole run."""
     for fault in plan.faults:
         queue = fault.effect
         if not isinstance(queue, Queue) or not fault.window.always:
@@ -203,18 +207,18 @@ def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[Queue, int]]:
             yield queue, min(limits)
 
 
-@functools.lru_cache(maxsize=4)  # a run needs them before and behind it
+@functools.lru_cache(maxsize=4)  # a run needs them before it starts and after it ends
 def rates(plan: Plan) -> Mapping[int, int]:
-    """Bits a second of every directed link, as long as its rule always acts; 0: no limit."""
-    found = {number: 0 for number, _, _ in plan.halves}
+    """By directed link, bits per second; 0: no rule limits it during the whole run."""
+    limits = {number: 0 for number, _, _ in plan.halves}
     for fault in plan.faults:
         if isinstance(fault.effect, Queue) and fault.window.always:
-            found[fault.directed_link] = fault.effect.rate_bps
-    return MappingProxyType(found)
+            limits[fault.directed_link] = fault.effect.rate_bps
+    return MappingProxyType(limits)
 
 
 def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
-    """Picoseconds that a frame of this length takes over each directed link."""
+    """By directed link: picoseconds that a frame of this length takes."""
     delays = {number: 0 for number, _, _ in plan.halves}
     for fault in plan.faults:
         if isinstance(fault.effect, Delay) and fault.window.always:
@@ -227,15 +231,15 @@ def _costs(plan: Plan, length_bytes: int) -> dict[int, int]:
 
 
 def _times(start: str, links: _Links, costs: Mapping[int, int]) -> dict[str, int]:
-    """The least time between `start` and every node, one way (Dijkstra)."""
-    found: dict[str, int] = {}
+    """By node, the least time from or to `start`, one way (Dijkstra)."""
+    times: dict[str, int] = {}
     heap = [(0, start)]
     while heap:
         time, node = heapq.heappop(heap)
-        if node in found:
+        if node in times:
             continue
-        found[node] = time
+        times[node] = time
         for number, other in links[node]:
-            if other not in found:
+            if other not in times:
                 heapq.heappush(heap, (time + costs[number], other))
-    return found
+    return times

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Windows of transports that cannot act: the congestion window never reaches them."""
+"""Notes on values of the knob `window` that have no effect.
+
+A window has no effect if the congestion window is never larger.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from softroce_lab.recovery.defaults import MACHINE_RTT_NS
 
 
 def notes(experiment: Experiment) -> list[str]:
-    """A line for each."""
     chosen = [each for each in experiment.used_transports if each.knobs.window is not None]
     if not chosen:
         return []
@@ -19,7 +21,7 @@ def notes(experiment: Experiment) -> list[str]:
     path_mtu = path_mtu_bytes(plan.mtu, 4)
     machine_ns = MACHINE_RTT_NS if experiment.clock == "real" else 0
     fabric = base_rtt.of(plan, path_mtu)
-    found = []
+    lines = []
     for each in chosen:
         window = each.knobs.window
         most = fabric.window_packets(path_mtu, one_path=each.one_path, machine_ns=machine_ns)
@@ -28,5 +30,5 @@ def notes(experiment: Experiment) -> list[str]:
             what = (
                 f"a window of {packets} has no effect, the congestion window has {most:,} at most"
             )
-            found.append(f"{each.label}: {what}")
-    return found
+            lines.append(f"{each.label}: {what}")
+    return lines
