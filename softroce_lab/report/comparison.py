@@ -5,7 +5,9 @@ A figure of one transport, cell and seed in both directories is a pair; its diff
 logarithm of the ratio. The interval of the median ratio is that of `statistics.median_interval`.
 Better or worse is claimed by a sign test on the pairs, corrected for all claims of the comparison
 together (`sign_tests`), so that in at most 5 % of comparisons any claim is wrong. It assumes that
-seeds are independent, and nothing else. Runs that failed have no figures: they are counted.
+seeds are independent, and nothing else. Runs that failed have no figures. Whether runs pass is a
+claim of its own: the pairs that differ are the seeds that passed in one directory alone (McNemar's
+exact test).
 """
 
 from __future__ import annotations
@@ -80,16 +82,26 @@ class Passed:
     second_only: Sequence[int]
     neither: Sequence[int]
     missing: Sequence[int]  # seeds that one directory lacks
+    in_both: int = 0  # seeds that passed in both
+    p: float = 1.0  # of the sign test, corrected for all claims
+    verdict: Verdict = "no difference shown"
 
     @property
-    def verdict(self) -> Verdict:
-        """A run that fails is a fact: it needs no test."""
-        more = len(self.first_only) - len(self.second_only)
-        return "worse" if more > 0 else "better" if more < 0 else "no difference shown"
+    def differences(self) -> dict[int, float]:
+        """By seed, above 0 where only the second passed."""
+        return dict.fromkeys(self.first_only, -1.0) | dict.fromkeys(self.second_only, 1.0)
+
+    def judged(self, p: float) -> Passed:
+        """With its verdict. If all pass in one directory and none in the other, that is a fact."""
+        more = len(self.second_only) - len(self.first_only)
+        only_one_works = not (self.in_both or self.neither or (self.first_only and self.second_only))
+        if more == 0 or (p > ALPHA and not only_one_works):
+            return dataclasses.replace(self, p=p)
+        return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
-        return dataclasses.asdict(self) | {"verdict": self.verdict}
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,12 +195,13 @@ def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> C
     found = [
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
-    adjusted = sign_tests.adjusted([line.differences for line in found])
+    adjusted = sign_tests.adjusted([each.differences for each in (*found, *passed)])
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))
-        for line, p in zip(found, adjusted, strict=True)
+        for line, p in zip(found, adjusted[: len(found)], strict=True)
     ]
-    return Comparison(lines, passed)
+    ends = zip(passed, adjusted[len(found) :], strict=True)
+    return Comparison(lines, [each.judged(p) for each, p in ends])
 
 
 def _of_one_transport(one: Values, other: Values) -> Iterator[tuple[Key, Key]]:
@@ -215,7 +228,7 @@ def _passed(
 
     missing = sorted({*one} ^ {*other})
     return Passed(ours[0], _name(ours, theirs), those(True, False), those(False, True),
-                  those(False, False), missing)  # fmt: skip
+                  those(False, False), missing, len(those(True, True)))  # fmt: skip
 
 
 def _lines(

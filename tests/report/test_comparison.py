@@ -164,24 +164,47 @@ def test_more_of_a_good_figure_is_better(tmp_path):
 
 @pytest.mark.parametrize("verdict", ["failed", "error"])
 def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
-    """Five of twelve failed in the second; the seven others took as long as before."""
+    """Six of twelve failed in the second; the six others took as long as before."""
     rows = [{"makespan_ns": 1000 + each} for each in range(12)]
     made_of(tmp_path / "a", rows)
-    failed = [row | ({"verdict": verdict} if at < 5 else {}) for at, row in enumerate(rows)]
+    failed = [row | ({"verdict": verdict} if at < 6 else {}) for at, row in enumerate(rows)]
     made_of(tmp_path / "b", failed)
     arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
     found = CliRunner().invoke(app, arguments)
-    assert f"passed in {tmp_path / 'a'} and failed in {tmp_path / 'b'}: seeds 1, 2, 3, 4, 5" in (
+    assert f"passed in {tmp_path / 'a'} and failed in {tmp_path / 'b'}: seeds 1, 2, 3, 4, 5, 6" in (
         found.output
     )
     assert "irn: worse, by the runs that passed" in found.output
     assert CliRunner().invoke(app, [*arguments, "--fail-on-worse"]).exit_code == ExitCode.FAILED
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     (passed,) = document["comparisons"][0]["passed"]
-    assert (passed["first_only"], passed["verdict"]) == ([1, 2, 3, 4, 5], "worse")
-    assert [line["pairs"] for line in document["comparisons"][0]["figures"]] == [7]
+    assert (passed["first_only"], passed["verdict"]) == ([1, 2, 3, 4, 5, 6], "worse")
+    assert [line["pairs"] for line in document["comparisons"][0]["figures"]] == [6]
     back = ["compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
     assert CliRunner().invoke(app, back).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("first_only", "second_only", "both", "verdict"),
+    [
+        (5, 0, 7, "no difference shown"),  # 5 heads of 5 tosses: p = 0.06
+        (6, 0, 6, "worse"),
+        (7, 1, 4, "no difference shown"),
+        (0, 6, 1, "better"),
+        (1, 0, 0, "worse"),  # it works nowhere any more
+    ],
+)
+def test_whether_runs_pass_is_tested(tmp_path, first_only, second_only, both, verdict):
+    fails = ["b"] * first_only + ["a"] * second_only + [""] * both
+    sides = [
+        made_of(
+            tmp_path / side,
+            [{"makespan_ns": 9, "verdict": "failed" if at == side else "passed"} for at in fails],
+        )
+        for side in "ab"
+    ]
+    (passed,) = comparison.compared(*sides).passed
+    assert passed.verdict == verdict
 
 
 def test_all_runs_failed(tmp_path):
