@@ -101,7 +101,8 @@ class Compact(Filled):
                 places = iter(())  # what stands in order stands first
                 value = True if word in cls.flags else next(rest, None)
             else:
-                key = None if difflib.get_close_matches(word, keys, n=1) else next(places, None)
+                is_typo = not word[0].isdigit() and difflib.get_close_matches(word, keys, n=1)
+                key = None if is_typo else next(places, None)
             if key is None:
                 raise UserError(f"unexpected {word!r}", hint=did_you_mean(word, keys))
             if value is None:

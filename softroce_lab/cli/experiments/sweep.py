@@ -182,7 +182,8 @@ def _print(outcome: Outcome, written: Path | None) -> None:
     elif written is not None:
         print(f"{len(lines):,} lines of a table: {written}")
     else:
-        print(f"{len(lines):,} lines of a table are not shown.")
+        print("\n".join(lines[:_MOST_LINES]))
+        print(f"{len(lines) - _MOST_LINES:,} more lines of the table are not shown.")
         print("  hint: the same command with --table FILE writes them, and runs nothing anew")
     notes = outcome.notes[:_MOST_NOTES]
     for note in (*outcome.falls, *sweep_table.samples(outcome.rows), *notes):

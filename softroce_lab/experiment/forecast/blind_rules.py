@@ -16,7 +16,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.opcodes import CNP, UD_SEND_ONLY
 from softroce_lab.inputs.validation import listed
 from softroce_lab.plan import locate
-from softroce_lab.plan.effects import Fault, NamedDrop
+from softroce_lab.plan.effects import Blackout, Fault, LossModel, NamedDrop
 
 _RC, _UC = range(0x20), range(0x20, 0x40)  # opcodes (IBA 9.2.1)
 _MOST_LINKS = 4  # that a note names
@@ -67,7 +67,25 @@ def notes(experiment: Experiment) -> list[str]:
         for transport in whole.used_transports
         if (rules := _blind(experiment, transport))
     ]
-    return [*found, *_uneven_tails(whole)]
+    return [*found, *_uneven_tails(whole), *_drawn_by_index(whole)]
+
+
+def _drawn_by_index(experiment: Experiment) -> list[str]:
+    """A note on rules whose draws hit different packets of each transport (docs/faults.md)."""
+    if len(experiment.transports) < 2:
+        return []
+    plan = experiment.plan(experiment.seeds[0])
+    rules = list(dict.fromkeys(each.rule for each in plan.faults if _draws_by_index(each)))
+    if not rules:
+        return []
+    named = ", ".join(map(repr, rules))
+    what = "rule" if len(rules) == 1 else "rules"
+    return [f"{what} {named} (key: index) hit other packets of each transport, at the same rate"]
+
+
+def _draws_by_index(fault: Fault) -> bool:
+    is_drawn = isinstance(fault.effect, LossModel) and not isinstance(fault.effect, Blackout)
+    return is_drawn and fault.key == "index"
 
 
 def _uneven_tails(experiment: Experiment) -> list[str]:

@@ -78,6 +78,24 @@ def test_tails_that_some_transports_lose_more_often_are_told(effect, transports,
     assert any("write iter: 1 to compare" in note for note in notes) == noted
 
 
+@pytest.mark.parametrize(
+    ("effect", "transports", "noted"),
+    [
+        ("loss: gemodel 1% 10%", "[irn, csa_ud]", True),
+        ("loss: periodic 50 1", "[irn, csa_ud]", True),
+        ("loss: random 1%", "[irn, csa_ud]", False),  # by identity: the same packets
+        ("loss: blackout", "[irn, csa_ud]", False),  # all of them
+        ("loss: gemodel 1% 10%", "[csa_ud]", False),
+    ],
+)
+def test_losses_that_hit_other_packets_of_each_transport_are_told(effect, transports, noted):
+    text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
+        "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
+    )
+    notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
+    assert any("hit other packets of each transport" in note for note in notes) == noted
+
+
 def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
     text = FILE.replace('"*->*"', '"h1->*", drop: {message: 1, packet: 1, iter: 1}')
     experiment = spec.of(yaml_source.parse(text, "file.yaml"))
