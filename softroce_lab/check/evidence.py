@@ -74,9 +74,16 @@ class Run:
 
     def captures(self) -> list[Path]:
         """The captures in it, in the order of the runs."""
-        named = [file for run in self.manifest.get("runs", []) if (file := _file_of(run))]
-        paths = [self.path / file for file in dict.fromkeys(named) or [TRACE]]
+        paths = self._recorded_captures() or [self.path / TRACE]
         return [path for path in paths if path.is_file()]
+
+    def missing_captures(self) -> list[Path]:
+        """Captures that the manifest names and that are gone."""
+        return [path for path in self._recorded_captures() if not path.is_file()]
+
+    def _recorded_captures(self) -> list[Path]:
+        named = [file for run in self.manifest.get("runs", []) if (file := _file_of(run))]
+        return [self.path / file for file in dict.fromkeys(named)]
 
     def table(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """The columns of `<name>.parquet`; none, if it is not there."""

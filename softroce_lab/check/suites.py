@@ -63,9 +63,14 @@ def captures_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     found = Run(path).captures()
-    if not found:
+    if not found and not missing_captures_of(path):
         raise UserError("no capture in it", file=str(path), hint="run it with --capture")
     return found
+
+
+def missing_captures_of(path: Path) -> list[Path]:
+    """Captures that a run directory names in its manifest and that are gone."""
+    return Run(path).missing_captures() if path.is_dir() else []
 
 
 def evidence_of(path: Path, options: Options) -> Evidence:

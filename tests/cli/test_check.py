@@ -3,6 +3,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -161,3 +162,8 @@ def test_a_run_by_its_name(tmp_path, monkeypatch):
     wrong = lab("nothing")
     assert wrong.exit_code == 2
     assert "no run or sweep is called 'nothing'" in wrong.stderr
+    captures = sorted(Path("runs/latest").glob("trace*.pcapng"))
+    captures[0].unlink()
+    done = lab("latest")
+    assert done.exit_code == ExitCode.USAGE
+    assert f"{captures[0].name}: the run recorded this capture, and it is gone" in done.stderr

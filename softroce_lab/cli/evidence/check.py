@@ -80,9 +80,14 @@ def check(
         raise UserError("no file", hint=hint)
     options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
     checked, failures = [], []
-    for path in files:
+    for given in files:
         try:
-            checked += _check(_found(path), options, wanted, of)
+            path = _found(given)
+            checked += _check(path, options, wanted, of)
+            failures += [
+                UserError("the run recorded this capture, and it is gone", file=str(missing))
+                for missing in suites.missing_captures_of(path)
+            ]
         except UserError as error:
             failures.append(error)
     if junit_file is not None:
