@@ -165,5 +165,5 @@ def test_a_run_by_its_name(tmp_path, monkeypatch):
     captures = sorted(Path("runs/latest").glob("trace*.pcapng"))
     captures[0].unlink()
     done = lab("latest")
-    assert done.exit_code == ExitCode.USAGE
+    assert done.exit_code == 2
     assert f"{captures[0].name}: the run recorded this capture, and it is gone" in done.stderr
