@@ -88,6 +88,17 @@ def test_equal_messages_leave_in_the_order_posted_and_peers_take_turns():
     assert sender.sent(12) == [0] * 3 + [2] * 3 + [1] * 3 + [3] * 3
 
 
+@pytest.mark.parametrize("packets", [100, 600, 5_000])
+def test_peers_take_turns_with_messages_that_pass_through_several_classes(packets):
+    sender = Sender("least-left")
+    for number in range(1, 6):
+        sender.post(number, packets)
+    sender.post(6, packets, peer=1)
+    found = sender.sent(6 * packets)
+    assert found.count(6) == packets
+    assert len(found) - found[::-1].index(6) <= 2.5 * packets
+
+
 def test_fair_messages_take_turns_packet_by_packet():
     sender = Sender("fair")
     sender.post(1, 100)
