@@ -3,6 +3,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 from softroce_lab import _native
@@ -110,6 +111,19 @@ def test_peers_take_turns_with_messages_that_pass_through_several_classes(packet
     found = sender.sent(6 * packets)
     assert found.count(6) == packets
     assert len(found) - found[::-1].index(6) <= 2.5 * packets
+
+
+@pytest.mark.parametrize("schedule", ["least-left", "fair", "fifo"])
+def test_what_is_sent_again_goes_before_all_else(schedule):
+    sender = Sender(schedule)
+    sender.post(1, 1_000)
+    handle = sender.end.take_events()[0].handle
+    sender.sent(10)
+    sender.post(2, 1, peer=1)
+    sender.end.retransmit(handle, np.arange(3, dtype=np.uint32), False, 1)
+    frames = [_native.decode_frame(sender.end.poll_frame(1_000), True) for _ in range(4)]
+    assert [(each["index"], each["attempt"]) for each in frames[:3]] == [(0, 1), (1, 1), (2, 1)]
+    assert frames[3]["attempt"] == 0
 
 
 def test_fair_messages_take_turns_packet_by_packet():
