@@ -32,15 +32,18 @@ class PortPace {
   // Whether the port takes a frame; if not, and one waits, it is to be told.
   bool has_room(Time now) const { return queues_ == nullptr || now >= opens_at(backlog_); }
   void hold_back() { held_back_ = true; }
+  // There is room, and nothing to send: what waited need not go any more, or may not yet.
+  void nothing_waits() { held_back_ = false; }
   // Whether a frame waits since the last one was sent.
   bool holds_back() const { return held_back_; }
   // When to send it, for one who sleeps until then: some frames go together. kNever: none waits.
   Time wakes_at() const { return held_back_ ? opens_at(backlog_ - kTogether) : kNever; }
   // The port has taken a frame.
   void sent(std::uint32_t bytes, Time now) {
+    const bool waited = std::exchange(held_back_, false);
     const std::uint64_t rate_bps = queues_ == nullptr ? 0 : queues_->rate_bps(uplink_);
     if (rate_bps == 0) return;
-    if (std::exchange(held_back_, false)) learn(free_at_ - now, now);
+    if (waited) learn(free_at_ - now, now);
     free_at_ = std::max(free_at_, now) + time_of(bytes, rate_bps);
   }
 
