@@ -240,7 +240,11 @@ bool Host::transmit(Time at) {
       break;
     }
     std::uint8_t* frame = port_.next_transmit_frame();
-    if (frame == nullptr || !rnic_.poll_packet(packet, at)) break;
+    if (frame == nullptr) break;
+    if (!rnic_.poll_packet(packet, at)) {
+      pace_.nothing_waits();
+      break;
+    }
     const auto bytes = static_cast<std::uint32_t>(encode(packet, config_.mac, frame));
     octets_sent_ += bytes;
     if (recoveries_ != nullptr && (packet.lab.attempt != 0 || packet.sent_before)) [[unlikely]]

@@ -36,6 +36,9 @@ class PortPace {
   // Whether the port takes a frame. If it does not, and a frame waits, call `hold_back`.
   bool has_room(Time now) const { return queues_ == nullptr || now >= drained_to(limit_); }
   void hold_back() { held_back_ = true; }
+  // There is room and nothing to send: the frame that was held back need not go any more, or may
+  // not yet.
+  void nothing_waits() { held_back_ = false; }
   // Whether a frame has been held back since the port took the last one.
   bool holds_back() const { return held_back_; }
   // When an engine that sleeps should wake to send the frame that is held back; kNever if none is.
@@ -43,9 +46,10 @@ class PortPace {
   Time wakes_at() const { return held_back_ ? drained_to(limit_ - kSleepLonger) : kNever; }
   // The port has taken a frame.
   void sent(std::uint32_t bytes, Time now) {
+    const bool waited = std::exchange(held_back_, false);
     const std::uint64_t rate_bps = queues_ == nullptr ? 0 : queues_->rate_bps(uplink_);
     if (rate_bps == 0) return;
-    if (std::exchange(held_back_, false)) learn(idle_at_ - now, now);
+    if (waited) learn(idle_at_ - now, now);
     idle_at_ = std::max(idle_at_, now) + time_of(bytes, rate_bps);
   }
 

@@ -239,7 +239,11 @@ std::uint32_t Engine::send_batch(Time at) {
       break;
     }
     std::uint8_t* frame = port_ ? port_->next_transmit_frame() : nullptr;
-    if ((port_ && frame == nullptr) || !rnic_.poll_packet(packet, at)) break;
+    if (port_ && frame == nullptr) break;
+    if (!rnic_.poll_packet(packet, at)) {
+      if (pace_) pace_->nothing_waits();
+      break;
+    }
     packet.destination_mac = settings_.next_hop_mac;
     const bool own = std::ranges::find(rnic_.gids(), packet.destination) != rnic_.gids().end();
     if (own) {

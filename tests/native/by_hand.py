@@ -87,7 +87,7 @@ class ByHand:
         ):
             here.set_qkey(QKEY)
             here.connect(ADDRESSES[there], MACS[there], other.data_qp, other.recovery_qp, QKEY)
-        self._keys = [
+        self.keys = [
             end.register_memory(memory.ctypes.data, length, IBV_ACCESS_LOCAL_WRITE)
             for end, memory in ((self.sender, self.data), (self.receiver, self.place))
         ]
@@ -105,10 +105,10 @@ class ByHand:
         self.post_send()
 
     def post_receive(self) -> None:
-        self.receiver.post_receive(0, KEY, self._keys[1], 0, len(self.place), 0)
+        self.receiver.post_receive(0, KEY, self.keys[1], 0, len(self.place), 0)
 
     def post_send(self) -> None:
-        self.sender.post_send(0, KEY, self._keys[0], 0, len(self.data), 0)
+        self.sender.post_send(0, KEY, self.keys[0], 0, len(self.data), 0)
 
     def out(self, end) -> list[Sent]:
         """All that this end sends now, reports apart."""

@@ -393,8 +393,10 @@ def test_swift_without_a_measurement_waits_for_one():
 NSCC_BASE = 12 * US  # of the network that its constants are for: all scales are 1
 
 
-def nscc(window=100):
-    return control("nscc", window_packets=window, base_rtt_ns=NSCC_BASE, line_rate_bps=100 * GBPS)
+def nscc(window=100, line_rate_bps=100 * GBPS):
+    return control(
+        "nscc", window_packets=window, base_rtt_ns=NSCC_BASE, line_rate_bps=line_rate_bps
+    )
 
 
 def window_of(flow, now_ns=0):
@@ -427,10 +429,14 @@ def test_marks_with_delay_shrink_the_window_of_nscc_by_half_at_most_once_a_round
 
 def test_marks_without_delay_leave_the_window_of_nscc_to_the_paths():
     flow = nscc()
-    now_ns = shrunk(flow)
+    now_ns = 0
+    while window_of(flow) == 100:  # the mean delay is above its target from then on
+        now_ns += 2 * NSCC_BASE
+        flow.on_report(5 * NSCC_BASE, 10, now_ns, ce_packets=10)
     before = window_of(flow)
-    flow.on_report(NSCC_BASE + 2 * US, 4, now_ns + 1, ce_packets=4)
-    assert window_of(flow) == before
+    assert 1 < before < 100
+    flow.on_report(NSCC_BASE + 2 * US, 4, now_ns + 2 * NSCC_BASE, ce_packets=4)
+    assert window_of(flow) >= before
 
 
 def test_without_marks_the_window_of_nscc_grows_more_the_less_the_delay_is():
@@ -450,3 +456,38 @@ def test_a_loss_alone_is_no_congestion_for_nscc():
     flow = nscc()
     flow.on_loss(1)
     assert window_of(flow) == 100
+
+
+def test_a_timeout_halves_the_window_of_nscc():
+    flow = nscc()
+    flow.on_timeout(1)
+    assert window_of(flow) == 50
+
+
+def test_without_any_delay_the_window_of_nscc_grows_fast():
+    flow = nscc()
+    now_ns = shrunk(flow)
+    before = window_of(flow)
+    flow.on_report(NSCC_BASE, 60, now_ns + 1)  # more than a window of packets
+    assert window_of(flow) == before + 15
+
+
+@pytest.mark.parametrize("line_rate_bps", [50 * GBPS, 100 * GBPS])
+def test_the_window_of_nscc_grows_a_little_each_round_trip_in_proportion_to_the_network(
+    line_rate_bps,
+):
+    flow = nscc(line_rate_bps=line_rate_bps)
+    now_ns = shrunk(flow)
+    before = window_of(flow)
+    flow.on_report(NSCC_BASE + 2 * US, 16, now_ns + NSCC_BASE, ce_packets=16)
+    assert window_of(flow) == pytest.approx(before + 0.15 * line_rate_bps / (100 * GBPS))
+
+
+def test_long_delay_and_few_arrivals_make_the_window_of_nscc_what_arrived():
+    """Quick adapt. What was in flight before does not shrink the window once more."""
+    flow = nscc()
+    now_ns = shrunk(flow) + 2 * NSCC_BASE
+    flow.on_report(6 * NSCC_BASE, 3, now_ns, ce_packets=3)
+    assert window_of(flow) == 3
+    flow.on_report(6 * NSCC_BASE, 8, now_ns + NSCC_BASE + 1, ce_packets=8)
+    assert window_of(flow) == 3

@@ -52,8 +52,8 @@ class Peers(ByHand):
     def begin(self, number):
         """One more message of the same bytes, posted at both ends; what its sender sends."""
         key = (*KEY[:2], number)
-        self.receiver.post_receive(0, key, self._keys[1], 0, len(self.place), number)
-        self.sender.post_send(0, key, self._keys[0], 0, len(self.data), number)
+        self.receiver.post_receive(0, key, self.keys[1], 0, len(self.place), number)
+        self.sender.post_send(0, key, self.keys[0], 0, len(self.data), number)
         return self.all_out(self.sender)
 
 

@@ -3,6 +3,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 from softroce_lab import _native
@@ -50,11 +51,12 @@ def test_a_short_message_does_not_wait_for_a_long_one(peer):
     assert sender.sent(6).count(2) == 5
 
 
-def test_what_is_left_counts_and_not_the_length():
+@pytest.mark.parametrize("length", [60, 300], ids=["of the class of the rest", "of its own"])
+def test_what_is_left_counts_and_not_the_length(length):
     sender = Sender("least-left")
     sender.post(1, 500)
     sender.sent(490)
-    sender.post(2, 300, peer=1)
+    sender.post(2, length, peer=1)
     assert sender.sent(11).count(1) == 10
 
 
@@ -86,6 +88,42 @@ def test_equal_messages_leave_in_the_order_posted_and_peers_take_turns():
     for number, peer in enumerate([0, 0, 1, 1]):
         sender.post(number, 3, peer)
     assert sender.sent(12) == [0] * 3 + [2] * 3 + [1] * 3 + [3] * 3
+
+
+def test_a_message_that_goes_on_after_a_pause_is_the_first_of_its_size():
+    sender = Sender("least-left")
+    sender.post(1, 300)
+    sender.post(2, 300)
+    (handle, _) = (each.handle for each in sender.end.take_events())
+    sender.sent(10)
+    sender.end.pause(handle, True)
+    assert sender.sent(10) == [2] * 10
+    sender.end.pause(handle, False)
+    assert sender.sent(10) == [1] * 10
+
+
+@pytest.mark.parametrize("packets", [100, 600, 5_000])
+def test_peers_take_turns_with_messages_that_pass_through_several_classes(packets):
+    sender = Sender("least-left")
+    for number in range(1, 6):
+        sender.post(number, packets)
+    sender.post(6, packets, peer=1)
+    found = sender.sent(6 * packets)
+    assert found.count(6) == packets
+    assert len(found) - found[::-1].index(6) <= 2.5 * packets
+
+
+@pytest.mark.parametrize("schedule", ["least-left", "fair", "fifo"])
+def test_what_is_sent_again_goes_before_all_else(schedule):
+    sender = Sender(schedule)
+    sender.post(1, 1_000)
+    handle = sender.end.take_events()[0].handle
+    sender.sent(10)
+    sender.post(2, 1, peer=1)
+    sender.end.retransmit(handle, np.arange(3, dtype=np.uint32), False, 1)
+    frames = [_native.decode_frame(sender.end.poll_frame(1_000), True) for _ in range(4)]
+    assert [(each["index"], each["attempt"]) for each in frames[:3]] == [(0, 1), (1, 1), (2, 1)]
+    assert frames[3]["attempt"] == 0
 
 
 def test_fair_messages_take_turns_packet_by_packet():

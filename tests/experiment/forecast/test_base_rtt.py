@@ -6,11 +6,13 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.figure_table import RETRANSMITTED
-from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.forecast import base_rtt, wide_windows
 from softroce_lab.experiment.hosts import tuning
+from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.inputs import yaml_source
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.recovery import registry
+from softroce_lab.recovery.defaults import MACHINE_RTT_NS
 from tests.recovery.coded import CODED
 
 ALL_IS_LOST = """\
@@ -111,9 +113,35 @@ def test_one_path_is_as_narrow_as_its_narrowest_link():
     held = product + (256 << 10) // frame_bytes
     assert windows == {"rc": held, "irn-1": held, "irn": windows["irn"]}
     assert windows["irn"] > 3 * product
+    assert [tuning.on_machine(each, plan).window_packets for each in loaded.transports] == [
+        held, WINDOW_PACKETS, held,
+    ]  # fmt: skip
     run = virtual.run(loaded, loaded.transports[0], 1, lambda _: None)
     assert run.verdict == "passed"
     assert run.makespan_ns < 3_000_000_000
+
+
+def test_on_the_real_clock_a_window_holds_what_the_machine_adds():
+    plan = of(TWO_CORES.replace("256KiB", "64MiB")).plan(1)
+    path_mtu = path_mtu_bytes(plan.mtu, 4)
+    at_work_ns = base_rtt.of(plan, path_mtu).rtt_ns + MACHINE_RTT_NS
+    product = -(-2 * 10**8 * at_work_ns // ((path_mtu + base_rtt.HEADERS_BYTES) * 8 * 10**9))
+    rc = of(TWO_CORES).transports[0]
+    assert tuning.on_machine(rc, plan).window_packets == product + product // 2 + 8
+
+
+def test_a_window_that_is_wider_than_its_one_path_is_noted():
+    loaded = of(TWO_CORES, "transports=[{name: rc, window: 500}, {name: irn, window: 500}]")
+    held = tuning.on_virtual_clock(of(TWO_CORES).transports[0], loaded.plan(1)).window_packets
+    (note,) = wide_windows.notes(loaded)
+    assert note.startswith("rc")
+    assert note.endswith(f"the congestion window has {held:,} at most")
+
+
+def test_the_slowest_host_and_the_shortest_queue_bound_all_windows():
+    text = PAIR.replace("rate: 10Gbit", "rate: 8Gbit, limit: 500", 1)
+    found = base_rtt.of(of(text.replace("10Gbit", "100Gbit, limit: 5")).plan(1), 1024)
+    assert (found.rate_bps, found.room_bytes) == (8 * 10**9, 5 * 1130)
 
 
 def test_a_window_is_no_more_than_the_way_and_its_queues_hold():
