@@ -99,7 +99,7 @@ def opened(path: Path) -> Iterator[int]:
         fd = os.open(path, flags, 0o644)
     except OSError as error:
         hint = "name a file in a folder that exists and may be written"
-        raise UserError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+        raise UserError(f"cannot write {path.name}: {error.strerror}", hint=hint) from error
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):  # not /dev/null
             give_to_user(fd)
@@ -190,4 +190,4 @@ def _write(fd: int, blocks: bytes, path: Path) -> None:
         while left:
             left = left[os.write(fd, left) :]
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from error
+        raise RunError(f"cannot write {path.name}: {error.strerror}") from error

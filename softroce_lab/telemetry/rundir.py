@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,6 +38,7 @@ from softroce_lab.errors import RunError, UserError
 SCHEMA_VERSION = 1
 RUNS = Path("runs")
 LATEST = "latest"
+_RESERVE = ".reserve"
 _RESERVE_BYTES = 16 << 10  # for what the last manifest has more than the first
 
 Columns: TypeAlias = Mapping[str, Any]  # of a table, by name
@@ -56,7 +58,11 @@ class RunDirectory:
     def __init__(self, path: Path, before: str | None = None) -> None:
         self.path = path
         self._before = before  # what `latest` pointed at
-        self._reserve = path / ".reserve"
+        # Whoever owns the parent folder could put a link in the place of this one: all files are
+        # written below the folder that was opened here.
+        opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        weakref.finalize(self, os.close, opened)
+        self.inside = Path(f"/proc/{os.getpid()}/fd/{opened}")
         self._manifest: dict[str, Any] = {}
 
     @classmethod
@@ -96,7 +102,8 @@ class RunDirectory:
         manifest = self._manifest | facts
         text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1) + "\n"
         if facts.get("state", "running") != "running":
-            self._reserve.unlink(missing_ok=True)
+            with _writing(self.path / _RESERVE):
+                (self.inside / _RESERVE).unlink(missing_ok=True)
         self._write("manifest.json", text)
         if "state" in facts and manifest["state"] == "running":
             self._reserve_room(len(text) + _RESERVE_BYTES)
@@ -114,11 +121,11 @@ class RunDirectory:
 
     def file(self, name: str, content: bytes) -> None:
         """Write a file, whole, at once; `name` may have one folder in it."""
-        path = self.path / name
-        if path.parent != self.path:
-            with _writing(path.parent):
-                path.parent.mkdir(exist_ok=True)
-                give_to_user(path.parent)
+        folder = (self.inside / name).parent
+        if folder != self.inside:
+            with _writing((self.path / name).parent):
+                folder.mkdir(exist_ok=True)
+                give_to_user(folder)
         self._write(name, content)
 
     def table(self, name: str, columns: Columns) -> None:
@@ -133,6 +140,7 @@ class RunDirectory:
         import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
+        opened = self.inside / path.name
         writer = None
 
         def add(columns: Columns) -> None:
@@ -143,8 +151,8 @@ class RunDirectory:
             )
             with _writing(path):
                 if writer is None:
-                    writer = pq.ParquetWriter(path, part.schema)
-                    give_to_user(path)
+                    writer = pq.ParquetWriter(opened, part.schema)
+                    give_to_user(opened)
                 writer.write_table(part)
 
         try:
@@ -155,9 +163,9 @@ class RunDirectory:
                     writer.close()
 
     def _write(self, name: str, content: str | bytes) -> None:
-        path = self.path / name
+        path = self.inside / name
         fresh = path.with_name(f".{path.name}.tmp")
-        with _writing(path):
+        with _writing(self.path / name):
             try:
                 fresh.write_bytes(content.encode() if isinstance(content, str) else content)
                 give_to_user(fresh)
@@ -167,7 +175,8 @@ class RunDirectory:
                 raise
 
     def _reserve_room(self, size_bytes: int) -> None:
-        with _writing(self._reserve), self._reserve.open("wb") as file:
+        reserve = self.inside / _RESERVE
+        with _writing(self.path / _RESERVE), reserve.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
             give_to_user(file.fileno())
 

@@ -80,7 +80,7 @@ void SendOrder::sent(SendMessage& message, Peer& peer) {
     remove(message, peer);
     add(message, peer);
     enter(peer, message.send_class);
-    take_turns(which);
+    next_peer(which);
   }
 }
 

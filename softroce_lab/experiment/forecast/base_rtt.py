@@ -40,7 +40,7 @@ class Empty:
     rtt_ns: int  # base RTT: a full packet one way, a small one back, between the farthest hosts
     rate_bps: int  # rate of the slowest link at a host, in either direction; 0: none has a rate
     buffer_ns: int  # time in which the slowest full queue drains; 0: no queue has a limit
-    way_bps: int = 0  # rate of the widest path, if it is less than `rate_bps`; else 0
+    way_bps: int = 0  # of the narrowest pair of hosts (`_narrowest_way_bps`); 0: `rate_bps`
     room_bytes: int = 0  # limit of the shortest queue; 0: no queue has a limit
 
     def window_packets(self, path_mtu: int, *, one_path: bool = False, machine_ns: int = 0) -> int:
@@ -105,7 +105,7 @@ def _of_links(plan: Plan, path_mtu: int, chosen: tuple[tuple[str, int], ...]) ->
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)
-    way_bps = _widest_way_bps(plan, rails, limits)
+    way_bps = _narrowest_way_bps(plan, rails, limits)
     return Empty(
         -(-picoseconds // 1000),
         slowest_bps,
@@ -115,10 +115,11 @@ def _of_links(plan: Plan, path_mtu: int, chosen: tuple[tuple[str, int], ...]) ->
     )
 
 
-def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> int:
-    """The rate of the narrowest link on the widest path between any two hosts; 0: no limit.
+def _narrowest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> int:
+    """The rate of a pair's widest path, of the pair for which it is least; 0: no limit.
 
-    Links are joined from the fastest to the slowest (Kruskal), until two hosts are connected.
+    Links are joined from the fastest to the slowest (Kruskal). The last link that connects hosts
+    decides.
     """
     joined: dict[str, str] = {}
 
@@ -134,15 +135,16 @@ def _widest_way_bps(plan: Plan, rails: Set[Port], limits: Mapping[int, int]) -> 
         if number % 2 == 0
     ]
     both_ways.sort(key=lambda each: each[0] or math.inf, reverse=True)
+    narrowest_bps = 0
     for rate, near, far in both_ways:
         one, other = group_of(near.node), group_of(far.node)
         if one == other:
             continue
         if hosts_in[one] and hosts_in[other]:
-            return rate
+            narrowest_bps = rate
         joined[other] = one
         hosts_in[one] += hosts_in[other]
-    return 0
+    return narrowest_bps
 
 
 def _used(plan: Plan, rails: Set[Port]) -> Iterator[Half]:

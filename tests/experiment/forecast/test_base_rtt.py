@@ -121,6 +121,13 @@ def test_one_path_is_as_narrow_as_its_narrowest_link():
     assert run.makespan_ns < 3_000_000_000
 
 
+def test_two_hosts_at_one_leaf_do_not_widen_the_path_to_the_other_leaf():
+    beside = TWO_CORES.replace("h2: {kind: host},", "h2: {kind: host}, h3: {kind: host},").replace(
+        "  links:\n", '  links:\n    - {endpoints: ["h3:a", "s1:h3"], rate: 1Gbit, limit: 256KiB}\n'
+    )
+    assert base_rtt.of(of(beside).plan(1), 1024).way_bps == 2 * 10**8
+
+
 def test_on_the_real_clock_a_window_holds_what_the_machine_adds():
     plan = of(TWO_CORES.replace("256KiB", "64MiB")).plan(1)
     path_mtu = path_mtu_bytes(plan.mtu, 4)
