@@ -95,6 +95,30 @@ def test_a_fact_that_json_does_not_know_leaves_the_manifest_whole(runs):
     assert manifest(directory)["state"] == "running"
 
 
+def test_nothing_is_written_where_a_link_leads_that_took_the_folders_place(runs, tmp_path):
+    directory = RunDirectory.create("swapped", under=runs)
+    moved, victim = tmp_path / "moved", tmp_path / "victim"
+    victim.mkdir()
+    directory.path.rename(moved)
+    directory.path.symlink_to(victim)
+    directory.manifest(state="running")
+    directory.table("messages", {"bytes": np.arange(3)})
+    directory.file("inputs/own.py", b"pass")
+    directory.manifest(state="done")
+    assert not list(victim.iterdir())
+    assert {each.name for each in moved.iterdir()} == {"manifest.json", "messages.parquet", "inputs"}
+
+
+def test_a_folder_that_may_no_longer_be_written_is_told(runs):
+    directory = RunDirectory.create("locked", under=runs)
+    directory.manifest(state="running")
+    reserve = directory.path / ".reserve"
+    reserve.unlink()
+    reserve.mkdir()  # to remove it fails, for root, too
+    with pytest.raises(RunError, match="cannot write .*/.reserve: Is a directory"):
+        directory.manifest(state="done")
+
+
 def test_links(runs):
     directory = RunDirectory.create("demo", under=runs)
     directory.links({"csa_ud": [{"name": "a->b", "sent": 3}]})
