@@ -86,10 +86,15 @@ def _print(name: str, results: Results) -> None:
     if results.failure is not None:
         print(f"  failed: {results.failure}")
     for figure, value in results.figures().items():
-        line = f"  {figure:42}{value.median:>14,.6g}  [{value.low:,.6g}, {value.high:,.6g}]"
+        low, high = _number(value.low), _number(value.high)
+        line = f"  {figure:36}{_number(value.median):>16}  [{low}, {high}]"
         ratio = results.ratio(figure)
         print(line if ratio is None else f"{line:84}  ratio {ratio}")
     sys.stdout.flush()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
 if __name__ == "__main__":

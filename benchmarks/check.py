@@ -23,7 +23,7 @@ from softroce_lab.inputs import yaml_source
 _EXPERIMENT = """
 name: benchmark
 topology: two-hosts
-mtu: 400
+mtu: 600
 transports: [{transport}]
 workload: {{kind: point-to-point, bytes: {size}, message: 16KiB}}
 faults: [{{name: loss, links: "s1->*", loss: random 0.1%}}]

@@ -97,7 +97,7 @@ class Rig:
 
 def measure(short: bool) -> dict[str, float]:
     """Packets a second of CPU."""
-    rig, turns = Rig(), 1 if short else 64
+    rig, turns = Rig(), 1 if short else 256
     rates = {}
     for name, move in (("bare", rig.move_bare), ("pair", rig.move)):
         _rate(move, 1)  # warm

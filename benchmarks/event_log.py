@@ -17,7 +17,7 @@ from softroce_lab.telemetry.event_log import EventLog
 
 def measure(short: bool) -> dict[str, float]:
     """Ratios of rates, and events that were lost."""
-    rig, turns = InMemory(), 20 if short else 1000
+    rig, turns = InMemory(), 20 if short else 4000
     rig.ends.trips_per_cpu_s(10)  # warm
     plain = rig.ends.writes_per_cpu_s(turns), rig.ends.trips_per_cpu_s(turns)
     with tempfile.TemporaryDirectory(prefix="softroce-benchmark-") as folder:

@@ -23,16 +23,16 @@ from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Plan
 
-_DATA = {"only": "data"}
-_LATER = {"at": "1h", "for": "1h"}
+_NOW, _HALF_OF_THE_TIME = {"for": "3600s"}, {"for": "3600s", "every": "7200s"}
 _RULES: tuple[dict[str, Any], ...] = (
-    {"drop": True, "only": ["control", "report"], "opcode": 4, "for": "1h"},
-    {"loss": "random 0.25%", **_DATA, "for": "1h"},
-    {"loss": "gemodel 0.02525% 10% 50% 0%", "key": "index", **_DATA, "for": "1h", "every": "2h"},
-    {"loss": "periodic 400", "key": "index", **_DATA, "for": "1h"},
-    {"loss": "blackout", **_LATER},
-    {"corrupt": "1%", **_DATA, "for": "1h"},
-    {"corrupt": "1%", "only": "other", "for": "1h", "every": "2h"},
+    {"drop": {"opcode": "RC_SEND_ONLY"}, **_NOW},
+    {"drop": {"message": 1, "tail": 2, "iter": [2, 3]}, **_NOW},
+    {"loss": "random 0.25%", "only": "data", **_NOW},
+    {"loss": "gemodel 0.02525% 10% 50% 0%", "only": "control", **_HALF_OF_THE_TIME},
+    {"loss": "periodic 400", "only": "report", **_NOW},
+    {"loss": "blackout", "at": "3600s", "for": "3600s"},
+    {"corrupt": "1%", "only": "data", **_NOW},
+    {"corrupt": "1%", "only": "other", **_HALF_OF_THE_TIME},
 )
 
 
@@ -41,7 +41,7 @@ def sets() -> dict[str, list[dict[str, Any]]]:
     names = [{"drop": {"message": 0, "packet": 256 * n, "iter": 1}} for n in range(64)]
     return {
         "random": [{"loss": "random 1%"}],
-        "gemodel": [{"loss": "gemodel 0.101% 10% 50% 0%", "key": "index"}],
+        "gemodel": [{"loss": "gemodel 0.101% 10% 50% 0%"}],
         "named64": names,
         "all": [*names, *_RULES],
     }

@@ -69,8 +69,7 @@ class Checkout:
                 process.communicate(timeout=_END_S)
                 raise
         if process.returncode:
-            last = words.strip().rpartition("\n")[2] or f"exit code {process.returncode}"
-            raise RunError(f"{self.folder}: {last}")
+            raise RunError(f"{self.folder}: {_error(words) or f'exit code {process.returncode}'}")
         figures: Figures = json.loads(output.splitlines()[-1])
         return figures
 
@@ -133,6 +132,13 @@ def run_rounds(name: str, checkouts: Sequence[Checkout], rounds: int, *, short: 
         results.rounds.append([taken[at] for at in range(len(checkouts))])
     results.stolen = stolen.share()
     return results
+
+
+def _error(words: str) -> str:
+    """The error below a traceback: the last line that is not indented, and those below it."""
+    lines = words.strip().splitlines()
+    begin = max((at for at, line in enumerate(lines) if not line.startswith(" ")), default=0)
+    return "\n".join(lines[begin:])
 
 
 def _say(text: str) -> None:

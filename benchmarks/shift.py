@@ -25,18 +25,21 @@ def measure(short: bool) -> dict[str, float]:
         later = [Backup(near, other, store, in_background=True) for near, other in rails.contexts]
         make = functools.partial(Ends, rails.pairs[0], contexts)
         kinds = {"plain": make(), "shift": make(_makes(ready))}
-        best = {name: [0.0, 0.0] for name in kinds}
+        created = {"plain": (QP, QP), "shift": _makes(later)}
+        best = {name: [0.0, 0.0, 0.0] for name in kinds}
         turns = 2 if short else 20
         for _ in range(TURNS):
             for name, ends in kinds.items():
-                rates = ends.writes_per_cpu_s(turns), ends.trips_per_cpu_s(10 * turns)
+                rates = (
+                    ends.writes_per_cpu_s(turns),
+                    ends.trips_per_cpu_s(10 * turns),
+                    _setups_per_cpu_s(make, created[name], turns),
+                )
                 best[name] = [max(pair) for pair in zip(best[name], rates, strict=True)]
-        setup = {"plain": _setup_s(make, (QP, QP), turns),
-                 "shift": _setup_s(make, _makes(later), turns)}  # fmt: skip
+    figures = ("writes", "round_trips", "setup")
     return {
-        "writes_shift_over_plain": best["shift"][0] / best["plain"][0],
-        "round_trips_shift_over_plain": best["shift"][1] / best["plain"][1],
-        "setup_shift_over_plain": setup["plain"] / setup["shift"],
+        f"{figure}_shift_over_plain": shift / plain
+        for figure, shift, plain in zip(figures, best["shift"], best["plain"], strict=True)
     }
 
 
@@ -45,10 +48,10 @@ def _makes(backups: list[Backup]) -> tuple[MakeQp, MakeQp]:
     return first, second
 
 
-def _setup_s(make: Any, makes: tuple[MakeQp, MakeQp], pairs: int) -> float:
-    """CPU time until the program has its queue pairs; backups are left to the background."""
+def _setups_per_cpu_s(make: Any, makes: tuple[MakeQp, MakeQp], pairs: int) -> float:
+    """Pairs of queue pairs a second, until the program has them; backups come afterwards."""
     began = time.process_time()
     kept = [make(makes) for _ in range(pairs)]
     spent = time.process_time() - began
     del kept
-    return spent
+    return pairs / spent
