@@ -50,7 +50,7 @@ def _figure(lab: Lab, column: int, program: str, *options: str) -> float:
     """
     for _ in range(_ATTEMPTS):
         output = _output(lab, [program, "-F", "-x", "0", "-m", str(PAYLOAD_BYTES), *options])
-        line = re.search(r"^ *\d+ +\d+( +[\d.]+){3,}.*$", output, re.MULTILINE)
+        line = re.search(r"^ *\d+ +\d+ +(inf|\d+\.).*$", output, re.MULTILINE)
         if line is None:
             raise RunError(f"{program} printed no result: {output[-400:].strip()}")
         if 0 < (found := float(line[0].split()[column])) < math.inf:
