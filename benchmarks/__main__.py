@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--against", type=Path, metavar="CHECKOUT",
-        help="measure this checkout in turn with CHECKOUT, which `./lab doctor` has built, and print "
-        "ratios: above 1 this checkout is faster",
+        help="measure this checkout in turn with CHECKOUT, which `./lab doctor` has built, "
+        "and print ratios: above 1 this checkout is faster",
     )  # fmt: skip
     parser.add_argument(
         "--rounds", type=_count, default=FEWEST,

@@ -63,9 +63,7 @@ def _captured(transport: str, size: str, under: Path) -> Path:
 def _cpu_s(*arguments: str) -> tuple[float, str]:
     """CPU seconds of a Python process from its start to its end, and its output. RunError."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != ExitCode.DONE:
         raise RunError(f"{arguments}: {done.stderr.strip() or done.stdout.strip()}")

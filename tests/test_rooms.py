@@ -20,7 +20,7 @@ STOREYS = (
     {"cli"},
     {"learn"},
     {"report"},
-    {"bench", "fuzz", "sweep", "crosscheck", "perftest"},
+    {"fuzz", "sweep", "crosscheck", "perftest"},
     {"check"},
     {"experiment"},
     {"workloads"},
