@@ -50,7 +50,8 @@ def sets() -> dict[str, list[dict[str, Any]]]:
 def armed(plan: Plan, link: str, rules: list[dict[str, Any]]) -> tuple[Fault, ...]:
     """The rules at a link of a plan. UserError if it does not take them."""
     written = [{"name": f"r{n}", "links": link, **rule} for n, rule in enumerate(rules)]
-    source = Source(None, {"faults": written}, {}, {})
+    data: Any = {"faults": written}
+    source = Source(None, data, {}, {})
     read: list[FaultRule] = validate(profile.ProfileFile, source).faults
     return arm(plan, FaultRules(tuple(read), source)).faults
 

@@ -76,16 +76,18 @@ class End:
                    retry_cnt=7, rnr_retry=7, min_rnr_timer=1)
         )  # fmt: skip
 
-    def chain_to(self, peer: End) -> SendWR | None:
+    def chain_to(self, peer: End) -> SendWR:
         """WRITEs of 64 bytes, of which the last is signaled."""
-        head: SendWR | None = None
-        for index in range(CHAIN):
-            flags = IBV_SEND_SIGNALED if index == 0 else 0
-            piece = SGE(self.mr.buf, BYTES, self.mr.lkey)
-            wr = SendWR(index, IBV_WR_RDMA_WRITE, 1, 0, [piece], flags, head)
-            wr.set_wr_rdma(peer.mr.rkey, peer.mr.buf)
-            head = wr
+        head = self._write_to(peer, IBV_SEND_SIGNALED, None)
+        for _ in range(CHAIN - 1):
+            head = self._write_to(peer, 0, head)
         return head
+
+    def _write_to(self, peer: End, flags: int, following: SendWR | None) -> SendWR:
+        piece = SGE(self.mr.buf, BYTES, self.mr.lkey)
+        wr = SendWR(0, IBV_WR_RDMA_WRITE, 1, 0, [piece], flags, following)
+        wr.set_wr_rdma(peer.mr.rkey, peer.mr.buf)
+        return wr
 
 
 class Ends:

@@ -56,7 +56,7 @@ class Checkout:
     def measure(self, name: str, *, short: bool) -> Figures:
         """One round. RunError if the benchmark fails."""
         ours = str(Path(__file__).resolve().parents[1])
-        command = [self.python, "-c", _MEASURE, ours, name, "short" if short else "long"]
+        command = [str(self.python), "-c", _MEASURE, ours, name, "short" if short else "long"]
         # A session of its own: Ctrl-C reaches us alone, and the benchmark can remove its lab.
         with subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
