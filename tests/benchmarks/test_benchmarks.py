@@ -23,7 +23,7 @@ from softroce_lab.paths import PROJECT_ROOT
 PATIENCE_S = 300.0
 OF_LABS = ("up", "path", "faults", "wire", "capture", "programs")
 HELPERS = {"__main__", "runner", "traffic", "memory"}
-MAY_BE_0 = ("lost", "missed", "not_in_file", "cpu_per_frame_ns")
+MAY_BE_0 = ("lost", "missed", "not_in_file", "cpu_per_frame_ns", "lossless_frames_per_s")
 ARGV = [sys.executable, "-m", "benchmarks"]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -44,9 +44,7 @@ def check(name, *arguments):
     assert found["environment"]["kernel"] == os.uname().release
     for figure, value in found["figures"].items():
         assert math.isfinite(value["median"]), figure
-        least = 0 if figure.endswith(MAY_BE_0) else math.ulp(0.0)
-        if not figure.endswith("lossless_frames_per_s"):  # a busy machine loses some at any pace
-            assert value["median"] >= least, figure
+        assert value["median"] > 0 or figure.endswith(MAY_BE_0), figure
     return found["figures"]
 
 
@@ -87,7 +85,6 @@ def test_a_checkout_where_nothing_is_built_is_refused(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2
     assert "has no .venv" in done.stderr
-    assert "./lab doctor" in done.stderr
 
 
 class Made:

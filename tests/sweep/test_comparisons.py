@@ -107,13 +107,7 @@ def test_sdr_takes_the_time_of_the_model(km, message, loss):
 # ---------------------------------------------------------------- spines
 
 ROUND_TRIPS, BACK_ROUND_TRIPS = 5, 100
-SPINES = {
-    "dead-of-two": (1, 0.05),
-    "dead-of-four": (1, 0.05),
-    "grey-1%": (0.01, 0.06),
-    "grey-10%": (0.1, 0.05),
-}
-"""What each loses, and the most of the later packets there; with 1 % few losses are the estimate."""
+SHARES = {"dead-of-two": 1, "dead-of-four": 1, "grey-1%": 0.01, "grey-10%": 0.1}
 
 
 def spine(cell, seed=1, transport="csa_ud", faults=None):
@@ -130,7 +124,7 @@ def spine(cell, seed=1, transport="csa_ud", faults=None):
     return run, base_rtt.of(case.plan(seed), run.facts["path_mtu"])
 
 
-@pytest.mark.parametrize("cell", SPINES)
+@pytest.mark.parametrize("cell", SHARES)
 def test_packets_leave_a_bad_spine(cell):
     """Those after five round trips; packets there are its losses over what it loses."""
     run, empty = spine(cell)
@@ -140,7 +134,8 @@ def test_packets_leave_a_bad_spine(cell):
     ups = [link for link in run.links if link["name"].startswith("leaf1->spine")]
     entered = sum(link["sent"] + link["injected_drops"] for link in ups)
     before = -(-after_ns * empty.rate_bps // (8 * run.facts["path_mtu"] * 10**9))
-    share, most = SPINES[cell]
+    share = SHARES[cell]
+    most = 0.06 if share == 0.01 else 0.05  # 17 losses are the estimate there
     assert (lost_ns >= after_ns).sum() / share <= most * (entered - before)
 
 
