@@ -70,9 +70,6 @@ def test_on_the_real_clock(tmp_path, name):
     assert "median of 1 seed" in gate["detail"] or gate["passed"]
 
 
-# ---------------------------------------------------------------- beside models
-
-
 @pytest.mark.parametrize("loss", ["0.001%", "1%"])
 @pytest.mark.parametrize("message", ["128KiB", "8MiB"])
 @pytest.mark.parametrize("km", [75, 3750])
