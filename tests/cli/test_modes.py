@@ -10,10 +10,6 @@ from softroce_lab.cli.modes import ModalCommand
 from softroce_lab.errors import UserError
 
 CHOSEN = {
-    ("bench check", "captures of your own"): ["mine.pcapng"],
-    ("bench recovery", "--short"): ["--short"],
-    ("bench spines", "--full"): ["--full"],
-    ("bench faults", "--only wire"): ["--only", "wire"],
     ("capture", "-r FILE"): ["-r", "mine.pcapng"],
     ("demo", "--clock virtual"): ["--clock", "virtual"],
     ("demo", "failover"): ["failover"],
