@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli import app as cli
 from softroce_lab.cli import typed
-from softroce_lab.learn import crew, grading
+from softroce_lab.learn import grading, isolation
 from softroce_lab.learn.grading import COLUMNS
 from softroce_lab.learn.judge import How, Item, Verdict
 from tests.learn import submissions
 
-needs_bubblewrap = pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))
+needs_bubblewrap = pytest.mark.skipif(
+    not submissions.ISOLATED, reason=str(isolation.why_not_isolated())
+)
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_grade_needs_a_secret(lab):
 
 
 def test_grade_refuses_where_it_cannot_shut_in(lab, secret, monkeypatch):
-    monkeypatch.setattr(crew, "lacks_bubblewrap", lambda: "bubblewrap is not installed")
+    monkeypatch.setattr(crew, "why_not_isolated", lambda: "bubblewrap is not installed")
     lab("start", 1, "mine", "--student", "ada")
     found = lab("grade", "mine", "--secret", secret)
     assert found.exit_code != 0
@@ -180,7 +182,7 @@ def test_gradescope_has_the_points_that_were_earned():
 
 
 def test_an_empty_folder_is_one_line_in_the_table(tmp_path):
-    (row,) = grading.rows([grading.one(str(tmp_path), How(shut_in=True))])
+    (row,) = grading.rows([grading.one(str(tmp_path), How(isolated=True))])
     assert "has no answers.txt" in row["first_failure"]
     assert "\n" not in row["first_failure"]
     assert "hint" not in row["first_failure"]
