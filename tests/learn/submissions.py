@@ -73,3 +73,29 @@ def judged(where, **options):
 def judged_task(where, task, **options):
     (item,) = judged(where, task=task, **options).items
     return item
+
+
+def use_labs(run, write):
+    """Start every lab on another machine, and check its cheapest task there.
+
+    `run(*words)` runs a command in the user's home; `write(path, text)` writes a file there.
+    """
+    listed = run("lab", "learn")
+    assert listed.returncode == 0, listed.stderr
+    for number, lab in labs.SERIES.items():
+        assert lab.title in listed.stdout
+        name = f"lab{number}"
+        started = run("lab", "learn", "start", str(number), name, "--student", "ada")
+        assert started.returncode == 0, started.stderr
+        task = min(lab.tasks, key=lambda task: task.points)
+        words = ["lab", "learn", "check", name, "--task", task.id, "--seed", "1"]
+        untouched = run(*words)
+        assert untouched.returncode == 1, untouched.stderr
+        assert "policy.py is as it was handed out" in untouched.stdout
+        write(f"{name}/policy.py", solution(number))
+        checked = run(*words)
+        if checked.returncode == 3:  # no user namespaces there
+            assert "the policy cannot be isolated" in checked.stderr
+            checked = run(*words, "--trust")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert f"the policy {task.title}" in checked.stdout

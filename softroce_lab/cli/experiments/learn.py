@@ -110,7 +110,9 @@ def check(
     if task is None and (seed is not None or size is not None):
         raise UserError("--seed and --bytes are of one task", hint="add --task ID")
     size_bytes = None if size is None else units.parse_bytes(size)
-    options = Options(require_isolation(trust=trust), None, task, seed, size_bytes, prints=True)
+    runs = submission.policy is not None and not submission.untouched
+    isolated = runs and require_isolation(trust=trust)
+    options = Options(isolated, None, task, seed, size_bytes, prints=True)
     notes: list[str] = []
     folder.remove_pictures(directory, [one.id for one in lab.tasks if task in (None, one.id)])
 
