@@ -121,7 +121,6 @@ class Lab:
     """One lab of the series."""
 
     number: int
-    slug: str
     title: str
     minutes: int
     experiment: Callable[[Dice], Written]  # of a student's variant

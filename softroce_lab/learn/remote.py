@@ -47,17 +47,12 @@ class Retransmission:
 
     at_ns: int
     hook: str
-    host: int
-    peer: int
     key: Key
-    id: int
-    count: int  # packets of the message
     sent: int  # packets that had been sent at least once
     packets: npt.NDArray[np.uint32]
     missing: npt.NDArray[np.uint32] | None  # by the newest feedback; None: there was none
     sent_ns: npt.NDArray[np.int64]  # when each packet was last sent
     srtt_ns: int
-    rttvar_ns: int
     copies: int
     sent_in_all: int  # packets that had been sent to this peer, repetitions included
 
@@ -66,9 +61,6 @@ class Retransmission:
 class Weighting:
     """How a policy decided to share packets among paths."""
 
-    at_ns: int
-    host: int
-    peer: int
     weights: tuple[int, ...]
     sent: tuple[int, ...]  # packets that had been sent over each path
 
@@ -113,10 +105,9 @@ class _RemotePolicy(MessagePolicy):
 
     def __init__(self, view: View, timing: Timing, options: Any = None) -> None:
         super().__init__(view, timing, options)
-        self._host = self._record.hosts
-        self._record.hosts += 1
         self._messages: dict[tuple[bool, int], Sending | Receiving] = {}
-        self._worker = self._workers.get(self._host)
+        self._worker = self._workers.get(self._record.hosts)
+        self._record.hosts += 1
         document = {"view": _facts(view, _VIEW_FACTS), "timing": dataclasses.asdict(timing)}
         chunk, self._hooks = self._worker.begin(document)
         if chunk is not None and not (isinstance(chunk, int) and 1 <= chunk <= 0xFFFF):
@@ -144,8 +135,7 @@ class _RemotePolicy(MessagePolicy):
                 self._record_retransmission(hook, action, now_ns)
             elif isinstance(action, hooked.PathWeights):
                 sent = tuple(map(int, self.view.sent_on_paths(action.peer)))
-                made = Weighting(now_ns, self._host, action.peer, tuple(action.weights), sent)
-                self._record.weightings.append(made)
+                self._record.weightings.append(Weighting(tuple(action.weights), sent))
                 self._count_record(hook, 0)
         return actions
 
@@ -192,15 +182,14 @@ class _RemotePolicy(MessagePolicy):
         state = self.view.send_state(send.handle)
         if state is None:
             return
-        srtt_ns, rttvar_ns = self.rtt_ns(send)
+        srtt_ns, _ = self.rtt_ns(send)
         known = None if send.known_missing is None else self.missing(send)
         arrays = (action.packets, known, state.sent_ns)
         self._count_record(hook, sum(array.nbytes for array in arrays if array is not None))
         self._record.retransmissions.append(
             Retransmission(
-                now_ns, hook, self._host, send.peer, send.key, send.id, send.count, state.sent,
-                action.packets, known, state.sent_ns, srtt_ns, rttvar_ns, action.copies,
-                sum(map(int, self.view.sent_on_paths(send.peer))),
+                now_ns, hook, send.key, state.sent, action.packets, known, state.sent_ns, srtt_ns,
+                action.copies, sum(map(int, self.view.sent_on_paths(send.peer))),
             )
         )  # fmt: skip
 

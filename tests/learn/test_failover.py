@@ -2,7 +2,6 @@
 """Lab 7's experiment: what it shows is what SHIFT does, and a submission cannot ask SHIFT."""
 
 import json
-import re
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +14,6 @@ from softroce_lab.learn.isolation import Policy, Workers
 from softroce_lab.learn.lab import task_dice
 from softroce_lab.learn.labs import failover
 from tests.learn import submissions
-from tests.learn.submissions import needs_bubblewrap
 
 REQUESTS = [
     "WRITE 1500",
@@ -121,20 +119,6 @@ def test_check_draws_a_failover_that_fails(tmp_path):
     assert CliRunner().invoke(cli.app, check).exit_code == 0
     assert not (where / "failed-counted.svg").exists()
     assert (where / "failed-other.svg").exists()
-
-
-@needs_bubblewrap
-@pytest.mark.parametrize("module", ["shift.classes", "learn.failover.run", "learn.labs"])
-def test_a_submission_cannot_ask_shift(tmp_path, module):
-    source = submissions.changed(
-        submissions.solution(7),
-        ("    def on_failure(self):\n",
-         f"    def on_failure(self):\n        import softroce_lab.{module}\n"),
-    )  # fmt: skip
-    where = submissions.laid_out(7, tmp_path / "lab", source)
-    item = submissions.judged_task(where, "order")
-    assert item.state == "fails"
-    assert re.search("(ModuleNotFound|FileNotFound)Error", item.text), item.text
 
 
 def test_answers_of_a_process_are_not_trusted():

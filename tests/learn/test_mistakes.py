@@ -83,9 +83,6 @@ LAB_3 = {
         "losses", [(_LOST, "return []")],
         "half of the lost packets took .* round trips.*do not wait for the timer",
     ),
-    "infinite timer": (
-        "tail", [("rto_ns = max(", "rto_ns = 10**15 + max(")], _NEVER,
-    ),
     "once only": (
         "twice",
         [(_TIMEOUT, "lost = lost[state.attempts[lost] < 2]\n        " + _TIMEOUT),
@@ -125,13 +122,11 @@ _RTO = _body("rto_ns(self, base_rtt_ns, srtt_ns, rttvar_ns)")
 _COPIES = _body("copies(self, loss, packets)")
 
 LAB_2 = {
-    "infinite timer": ("tail", _CHECK_AT("return now_ns + 10**15"), "round trips and more"),
     "a long timer": ("tail", _CHECK_AT("return now_ns + 6 * srtt_ns"), "it can look when they"),
     "gives up early": (
         "twice", _CHECK_AT("if arrived + 4 > count: return now_ns + 10**12"), "look again",
     ),
     "polls": ("clean", _CHECK_AT("return now_ns + 2000"), "the receiver looked [0-9,]+ times for"),
-    "microseconds": ("clean", _CHECK_AT("return now_ns + srtt_ns // 1000"), "All times are in ns"),
     "division by zero": (
         "tail", _CHECK_AT("return now_ns + count // (now_ns - first_ns)"),
         r"policy.py:\d+: on_first_packet .*ZeroDivisionError|ZeroDivisionError",
@@ -140,7 +135,6 @@ LAB_2 = {
 
 LAB_4 = {
     "as it was": ("grey", _WEIGHTS("return [2] * len(sent)"), "of all packets took the path"),
-    "a sign": ("grey", _WEIGHTS("return [1 + each for each in lost]"), "of all packets took"),
     "counts": (
         "grey", _WEIGHTS("return [max(200 - each, 1) for each in lost]"), "not the number",
     ),
@@ -150,16 +144,13 @@ LAB_4 = {
         "a path is bad only if",
     ),
     "no path": ("grey", _WEIGHTS("return [0] * len(sent)"), r"policy.py.*no weights of"),
-    "too few": ("grey", _WEIGHTS("return [1]"), r"policy.py.*no weights of"),
 }  # fmt: skip
 
 LAB_5 = {
     "base": ("deep", _RTO("return 4 * base_rtt_ns"), "they waited in a queue"),
     "no margin": ("deep", _RTO("return srtt_ns"), "they waited in a queue"),
-    "milliseconds": ("deep", _RTO("return 3 * srtt_ns // 10**6"), "they waited in a queue"),
     "little margin": ("shallow", _RTO("return srtt_ns + rttvar_ns // 4"), "although they had"),
     "too long": ("tail", _RTO("return 50 * srtt_ns"), "should be a few RTTs"),
-    "infinite timer": ("tail", _RTO("return 10**15"), _NEVER + "|should be a few RTTs"),
 }  # fmt: skip
 
 LAB_6 = {
@@ -169,14 +160,10 @@ LAB_6 = {
         "more than needed",
     ),
     "fixed": ("many", _COPIES("return 2"), "too few|more than needed"),
-    "one packet only": (
-        "few", [("(1 - loss**number) ** packets", "(1 - loss**number)")], "too few",
-    ),
     "the mean": (
         "few", [("(1 - loss**number) ** packets >= 0.99", "packets * loss**number < 1")],
         "too few",
     ),
-    "always 16": ("few", _COPIES("return 16"), "more than needed"),
 }  # fmt: skip
 
 _STEPS = 'return ["stop", "receives", "move"]'
@@ -189,10 +176,6 @@ LAB_7 = {
     "repeats nothing": (
         "lost", _ON_MOVE("return requests, []"), "was called done, and nobody knows",
     ),
-    "counts requests": (
-        "counted", _ON_MOVE("return requests[:executed], requests[executed:]"), _EXECUTED,
-    ),
-    "off by one": ("counted", [("count = place", "count = place - 1")], _EXECUTED),
     "harmless writes": (
         "counted",
         [("        return done, rest",

@@ -128,7 +128,6 @@ def _list_problems(ended: outcome.Outcome) -> list[str]:
 
 LAB = Lab(
     number=7,
-    slug="failover",
     title="A NIC dies: the trilemma, and a failover that keeps memory right",
     minutes=90,
     experiment=_experiment,

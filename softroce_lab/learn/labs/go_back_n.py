@@ -113,7 +113,6 @@ def _doubt(made: Retransmission, first: int, lost_ns: int, rtt_ns: int) -> str |
 
 LAB = Lab(
     number=1,
-    slug="go-back-n",
     title="Go-back-N, and why one loss in a thousand halves it",
     minutes=75,
     experiment=_experiment,

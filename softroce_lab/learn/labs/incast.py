@@ -106,7 +106,6 @@ def _sends_what_is_lost(trial: Trial) -> list[str]:
 
 LAB = Lab(
     number=5,
-    slug="incast",
     title="Congestion and incast: what loss is not",
     minutes=75,
     experiment=_experiment,

@@ -113,7 +113,6 @@ def _repairs_soon(trial: Trial) -> list[str]:
 
 LAB = Lab(
     number=6,
-    slug="long-haul",
     title="Long haul: selective repeat against codes",
     minutes=75,
     experiment=_experiment,

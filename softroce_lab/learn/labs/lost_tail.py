@@ -88,7 +88,6 @@ def _looks_seldom(trial: Trial) -> list[str]:
 
 LAB = Lab(
     number=2,
-    slug="lost-tail",
     title="The lost tail: timers against knowing what to expect",
     minutes=75,
     experiment=_experiment,

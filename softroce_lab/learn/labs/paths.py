@@ -108,7 +108,6 @@ def _keeps_all(trial: Trial) -> list[str]:
 
 LAB = Lab(
     number=4,
-    slug="many-paths",
     title="Many paths: spraying, and a grey link",
     minutes=75,
     experiment=_experiment,

@@ -129,7 +129,6 @@ def _find_too_early(trial: Trial) -> str:
 
 LAB = Lab(
     number=3,
-    slug="selective-repeat",
     title="Selective repeat: write a SACK sender",
     minutes=90,
     experiment=_experiment,
