@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import RunError
+from softroce_lab.experiment.hosts import rnics
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.kernel_host.guest import Command, Guest
-from softroce_lab.perftest import rnics
 from softroce_lab.perftest.end import Address, PerfEnd
 from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.lab import DEVICE, check_kernel_gid

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from softroce_lab import _native
+from softroce_lab.experiment.hosts import rnics
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.perftest import rnics
 from softroce_lab.perftest.end import Address, PerfEnd
 from softroce_lab.perftest.figures import Bandwidth, Latency
 from softroce_lab.perftest.options import PerfTest

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from softroce_lab import topology
+from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
-from softroce_lab.perftest.rnics import opened
 from softroce_lab.rdmacm import CmAgent, CmTiming
 from tests.interop import rping
 

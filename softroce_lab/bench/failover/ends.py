@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from softroce_lab.errors import RunError
-from softroce_lab.perftest.ring_job import reaching
+from softroce_lab.experiment.failover.ring_job import reaching
 from softroce_lab.rnic import (
     CQ,
     MR,

@@ -31,10 +31,10 @@ from softroce_lab.bench.failover import instructions
 from softroce_lab.bench.failover.ends import RETRY_CNT, TIMEOUT, Ends
 from softroce_lab.bench.failover.instructions import Count
 from softroce_lab.errors import RunError
+from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live, resolve
-from softroce_lab.perftest.rnics import opened
 from softroce_lab.rnic import Context
 from softroce_lab.shift import Backup, Event, LocalStore, Pump, Sender, Settings
 from softroce_lab.shift.rails import Rails

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.experiment import workload_record
+from softroce_lab.experiment.failover.rig import Moment, Options, Outcome, plan_of
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.perftest.failover import Moment, Options, Outcome, plan_of
 from softroce_lab.telemetry.rundir import RUNS, RunDirectory, environment
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.perftest import failover, ring_job, rnics
-from softroce_lab.perftest.failover import Options
+from softroce_lab.experiment.failover import rig as failover
+from softroce_lab.experiment.failover import ring_job
+from softroce_lab.experiment.failover.rig import Options
+from softroce_lab.experiment.hosts import rnics
 
 
 def test_the_order_of_additions_is_that_of_the_ring():

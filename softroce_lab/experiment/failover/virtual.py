@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 from softroce_lab.errors import LabError
 from softroce_lab.experiment import injections
+from softroce_lab.experiment.failover import ring_job
+from softroce_lab.experiment.failover.rig import Options, Outcome, Run, job_of, plan_of
+from softroce_lab.experiment.failover.ring_job import Job, Member
 from softroce_lab.experiment.forecast import assumed_links
-from softroce_lab.perftest import ring_job
-from softroce_lab.perftest.failover import Options, Outcome, Run, job_of, plan_of
-from softroce_lab.perftest.ring_job import Job, Member
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.rnic import QP, Context
 from softroce_lab.shift import Backup, LocalStore, Settings, ShiftQP

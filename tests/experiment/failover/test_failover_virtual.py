@@ -9,8 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.perftest import failover, failover_record, failover_virtual, ring_job
-from softroce_lab.perftest.failover import Options
+from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover import rig as failover
+from softroce_lab.experiment.failover import ring_job
+from softroce_lab.experiment.failover import virtual as failover_virtual
+from softroce_lab.experiment.failover.rig import Options
 from tests.cli.test_app import lab
 
 OPTIONS = Options(hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=6, seed=5)

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, UserError
-from softroce_lab.perftest import failover_clock
-from softroce_lab.perftest.failover import Options
+from softroce_lab.experiment.failover import clock as failover_clock
+from softroce_lab.experiment.failover.rig import Options
 
 OPTIONS = Options(hosts=2, steps=6, model_bytes=4_000)
 

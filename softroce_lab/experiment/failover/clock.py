@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from softroce_lab.experiment import demo
-from softroce_lab.perftest import failover, failover_virtual
-from softroce_lab.perftest.failover import Options, Outcome
+from softroce_lab.experiment.failover import rig, virtual
+from softroce_lab.experiment.failover.rig import Options, Outcome
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -18,10 +18,10 @@ def run(options: Options, clock: demo.Clock, say: Say) -> tuple[list[Outcome], s
 
     UserError, EnvironmentLackError (if the real clock, or a way of XDP, was insisted on), RunError.
     """
-    failover.plan_of(options)  # refuses what works on no clock
+    rig.plan_of(options)  # refuses what works on no clock
 
     def on(clock: demo.OneClock) -> tuple[list[Outcome], str]:
-        job = failover.run if clock == "real" else failover_virtual.run
+        job = rig.run if clock == "real" else virtual.run
         return job(options, say), clock
 
     return demo.on_clock(clock, on, demo.of_xdp(options.mode), say)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab demo failover`: a NIC dies in the middle of a training step, with SHIFT and without."""
+"""Both jobs over a lab that is up, and what came of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 from softroce_lab import topology
 from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.experiment import real
+from softroce_lab.experiment.failover import ring_job
+from softroce_lab.experiment.failover.ring_job import Job, Member
+from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.experiment.observation import Observation
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live, resolve
-from softroce_lab.perftest import ring_job
-from softroce_lab.perftest.ring_job import Job, Member
-from softroce_lab.perftest.rnics import opened
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.rnic import GID, QP, Context
 from softroce_lab.shift import Backup, Event, Pump, Settings, ShiftQP, StoreServer, TcpStore
