@@ -145,13 +145,12 @@ class End {
     config.slots = kSlots;
     config.depth = kDepth;
     config.signal_every = 1;
-    config.iterations = 0;
     config.duration = duration.count() * kNanosecond;
     config.send_address = reinterpret_cast<std::uintptr_t>(memory_.data());
     config.lkey = key_;
-    config.qps = {{.number = number_,
-                   .remote_address = reinterpret_cast<std::uintptr_t>(peer.memory_.data()),
-                   .rkey = peer.key_}};
+    config.qp = number_;
+    config.remote_address = reinterpret_cast<std::uintptr_t>(peer.memory_.data());
+    config.rkey = peer.key_;
     const auto run = make_perf_stream(config, queue_);
     host_->run(run);
     if (!run->wait(duration + kLastWait)) throw std::runtime_error("it does not end");

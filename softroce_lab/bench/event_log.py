@@ -22,13 +22,11 @@ from typing import Any
 from softroce_lab import topology
 from softroce_lab.bench import samples
 from softroce_lab.bench.bare_traffic import ACK_TIMEOUT, RECEIVER_CPU, SENDER_CPU
+from softroce_lab.bench.rdma import soft_pair as perf
+from softroce_lab.bench.rdma.soft_pair import Bandwidth, Ends, PerfTest
+from softroce_lab.bench.rdma.soft_pair import Options as TestOptions
 from softroce_lab.bench.samples import Sample, take_round
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.perftest import tests as perf
-from softroce_lab.perftest.figures import Bandwidth
-from softroce_lab.perftest.options import Options as TestOptions
-from softroce_lab.perftest.options import PerfTest
-from softroce_lab.perftest.tests import Ends
 from softroce_lab.statistics import Interval
 from softroce_lab.telemetry import event_log
 from softroce_lab.telemetry.event_log import EventLog

@@ -31,15 +31,13 @@ from softroce_lab.bench.bare_traffic import (
     open_port,
 )
 from softroce_lab.bench.rdma import in_guest as bench_in_guest
+from softroce_lab.bench.rdma import soft_pair as perf
+from softroce_lab.bench.rdma.soft_pair import Bandwidth, Ends, Latency, PerfTest
+from softroce_lab.bench.rdma.soft_pair import Options as TestOptions
 from softroce_lab.bench.samples import Sample, take_round
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.perftest import tests as perf
-from softroce_lab.perftest.figures import Bandwidth, Latency
-from softroce_lab.perftest.options import Options as TestOptions
-from softroce_lab.perftest.options import PerfTest
-from softroce_lab.perftest.tests import Ends
 from softroce_lab.statistics import Interval, median_interval
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
 

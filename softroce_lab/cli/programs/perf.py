@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from softroce_lab import units
 from softroce_lab.cli import completion
+from softroce_lab.cli.evidence import capture_options
+from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.options import Json, Lab, Quiet, saying
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.hosts import program_words
@@ -21,11 +22,12 @@ from softroce_lab.experiment.perftest import run as perftest
 from softroce_lab.experiment.perftest.run import Outcome
 from softroce_lab.experiment.perftest.tests import TESTS, Test
 from softroce_lab.fabric.observe import view
+from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 
 app = typer.Typer(add_completion=False)
 
 
-class _Command(TyperCommand):
+class _Command(WithCapture):
     """Says where options of perftest belong."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -60,6 +62,9 @@ def perf(
             "3min with a kernel host, 5min more with -a.",
         ),
     ] = None,
+    capture: Captured = None,
+    capture_file: CaptureFile = None,
+    snap: Snap = SNAP_BYTES,
     lab: Lab = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -74,12 +79,17 @@ def perf(
     timeout_s = None if timeout is None else units.parse_time_ns(timeout) / 1e9
     if timeout_s is not None and timeout_s <= 0:
         raise UserError(f"--timeout {timeout}", hint="more than 0: --timeout 90s")
+    wanted = capture_options.wanted(capture, snap, capture_file)
     say = saying(quiet)
-    outcome = perftest.run(view.of_lab(lab), chosen, client, server, timeout_s, say)
+    outcome = perftest.run(
+        view.of_lab(lab), chosen, (client, server), timeout_s=timeout_s, wanted=wanted, say=say
+    )
     if as_json:
         print(json.dumps(outcome.document(), indent=1))
     else:
         print("\n".join(_lines(outcome)))
+    if outcome.capture is not None:
+        say(outcome.capture.summary())
     for note in outcome.losses.notes:
         say(note)
     for problem in outcome.problems:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from softroce_lab.errors import EnvironmentLackError, ExitCode, UserError
+from softroce_lab.experiment.capturing import RunCapture, Wanted, capturing
 from softroce_lab.experiment.hosts import program_counters, program_words
 from softroce_lab.experiment.hosts.exec_process import ExecProcess, read_output
 from softroce_lab.experiment.hosts.program_counters import OfProcess, ProgramCounters
@@ -49,6 +50,7 @@ class Outcome:
     units: Mapping[str, str]
     losses: Losses
     rnics: Mapping[str, Sequence[OfProcess]]  # by host with a soft RNIC
+    capture: RunCapture | None
     problems: list[str]
 
     def document(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Outcome:
             "units": self.units,
             "fabric": losses.document(self.losses),
             "rnics": {host: [each.brief() for each in found] for host, found in self.rnics.items()},
+            "capture": None if self.capture is None else self.capture.document(),
             "outputs": dict(zip(self.hosts, self.outputs, strict=True)),
             "problems": self.problems,
             "environment": environment(),
@@ -72,20 +75,30 @@ class Outcome:
 
 
 def run(
-    seen: View, test: Test, client: str, server: str, timeout_s: float | None, say: Say
+    seen: View,
+    test: Test,
+    hosts: tuple[str, str],
+    *,
+    timeout_s: float | None,
+    wanted: Wanted,
+    say: Say,
 ) -> Outcome:
-    """Run the test. UserError; EnvironmentLackError without the program; LabError."""
-    hosts = [_host(seen, name) for name in (client, server)]
-    if client == server:
-        raise UserError(f"{client} is client and server", hint="name two hosts")
-    limit_s = test.longest_s(*hosts) if timeout_s is None else timeout_s
-    if any(host.kind != "kernel" for host in hosts) and shutil.which(test.program) is None:
+    """Run the test between client and server. UserError, LabError.
+
+    EnvironmentLackError without the program.
+    """
+    nodes = [_host(seen, name) for name in hosts]
+    if hosts[0] == hosts[1]:
+        raise UserError(f"{hosts[0]} is client and server", hint="name two hosts")
+    limit_s = test.longest_s(*nodes) if timeout_s is None else timeout_s
+    soft = [host.name for host in nodes if host.kind != "kernel"]
+    if soft and shutil.which(test.program) is None:
         raise _absent(test)
-    soft = [host.name for host in hosts if host.kind != "kernel"]
     with (
         losses.watching(seen) as watch,
         program_counters.of_run(seen, soft) as counters,
-        _ends(seen, test, hosts, counters) as (asking, serving),
+        _ends(seen, test, nodes, counters) as (asking, serving),
+        capturing(seen, wanted, hosts) as captured,
     ):
         for left in reversed(range(_TRIES)):
             problems = _converse(asking, serving, limit_s, counters)
@@ -97,16 +110,17 @@ def run(
         else:
             problems = [f"{test.program} could not measure the processor's clock, {_TRIES} times"]
         if not problems and not rows and not test.prints_otherwise:
-            problems = [f"{client}: its output has no table of results"]
+            problems = [f"{hosts[0]}: its output has no table of results"]
         return Outcome(
             lab=seen.plan.name,
             test=test,
-            hosts=(client, server),
+            hosts=hosts,
             outputs=(asking.output, serving.output),
             rows=rows,
             units=units,
             losses=watch.losses(),
             rnics=counters.end(),
+            capture=captured,
             problems=problems,
         )
 
