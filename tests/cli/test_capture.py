@@ -14,6 +14,7 @@ import pytest
 
 from softroce_lab.telemetry import capture_file
 from tests.cli.conftest import COMMAND, CommandLine
+from tests.labs import prepare_verbs
 
 PATIENCE_S = 40.0
 
@@ -236,6 +237,7 @@ def test_without_a_lab(lab):
 
 
 def test_capture_of_a_measurement(up, tmp_path):
+    prepare_verbs()
     path = tmp_path / "trace.pcapng"
     arguments = ("perf", "send_lat", "h1", "h2", "--lab", up.name, "--json")
     options = ("--capture", "*->h2", "--capture", "s1->h1", "--capture-file", str(path))

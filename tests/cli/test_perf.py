@@ -2,6 +2,7 @@
 """`lab perf`: the distribution's programs over the lab's verbs library."""
 
 import json
+import os
 import signal
 import time
 
@@ -12,7 +13,8 @@ from softroce_lab.cli.app import app
 from softroce_lab.experiment.perftest import run as perftest
 from softroce_lab.fabric import runtime
 from softroce_lab.telemetry import counters_file
-from tests.labs import eventually, leftovers
+from tests.cli.conftest import CommandLine
+from tests.labs import eventually, leftovers, prepare_verbs
 
 NO_END = ["write_bw", "h1", "h2", "--", "-D", "60"]
 ASIDE = """
@@ -29,10 +31,11 @@ faults:
 
 
 @pytest.fixture(scope="module")
-def up(request):
+def up():
     """Two hosts over a switch."""
-    from tests.cli.conftest import CommandLine
-
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    prepare_verbs()
     line = CommandLine()
     assert line.up().returncode == 0
     yield line

@@ -21,6 +21,7 @@ from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.telemetry import counters
 from softroce_lab.telemetry.counters_file import Published, Snapshot
+from tests.labs import prepare_verbs
 
 PATIENCE_S = 30.0
 
@@ -138,6 +139,7 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     assert not last["alive"]
     assert last["hw_counters"]["sent_pkts"] >= near["hw_counters"]["sent_pkts"]
     # Whoever opens the port next takes its place, and leaves none.
+    prepare_verbs()
     words = ("perf", "write_bw", "h1", "h2", "--lab", talk.lab.name, "--", "-n", "10")
     opened = talk.lab.run(*words)
     assert opened.returncode == 0

@@ -14,6 +14,7 @@ from softroce_lab.faults import live
 from softroce_lab.kernel_host.guest import GuestDeadError
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.plan import locate
+from tests.labs import prepare_verbs
 
 BOTH = [("h1", "k1"), ("k1", "h1")]
 ROUNDS = 50
@@ -25,6 +26,7 @@ LONGEST_S = 400
 
 @pytest.fixture(scope="module")
 def lab():
+    prepare_verbs()
     up = fabric.up(topology.load("kernel-peer", name="interop-perf"), ephemeral=True)
     yield up
     up.down()
