@@ -48,12 +48,12 @@ def test_perftest_and_a_pingpong_with_and_without_loss(lab, client, server):
         (row,) = perf(lab, client, server, test, *OPTIONS)["results"]
         assert (row["MsgSize"], row["n_iterations"]) == (1000, ROUNDS)
     link = locate.uplink(lab.plan, lab.plan.node("k1").ports[0])
-    lab.set_faults(live.set_on(lab.plan, [link], live.parse_impairments(["loss", "3%"])))
+    lab.set_faults(live.set_on(lab.plan, [link], live.parse_impairments(["loss", "10%"])))
     try:
-        found = perf(lab, client, server, "rc_pingpong", "-n", "200", "-s", "4096")
+        found = perf(lab, client, server, "rc_pingpong", "-n", str(ROUNDS), "-s", "1000")
     finally:
         lab.set_faults(live.clear_on(lab.plan, [link]))
-    assert found["results"][0]["n_iterations"] == 200
+    assert found["results"][0]["n_iterations"] == ROUNDS
     assert found["fabric"]["links"]["k1->s1"]["loss"] > 0
     assert list(found["rnics"]) == ["h1"]
     repaired = {**found["fabric"]["kernel_hosts"].get("k1", {})}
