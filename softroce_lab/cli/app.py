@@ -49,7 +49,7 @@ GROUPS = {
     ),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
-    "programs": ("perf", "pingpong"),
+    "programs": ("perf",),
     "evidence": ("capture", "check", "wireshark"),
     "development": ("test",),
 }
