@@ -51,7 +51,6 @@ def of_the_module(target: str) -> Path:
     for tree in trees:
         cache = tree / "CMakeCache.txt"
         if cache.exists() and source in cache.read_text():
-            # The tree may be one that only installed a module that was built before.
-            made(tree, ["-D", "SOFTROCE_PREBUILT=", tree], target)
+            made(tree, [tree], target)
             return tree
     pytest.skip("there is no build tree of this checkout, as ./lab leaves one")
