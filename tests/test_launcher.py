@@ -264,10 +264,10 @@ def test_help_and_version_need_no_preparation():
         assert (result.returncode, result.stdout) == (2, "")
         assert "'nosuch'" in result.stderr
         assert not (top / ".lab-prepared").exists()
-        assert steps(start(top, "exec", "--", "--help")) == ALL  # that help is ls's
         reader = f"{top / 'lab'} --help | head -3"
         shown = subprocess.run(reader, shell=True, **of_miniature(top), timeout=TIMEOUT_S)  # noqa: S602
         assert (shown.stderr, len(shown.stdout.splitlines())) == ("", 3)
+        assert steps(start(top, "exec", "--", "--help")) == ALL  # that help is ls's
 
 
 def test_a_shell_that_completes_a_word_prepares_nothing():
