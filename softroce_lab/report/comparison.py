@@ -195,7 +195,8 @@ def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> C
     found = [
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
-    adjusted = sign_tests.adjusted([each.differences for each in (*found, *passed)])
+    claims = [line.differences for line in found] + [each.differences for each in passed]
+    adjusted = sign_tests.adjusted(claims)
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))
         for line, p in zip(found, adjusted[: len(found)], strict=True)
