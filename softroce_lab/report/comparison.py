@@ -94,8 +94,8 @@ class Passed:
     def judged(self, p: float) -> Passed:
         """With its verdict. If all pass in one directory and none in the other, that is a fact."""
         more = len(self.second_only) - len(self.first_only)
-        only_one_works = not (self.in_both or self.neither or (self.first_only and self.second_only))
-        if more == 0 or (p > ALPHA and not only_one_works):
+        one_works = not (self.in_both or self.neither or (self.first_only and self.second_only))
+        if more == 0 or (p > ALPHA and not one_works):
             return dataclasses.replace(self, p=p)
         return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")
 
@@ -195,7 +195,8 @@ def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> C
     found = [
         line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
     ]
-    adjusted = sign_tests.adjusted([each.differences for each in (*found, *passed)])
+    claims = [line.differences for line in found] + [each.differences for each in passed]
+    adjusted = sign_tests.adjusted(claims)
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))
         for line, p in zip(found, adjusted[: len(found)], strict=True)

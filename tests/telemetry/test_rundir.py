@@ -106,7 +106,11 @@ def test_nothing_is_written_where_a_link_leads_that_took_the_folders_place(runs,
     directory.file("inputs/own.py", b"pass")
     directory.manifest(state="done")
     assert not list(victim.iterdir())
-    assert {each.name for each in moved.iterdir()} == {"manifest.json", "messages.parquet", "inputs"}
+    assert {each.name for each in moved.iterdir()} == {
+        "manifest.json",
+        "messages.parquet",
+        "inputs",
+    }
 
 
 def test_a_folder_that_may_no_longer_be_written_is_told(runs):
@@ -115,7 +119,7 @@ def test_a_folder_that_may_no_longer_be_written_is_told(runs):
     reserve = directory.path / ".reserve"
     reserve.unlink()
     reserve.mkdir()  # to remove it fails, for root, too
-    with pytest.raises(RunError, match="cannot write .*/.reserve: Is a directory"):
+    with pytest.raises(RunError, match=r"cannot write .*/\.reserve: Is a directory"):
         directory.manifest(state="done")
 
 
