@@ -30,6 +30,7 @@ from softroce_lab.telemetry.rundir import give_to_user
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab
+    from softroce_lab.fabric.observe.view import View
     from softroce_lab.sim.fabric import SimFabric
 
 ENDS = "ends"  # stands for all links of the hosts that take part, both ways, and those where
@@ -114,7 +115,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def capturing(lab: Lab, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
+def capturing(lab: Lab | View, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
     """Captures run while this context is open; its figures are there afterwards.
 
     None: nothing is. UserError, EnvironmentLackError without ring buffers, RunError if the monitor
