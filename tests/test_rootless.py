@@ -172,7 +172,7 @@ def test_it_needs_no_lab(lab, arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("up", "leaf-spine"), ("perf", "send_lat", "h1", "h2"), ("kernel-host", "prepare")],
+    [("up", "leaf-spine"), ("kernel-host", "prepare")],
     ids=" ".join,
 )
 def test_it_needs_a_lab_and_says_so(lab, arguments):

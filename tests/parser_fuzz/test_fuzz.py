@@ -22,7 +22,7 @@ from tests.parser_fuzz.mutate import Mutator
 
 SEED = 20261122
 BLIND = {  # inputs of the short form: about a second's
-    "topology": 300, "faults": 600, "live": 4000, "control": 150, "cm": 300, "oob": 1500,
+    "topology": 300, "faults": 600, "live": 4000, "control": 150, "cm": 300,
     "goal": 1500, "captures": 60, "results": 3000, "codec": 2000, "datagrams": 1000,
     "capture-reader": 2000, "packet-transports": 150,
 }  # fmt: skip
