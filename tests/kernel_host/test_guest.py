@@ -348,9 +348,9 @@ def test_a_client_that_talks_nonsense_disturbs_nobody(running, guests):
 
 def test_exec_runs_there(running):
     done = exec_in(running, "k2", "sh", "-c", "cat; uname -r; exit 7", input="words\n")
+    assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout.splitlines()[0] == "words"
     assert done.stdout.splitlines()[1].startswith("6.1.")
-    assert done.returncode == 7
 
 
 def exec_in(running, node, *command, **options):
