@@ -62,8 +62,9 @@ def captures_of(path: Path) -> list[Path]:
     """A capture itself, or those in a run directory. UserError if there is none in it."""
     if not path.is_dir():
         return [path]
-    found = Run(path).captures()
-    if not found and not missing_captures_of(path):
+    run = Run(path)
+    found = run.captures()
+    if not found and not run.missing_captures():
         raise UserError("no capture in it", file=str(path), hint="run it with --capture")
     return found
 

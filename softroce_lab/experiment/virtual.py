@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -415,7 +414,8 @@ class VirtualRun:
         digests = self._digests()
         # A packet that goes on over another rail is another packet there.
         repairs = None if self.with_backup else self.fabric.repairs()
-        self.problems += [] if repairs is None else self._oldest_unrepaired(messages, repairs)
+        if repairs is not None:
+            self.problems += _oldest_unrepaired(messages, repairs, names, recorded.hosts)
         return WorkloadRun(
             transport=self.transport.label,
             protocol=self.experiment.protocol(self.transport),
@@ -455,36 +455,6 @@ class VirtualRun:
                 **sha256_fact(digests),
             },
         )
-
-    def _oldest_unrepaired(self, messages: Messages, repairs: Repairs) -> list[str]:
-        """A line about the oldest packet that was lost and never arrived.
-
-        Only packets of messages that were not delivered, nor ended otherwise, count. Only those of
-        striped messages name their message.
-        """
-        open_messages = messages[messages["status"] == NOT_DONE]
-        lost = repairs[(repairs["arrived_ns"] < 0) & (repairs["qpn"] == 0)]
-        if not len(open_messages) or not len(lost):
-            return []
-        hosts = {
-            int.from_bytes(socket.inet_aton(str(port.address)), "big"): node.name
-            for node in self.plan.plain_hosts
-            for port in node.ports
-        }
-        names = [node.name for node in self.plan.plain_hosts]
-        columns = ("source", "destination", "operation", "step", "message")
-        of_ends = {
-            (names[source], names[destination], *key)
-            for source, destination, *key in open_messages[list(columns)].tolist()
-        }
-        for packet in lost:
-            source, destination, *key = packet[list(columns)].tolist()
-            ends = hosts.get(source, ""), hosts.get(destination, "")
-            if (*ends, *key) in of_ends:
-                name = f"{'/'.join(map(str, key))} from {ends[0]} to {ends[1]}"
-                at = units.format_duration(int(packet["dropped_ns"]))
-                return [f"packet {packet['index']} of {name} was lost at {at} and never arrived"]
-        return []
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         """By host, of those whose policies have figures of their own."""
@@ -557,3 +527,30 @@ class VirtualRun:
             for index in (self.hosts if self.with_acts else ())
         ]
         return workload_record.one_below_the_other([injected, *acts])
+
+
+def _oldest_unrepaired(
+    messages: Messages, repairs: Repairs, names: Sequence[str], hosts: Mapping[int, str]
+) -> list[str]:
+    """A line about the oldest packet that was lost and never arrived.
+
+    Only packets of messages that were not delivered, nor ended otherwise, count. Only those of
+    striped messages name their message. `names`: of hosts by index; `hosts`: by address.
+    """
+    open_messages = messages[messages["status"] == NOT_DONE]
+    lost = repairs[(repairs["arrived_ns"] < 0) & (repairs["qpn"] == 0)]
+    if not len(open_messages) or not len(lost):
+        return []
+    columns = ["source", "destination", "operation", "step", "message"]
+    of_ends = {
+        (names[source], names[destination], *key)
+        for source, destination, *key in open_messages[columns].tolist()
+    }
+    for packet in lost:
+        source, destination, *key = packet[columns].tolist()
+        ends = hosts.get(source, ""), hosts.get(destination, "")
+        if (*ends, *key) in of_ends:
+            name = f"{'/'.join(map(str, key))} from {ends[0]} to {ends[1]}"
+            at = units.format_duration(int(packet["dropped_ns"]))
+            return [f"packet {packet['index']} of {name} was lost at {at} and never arrived"]
+    return []
