@@ -90,7 +90,7 @@ def test_an_experiment_on_the_virtual_clock(lab, folder):
 
 def test_a_sweep(lab, folder):
     only = ("--only", "message=4 KiB", "--only", "RTT=8 us")
-    result = lab("sweep", "snapshots", *only, "--jobs", "1", "--table", "table.md", "--json")
+    result = lab("run", "snapshots", *only, "--jobs", "1", "--table", "table.md", "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["passed"] == document["runs"] > 0
@@ -153,7 +153,7 @@ def test_the_demo_saves_what_arrived_on_the_virtual_clock(lab, folder):
     "arguments",
     [
         ("check", str(CAPTURE)),
-        ("wireshark", "--install"),
+        ("doctor", "--wireshark", "install"),
         ("graph", "leaf-spine"),
         ("inspect", "leaf1", "--lab", "leaf-spine"),
         ("trace", "h1", "h3", "--lab", "leaf-spine"),

@@ -2,7 +2,7 @@
 """`lab bench check`: what it takes to read and to check a capture of a million packets.
 
     read    the native reader alone: file to rows, every ICRC checked and every payload hashed
-    check   `lab check` as a user runs it, a process of its own
+    check   `lab verify` as a user runs it, a process of its own
 
 A capture of each kind of traffic is written before (`recorded_talk.py`), unless files are named.
 Each is measured in a process of its own, whose memory is the most that it ever had at once.
@@ -71,7 +71,7 @@ class Measured:
     file_bytes: int
     read: Cost
     check: Cost
-    failed: bool  # `lab check` found something
+    failed: bool  # `lab verify` found something
 
     def document(self) -> dict[str, Any]:
         """Part of what `--json` prints."""

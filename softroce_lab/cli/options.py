@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.completion import LAB_VARIABLE
 from softroce_lab.errors import UserError
@@ -37,6 +39,12 @@ LogTo = Annotated[
 ]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core.")
+]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration", "-D", metavar="TIME", help="Stop after this time: 10 (seconds), 500ms, 5min."
+    ),
 ]
 Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
@@ -83,6 +91,18 @@ def either(argument: str | None, option: str | None) -> str | None:
 def beside_file(lab: str | None, file: str | None) -> str | None:
     """The lab to work in, if not one of a topology file; LAB means none then."""
     return None if file is not None and lab == os.environ.get(LAB_VARIABLE) else lab
+
+
+def parse_duration_s(text: str) -> float:
+    """The seconds of --duration: a number, a number of minutes, or a time of units. UserError."""
+    number, minutes = text.removesuffix("min").strip(), text.endswith("min")
+    try:
+        seconds = float(number) * (60 if minutes else 1)
+    except ValueError:
+        seconds = units.parse_time_ns(text) / 1e9
+    if not 0 < seconds < math.inf:
+        raise UserError(f"--duration {text}: expected more than 0", hint="such as 10s or 5min")
+    return seconds
 
 
 def saying(quiet: bool) -> Callable[[str], None]:

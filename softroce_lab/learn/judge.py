@@ -214,7 +214,7 @@ def _task(submission: Submission, task: Task, how: How, crew: Crew, failed: Fail
         replay = ["lab", "learn", "check", str(submission.folder)]
         replay += ["--task", task.id, "--seed", str(seed)]
         if size is not None:
-            replay += ["--bytes", f"{size // 1024}KiB"]
+            replay += ["--size", f"{size // 1024}KiB"]
         item = _item(task, "fails", text, seed)
         return dataclasses.replace(item, replay=shlex.join(replay))
     return _item(task, "holds")
@@ -240,7 +240,7 @@ def _wrong(task: Task, found: Ran) -> list[str]:
 
 def _sized(written: Written, size_bytes: int) -> Written:
     if "workload" not in written:
-        raise UserError("--bytes: this lab sends no workload", hint="leave it out")
+        raise UserError("--size: this lab sends no workload", hint="leave it out")
     return {**written, "workload": {**written["workload"], "bytes": f"{size_bytes}B"}}
 
 

@@ -26,7 +26,7 @@ def rows(recorded: Recorded) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except FileNotFoundError:
-        hint = "the sweep was killed; the same lab sweep command goes on, and writes it"
+        hint = "the sweep was killed; the same lab run command goes on, and writes it"
         raise UserError(f"{path} is missing", hint=hint) from None
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]

@@ -258,7 +258,7 @@ def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(nu
          "'--seed': expected a whole number; give the option once for each value"),
         (["run", "incast", "--clock", "wall"], "'--clock': 'wall' is not one of"),
         (["fuzz", "--seeds", "x"], "'--seeds': expected a whole number "),
-        (["fuzz", "--minutes", "x"], "'--minutes': expected a number "),
+        (["fuzz", "--duration", "x"], "duration 'x' has no unit"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_in_words_of_the_command_line(arguments, words):

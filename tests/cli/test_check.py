@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab check`: verdicts in text, JSON and JUnit XML, and its exit codes."""
+"""`lab verify`: verdicts in text, JSON and JUnit XML, and its exit codes."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -17,7 +17,7 @@ FINE = CAPTURES / "rxe_verbs_nak.pcap"
 
 
 def lab(*arguments):
-    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_verbs(offered):
 
 
 @pytest.mark.parametrize(
-    "line", ["lab down ", "lab status ", "lab top ", "lab ping --lab ", "lab fault show --lab "]
+    "line", ["lab down ", "lab ps ", "lab top ", "lab inspect path --lab --ping ", "lab fault show --lab "]
 )
 def test_labs(offered, line):
     assert offered(line) == {"grey", "small"}
@@ -77,15 +77,15 @@ def test_labs(offered, line):
 def test_nodes_of_the_lab_that_is_named(offered):
     assert offered("lab exec --lab grey ") == HOSTS | LEAVES
     assert offered("lab exec --lab small ") == {"h1", "h2", "s1"}
-    assert offered("lab ping ", LAB="grey") == HOSTS
-    assert offered("lab ping h1 ", LAB="small") == {"h1", "h2"}
+    assert offered("lab inspect path A B --ping ", LAB="grey") == HOSTS
+    assert offered("lab inspect path h1 --ping ", LAB="small") == {"h1", "h2"}
     assert offered("lab exec ", LAB="none-such") == set()  # of two
 
 
 def test_the_only_lab_need_not_be_named(offered, lab_of_two):
     for path in (lab_of_two / "small" / "plan.json", lab_of_two / "small"):
         path.unlink() if path.is_file() else path.rmdir()
-    assert offered("lab trace h3 h") == HOSTS
+    assert offered("lab inspect path h3 h") == HOSTS
 
 
 def test_links_with_arrows_where_the_word_is_quoted(offered):
@@ -101,9 +101,9 @@ def test_ready_files(offered, tmp_path, monkeypatch):
     assert {"leaf-spine", "mine.yaml"} <= offered("lab up ")
     assert {"incast", "mine.yaml"} <= offered("lab run ")
     assert offered("lab run inc") == {"incast"}
-    assert "loss-and-size" in offered("lab sweep ")
+    assert "loss-and-size" in offered("lab run ")
     assert "spine-loss-1pct" in offered("lab fault apply ")
-    assert {"grey", "leaf-spine"} <= offered("lab graph ")
+    assert {"grey", "leaf-spine"} <= offered("lab inspect graph ")
 
 
 def test_transports(offered):
@@ -166,9 +166,9 @@ def test_the_variable_names_a_lab_and_the_line_another(lab, monkeypatch):
     for arguments in (("status",), ("down",), ("exec", "h1", "--", "true"), ("top", "--once")):
         result = lab.run(*arguments)
         assert (result.returncode, "none-such" in result.stderr) == (2, True), arguments
-    assert [each["name"] for each in lab.json("status", lab.name)["labs"]] == [lab.name]
+    assert [each["name"] for each in lab.json("ps", lab.name)["labs"]] == [lab.name]
     assert lab.run("fault", "show", "--lab", lab.name).returncode == 0
-    twice = lab.run("status", lab.name, "--lab", "other")
+    twice = lab.run("ps", lab.name, "--lab", "other")
     assert twice.returncode == 2
     assert "name the lab once" in twice.stderr
     monkeypatch.setenv(LAB_VARIABLE, lab.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab crosscheck`: what is wrong is said before anything runs."""
+"""`lab run FILE --clock both`: what is wrong is said before anything runs."""
 
 import pytest
 from typer.testing import CliRunner

@@ -48,7 +48,7 @@ def test_a_host_has_addresses(lab):
 
 def test_a_link_with_a_fault_that_hits(faulted):
     sent = json.loads(
-        faulted.run("ping", "h1", "h2", "--lab", faulted.name, "-c", "60", "-i", "1ms",
+        faulted.run("inspect", "path", "h1", "h2", "--lab", faulted.name, "-c", "60", "-i", "1ms",
                     "-W", "200ms", "--json").stdout
     )  # fmt: skip
     there, back = faulted.json("inspect", "s1<->h2", "--lab", faulted.name)["links"]

@@ -144,7 +144,7 @@ def test_pingpong(lab, client, server, kind):
 
 
 def kernel_counts(lab):
-    done = CliRunner().invoke(app, ["stats", lab.plan.name, "k1", "--json"])
+    done = CliRunner().invoke(app, ["inspect", "stats", lab.plan.name, "k1", "--json"])
     assert done.exit_code == 0, done.output
     (host,) = json.loads(done.stdout)["kernel_hosts"]
     assert (host["host"], host["device"]) == ("k1", "rxe0")

@@ -387,7 +387,7 @@ def test_a_dead_guest_is_said_and_boots_again(running, guests):
         dead.run(["true"])
     assert "softroce_lab: ready" in raised.value.what
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "ps", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     (damage,) = json.loads(status.stdout)["labs"][0]["damage"]
@@ -451,7 +451,7 @@ def test_a_kernel_that_panics_ends_its_guest_and_is_said_to_have(running):
     assert raised.value.what == f"the kernel host k1 is dead: its kernel panicked: {panic}"
     assert "lab kernel-host boot k1" in raised.value.hint
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "ps", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     damaged = json.loads(status.stdout)["labs"][0]["damage"]
@@ -510,7 +510,7 @@ def test_gc_ends_the_guests_of_an_up_that_was_killed(run_lab, eventually):
         assert eventually(lambda: qemu_of(plan))
         starter.kill()
     assert qemu_of(plan)
-    assert run_lab("gc").returncode == 0
+    assert run_lab("doctor", "--clean").returncode == 0
     assert not qemu_of(plan)
     assert runtime.examine(plan.name) is None
 

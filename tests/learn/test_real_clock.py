@@ -35,7 +35,7 @@ TIMED = "rc.retransmit-same"
 AT_LEAST = "rc.go-back-n"
 """A guest whose timer runs out late goes back once more than it has to."""
 
-SURE = ("lab check rxe.pcapng", "lab fault show", "lab trace", "lab down")
+SURE = ("lab verify rxe.pcapng", "lab fault show", "lab inspect path", "lab down")
 """Commands whose output is the same in each run."""
 
 
@@ -225,12 +225,12 @@ def test_what_a_text_should_not_say_is_found():
     assert absent("lab run", *wrong) == wrong
     assert absent("lab run", "verified, every byte  no") == ["verified, every byte  no"]
     again, back = "pass  rc.retransmit-same  14", "pass  rc.go-back-n  1"
-    shown = Step("lab check rxe.pcapng", [again, back])
+    shown = Step("lab verify rxe.pcapng", [again, back])
     assert missing(shown, "pass rc.retransmit-same 94\npass rc.go-back-n 1") == []
     assert missing(shown, "pass rc.go-back-n 2") == [again]
     assert missing(shown, "pass rc.go-back-n 0\npass rc.nak-names-gap 1") == [again, back]
-    named = Step("lab check rxe.pcapng", ["pass  rc.nak-names-gap  1"])
+    named = Step("lab verify rxe.pcapng", ["pass  rc.nak-names-gap  1"])
     assert missing(named, "pass rc.nak-names-gap 2") == named.shown
-    assert absent("lab check rxe.pcapng", "injected drops  8  9") == ["injected drops  8  9"]
+    assert absent("lab verify rxe.pcapng", "injected drops  8  9") == ["injected drops  8  9"]
     assert absent("tshark -r x", "1 2 3 4 5") == ["1 2 3 4 5"]
     assert missing(Step("tshark -r x", []), "") == ["a line"]

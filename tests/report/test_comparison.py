@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare`: what is shown to differ, and how often that would be chance."""
+"""`lab results compare`: what is shown to differ, and how often that would be chance."""
 
 import json
 import shutil
@@ -224,7 +224,7 @@ def test_seeds_of_one_side_alone_are_told(tmp_path):
     rows = [{"makespan_ns": 1000 + each} for each in range(4)]
     made_of(tmp_path / "a", rows)
     made_of(tmp_path / "b", rows[:3])
-    found = CliRunner().invoke(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    found = CliRunner().invoke(app, ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
     assert "irn: in one of the two alone: seed 4" in found.output
     assert "1 of 1 figures have fewer than 6 pairs" in found.output
 
@@ -310,24 +310,24 @@ def test_runs_that_were_not_faithful_are_named_beside_the_verdict(tmp_path):
             for seed, verdict in enumerate(of_side, 1)
         ])  # fmt: skip
     sides = [str(tmp_path / folder) for folder in "ab"]
-    printed = CliRunner().invoke(app, ["compare", *sides]).stdout
+    printed = CliRunner().invoke(app, ["results", "compare", *sides]).stdout
     assert "no difference shown; not faithful: seeds 2, 4\n" in printed
-    document = json.loads(CliRunner().invoke(app, ["compare", *sides, "--json"]).stdout)
+    document = json.loads(CliRunner().invoke(app, ["results", "compare", *sides, "--json"]).stdout)
     assert document["comparisons"][0]["figures"][0]["unfaithful"] == [2, 4]
 
 
 def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in (["latest"], ["csa_ud", "irn"]):
-        found = CliRunner().invoke(app, ["compare", *words])
+        found = CliRunner().invoke(app, ["results", "compare", *words])
         assert found.exit_code == ExitCode.USAGE
         assert "--baseline" in found.output
-    found = CliRunner().invoke(app, ["compare", "nowhere", "irn"])
+    found = CliRunner().invoke(app, ["results", "compare", "nowhere", "irn"])
     assert "no run or sweep is called 'nowhere'" in found.output
 
 
 def test_nothing_changed_is_a_line(ring_run):
-    found = CliRunner().invoke(app, ["compare", str(ring_run), str(ring_run), "--changed"])
+    found = CliRunner().invoke(app, ["results", "compare", str(ring_run), str(ring_run), "--changed"])
     assert "no difference shown in any of" in found.output
     assert "verdict" not in found.output
 
@@ -375,6 +375,6 @@ def test_baselines_that_are_refused(tmp_path):
     with pytest.raises(UserError, match="no other transport than irn"):
         comparison.with_baseline(run, "irn")
     where = str(tmp_path / "a")
-    found = CliRunner().invoke(app, ["compare", where, where, "--baseline", "irn"])
+    found = CliRunner().invoke(app, ["results", "compare", where, where, "--baseline", "irn"])
     assert found.exit_code == ExitCode.USAGE
     assert "transports of one directory" in found.output

@@ -27,7 +27,7 @@ VERBS = {
     "report": ["report", "DIR", "-o", "OUT/page.html"],
     "compare": ["compare", "DIR", "WHOLE"],
     "plot": ["plot", "DIR", "--kind", "cdf", "-o", "OUT/figure.svg"],
-    "export": ["export", "DIR", "--perfetto", "OUT/trace.json"],
+    "export": ["results", "export", "DIR", "-o", "OUT/trace.json"],
     "artifact": ["artifact", "DIR", "-o", "OUT/run.zip"],
     "list": ["list"],
 }

@@ -64,7 +64,7 @@ def test_a_dry_run_names_the_commands(tmp_path):
 
 
 def test_they_are_shown(made):
-    printed = lab("show", made).stdout
+    printed = lab("results", "show", made).stdout
     assert "".join(f"  {line}\n" for line in LINES) in printed
     assert "messages" not in printed
     assert "goodput" not in printed
@@ -72,7 +72,7 @@ def test_they_are_shown(made):
 
 @pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "program/1")])
 def test_they_have_no_story_if_nothing_was_recorded(made, options):
-    done = lab("explain", made, *options)
+    done = lab("results", "explain", made, *options)
     assert done.exit_code == 2
     what = "program/1: what its programs' RNICs did about losses was not recorded"
     assert what in str(done.exception) + done.stderr

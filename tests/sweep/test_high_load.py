@@ -36,7 +36,7 @@ def test_a_cell_runs_and_is_compared(tmp_path, name, only, how, rows):
     arguments = ["sweep", name, "-o", str(tmp_path), "-q", "-j", "1", "--json", *options]
     swept = CliRunner().invoke(app, arguments)
     assert json.loads(swept.stdout)["verdict"] == "passed"
-    compared = CliRunner().invoke(app, ["compare", str(tmp_path / name), *how, "--json"])
+    compared = CliRunner().invoke(app, ["results", "compare", str(tmp_path / name), *how, "--json"])
     found = json.loads(compared.stdout)["ratios"]
     assert len(found) == rows
     figures = {"makespan_ns", "fct_p99_ns"} | (

@@ -10,7 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench import capture as bench_capture
-from softroce_lab.cli.evidence.capture_options import Snap
+from softroce_lab.cli.capture_options import Snap
 from softroce_lab.cli.options import Json, Quiet, Xdp, XdpMode, saying
 
 

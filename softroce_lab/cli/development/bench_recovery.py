@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from softroce_lab.bench.recovery import run as bench_recovery
-from softroce_lab.cli.experiments.sweep import Screen
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
 from softroce_lab.cli.options import Jobs, Json, Quiet
+from softroce_lab.cli.running.sweep import SweepScreen
 from softroce_lab.errors import ExitCode
 
 
@@ -48,7 +48,7 @@ def recovery(
     """
     sweep = bench_recovery.TUNING if tuning else bench_recovery.FULL
     options = bench_recovery.Options(sweep, short, tuple(cells or ()), resume, jobs)
-    with Screen(quiet=quiet) as screen:
+    with SweepScreen(quiet=quiet) as screen:
         outcome = bench_recovery.run(options, screen)
     if as_json:
         print(json.dumps(outcome.document(), indent=1))

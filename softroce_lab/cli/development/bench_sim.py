@@ -10,7 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.bench import sim as bench_sim
-from softroce_lab.cli.experiments.experiment_options import KnownTransports
+from softroce_lab.cli.experiment_options import KnownTransports
 from softroce_lab.cli.options import Json, Quiet, saying
 from softroce_lab.errors import UserError
 from softroce_lab.recovery import registry

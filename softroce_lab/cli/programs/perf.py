@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from softroce_lab import units, writable
-from softroce_lab.cli.evidence import capture_options
-from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
+from softroce_lab.cli import capture_options
+from softroce_lab.cli.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.modes import IN_A_LAB, Mode, flag
 from softroce_lab.cli.options import Json, Lab, LogTo, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PerftestOptions

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from softroce_lab.cli.evidence import capture_options
-from softroce_lab.cli.evidence.capture_options import Captured, CaptureFile, Snap, WithCapture
+from softroce_lab.cli import capture_options
+from softroce_lab.cli.capture_options import Captured, CaptureFile, Snap, WithCapture
 from softroce_lab.cli.modes import IN_A_LAB
 from softroce_lab.cli.options import Json, Lab, Xdp, XdpMode, beside_file, saying
 from softroce_lab.cli.programs.foreign import PingpongOptions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare`: runs or sweeps side by side."""
+"""`lab results compare`: runs or sweeps side by side."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ app = typer.Typer(add_completion=False)
 
 _NO_DIFFERENCE = "no difference shown"
 _ALONE = (
-    "transports of one directory are compared by --baseline: lab compare latest --baseline csa_ud; "
-    "lab list shows what is here"
+    "transports of one directory are compared by --baseline: lab results compare latest --baseline "
+    "csa_ud; lab results ls shows what is here"
 )
 
 

@@ -173,7 +173,7 @@ LAB = Lab(
             "By the model: mean completion time of sr_rto (selective repeat) over {{km}} km, with "
             "{{chunks}} % of the chunks lost?",
             "ms", "answer", _mean_ms("sr_rto"), 0.01, 1,
-            "read the column 'mean' of lab model sdr --distance ...km --loss ...%",
+            "read the column 'mean' of lab model sdr --set distance=...km --set loss=...%",
         ),
         Question(
             "q4", "And of mds, an erasure code with 8 chunks of parity for 32 of data?",

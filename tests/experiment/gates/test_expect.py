@@ -251,7 +251,7 @@ def test_a_gate_on_the_excess_needs_a_cell_that_is_another_without_loss(over, ga
     base = "{name: x, topology: two-hosts, workload: {kind: point-to-point, bytes: 64KiB}}"
     text = f"name: excess\nexperiment: {base}\ntransports: [csa_ud, oracle]\nover: {over}\n"
     (tmp_path / "file.yaml").write_text(f"{text}expect:\n  {gate}: '< 2'\n")
-    found = CliRunner().invoke(app, ["sweep", str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE, found.output
     line = text.count("\n") + 2
     assert f"file.yaml:{line}:3: {gate}: no combination differs from another one by its losses" in (
@@ -276,7 +276,7 @@ def test_the_excess_of_a_sweep_is_a_gate(tmp_path, monkeypatch):
     """Rows without loss have none, and some of the others are undefined."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.yaml").write_text(EXCESS)
-    found = CliRunner().invoke(app, ["sweep", "file.yaml", "-q", "-o", "out"])
+    found = CliRunner().invoke(app, ["run", "file.yaml", "-q", "-o", "out"])
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     assert "not judged: csa_ud/1, loss=none has no excess_p99" in found.output
     (path,) = tmp_path.rglob("runs.parquet")
