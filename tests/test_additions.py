@@ -225,7 +225,7 @@ def test_a_new_check_touches_three_files(scratch):
     cli = ("-m", "softroce_lab.cli", "verify")
     assert "sample.seen" in python(scratch, *cli, "--list")
     capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
-    shown = json.loads(python(scratch, *cli, capture, "--only", "sample", "--json"))
+    shown = json.loads(python(scratch, *cli, capture, "--only", "rule=sample", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["outcome"] == "pass"
     assert verdict["checked"] > 100

@@ -158,10 +158,13 @@ def _usage_in_one_line() -> Iterator[None]:
         if isinstance(error, typer.BadParameter):
             error.message = _plain(error)
         command = error.ctx.command_path if error.ctx else "lab"
+        hint = f"{command} --help"
+        if getattr(error, "option_name", "") == "--lab":
+            hint = f"{command} uses no lab that is up; {hint} lists its options"
         from softroce_lab.cli.typed import as_typed  # late, as above
 
         what = " ".join(error.format_message().split()).rstrip(".")
-        text = f"{what}\n  hint: {command} --help"
+        text = f"{what}\n  hint: {hint}"
         typer.echo(f"lab: {as_typed(text, VERBS)}", err=True)
         raise typer.Exit(ExitCode.USAGE) from error
 

@@ -99,7 +99,10 @@ def parse_duration_s(text: str) -> float:
     try:
         seconds = float(number) * (60 if minutes else 1)
     except ValueError:
-        seconds = units.parse_time_ns(text) / 1e9
+        try:
+            seconds = units.parse_time_ns(text) / 1e9
+        except UserError as error:
+            raise UserError(f"--duration: {error.what}", hint="such as 10s or 5min") from None
     if not 0 < seconds < math.inf:
         raise UserError(f"--duration {text}: expected more than 0", hint="such as 10s or 5min")
     return seconds

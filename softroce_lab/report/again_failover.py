@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results rerun` of `lab demo failover`: the story again by the options that its manifest holds."""
+"""`lab results rerun` of `lab demo failover`: the story again by its manifest's options."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results rerun` of a sweep: all its runs again, from its directory alone, and which rows differ.
+"""`lab results rerun` of a sweep: all its runs again, and which rows differ.
 
 On the virtual clock every figure of a row is compared. On the real clock verdicts are, and medians
 of figures: the second lies in the 95 % interval of the first ones over the seeds.

@@ -344,7 +344,9 @@ def _slowdown_swept(axes: Any, recorded: Recorded) -> None:
     rows, varied = sweeps.rows(recorded), sweeps.axes(recorded)
     cells, found = sweeps.slowdowns(rows, varied)
     if not found:
-        hint = "of a sweep over open-loop traffic whose runs passed; lab results show has its verdicts"
+        hint = (
+            "of a sweep over open-loop traffic whose runs passed; lab results show has its verdicts"
+        )
         raise UserError("there is nothing to draw: no run has a slowdown", hint=hint)
     figure = axes.figure
     axes.remove()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results compare --figure`: geometric means of ratios that are paired by seed, with 95 % intervals.
+"""`lab results compare --figure`: means of ratios that are paired by seed.
 
 A pair is the same cell and seed under two transports, or in two directories. A key is a cell and a
 transport (`comparison.Key`).

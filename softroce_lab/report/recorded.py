@@ -129,12 +129,22 @@ class Recorded:
         except FileNotFoundError:
             raise self._missing(path) from None
         except (OSError, pa.ArrowException) as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"cannot be read: {reason}", file=str(path)) from error
+            raise broken_table(path, error) from error
         return {
             column: found.column(column).to_numpy(zero_copy_only=False)
             for column in found.column_names
         }
+
+    def check_tables(self) -> None:
+        """UserError for a table that is there and is cut or edited."""
+        import pyarrow as pa  # late, as above
+        import pyarrow.parquet as pq
+
+        for path in sorted(self.path.glob("*.parquet")):
+            try:
+                pq.read_metadata(path)
+            except (OSError, pa.ArrowException) as error:
+                raise broken_table(path, error) from error
 
     def _missing(self, path: Path) -> UserError:
         """Why this table is not there."""
@@ -171,7 +181,7 @@ def programs_of(run: Run) -> Mapping[str, Mapping[str, Any]]:
 def need_messages(run: Run) -> None:
     """UserError for a run of programs: no figure and no trace can be made of its messages."""
     if programs_of(run):
-        hint = "lab results explain has those that met a loss, lab results show what became of the programs"
+        hint = "lab results explain has those that met a loss, lab results show the programs' ends"
         raise UserError(f"{name_of(run)} has no messages: {UNSEEN}", hint=hint)
 
 
@@ -190,6 +200,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(what, hint="a newer softroce_lab reads it", file=str(path / MANIFEST))
     check(manifest, path / MANIFEST)
     return manifest
+
+
+def broken_table(path: Path, error: Exception) -> UserError:
+    """What is wrong with a table that pyarrow cannot read, in words of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        return UserError(f"cannot be read: {error.strerror}", file=str(path))
+    hint = "lab results rerun makes the directory again"
+    return UserError("is cut or edited, and no whole table", file=str(path), hint=hint)
 
 
 def read_json(path: Path) -> dict[str, Any]:

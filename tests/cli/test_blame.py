@@ -50,13 +50,15 @@ def test_undo_repeats_a_charge(document, made):
     rc = document["runs"][1]
     for charge in (rc["charges"][0], rc["charges"][-1]):
         losses = ",".join(map(str, charge["undone"]))
-        found = lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", losses, "--json")
+        found = lab(
+            "results", "explain", "--cost", made, "--run", "rc/1", "--undo", losses, "--json"
+        )
         (again,) = json.loads(found.output)["runs"]
         assert again["left_ns"] == charge["left_ns"]
         assert again["undone"] == sorted(charge["undone"])
-    (none,) = json.loads(lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", "all", "--json").output)[
-        "runs"
-    ]
+    (none,) = json.loads(
+        lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", "all", "--json").output
+    )["runs"]
     assert none["left_ns"] == rc["with_none_ns"]
     printed = lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", "1-2,3").output
     assert f"without 3 of {rc['losses']} losses," in printed
@@ -74,7 +76,9 @@ def test_in_words(made):
 def test_a_step_is_measured_from_the_start_of_the_run(made):
     options = (made, "--run", "irn/1", "--step", "2", "-q")
     found = lab("results", "explain", "--cost", *options, "--runs", "6").output.splitlines()[0]
-    (known,) = json.loads(lab("results", "explain", "--cost", *options, "--runs", "6", "--json").output)["runs"]
+    (known,) = json.loads(
+        lab("results", "explain", "--cost", *options, "--runs", "6", "--json").output
+    )["runs"]
     ended, without = (words.time(known[each]) for each in ("with_all_ns", "with_none_ns"))
     losses = f"{known['losses']} losses by rules"
     assert found == (
@@ -169,7 +173,7 @@ def test_an_interrupt_is_a_line(made, monkeypatch):
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(blame, "searched", pressed)
+    monkeypatch.setattr(cost, "searched", pressed)
     found = lab("results", "explain", "--cost", made)
     assert found.exit_code == ExitCode.INTERRUPTED
     assert "interrupted; its charges are known at the end only" in found.stderr

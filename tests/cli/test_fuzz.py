@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from softroce_lab.cli.app import app
 from softroce_lab.cli import fuzz_findings
+from softroce_lab.cli.app import app
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
@@ -182,8 +182,8 @@ def _requests(drawn):
 def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeypatch, shrinks):
     monkeypatch.setattr("softroce_lab.shift.qp.Machine", ForgetsTheProbe)
     monkeypatch.setattr(fuzz_pool, "over", lambda seeds, *_: map(campaign.run_seed, seeds))
-    shrink = "--shrink" if shrinks else "--no-shrink"
-    options = ("-o", str(tmp_path / "kept"), shrink, "--json", "-q")
+    shrink = () if shrinks else ("--no-shrink",)
+    options = ("-o", str(tmp_path / "kept"), *shrink, "--json", "-q")
     result = failovers("--seed", "203", "--seeds", "1", *options)
     document = json.loads(result.stdout)
     [broken] = document["violations"]

@@ -104,7 +104,7 @@ def test_what_a_timeline_does_now(lab, tmp_path):
     shown = lab.run("fault", "show", "--lab", lab.name).stdout
     assert shown.startswith("timeline at ")
     assert "acts in 8 min" in shown
-    inspected = lab.run("inspect", "h1<->s1", "--lab", lab.name).stdout
+    inspected = lab.run("inspect", "link", "h1<->s1", "--lab", lab.name).stdout
     assert inspected.startswith("timeline at ")
     assert "acts now" in inspected
 

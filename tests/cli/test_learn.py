@@ -38,7 +38,7 @@ def test_the_list_has_the_state_of_folders(lab, tmp_path):
     assert "not started" in lab().stdout
     assert lab("start", 1, "mine", "--student", "ada").exit_code == 0
     assert "mine: started" in lab().stdout
-    assert lab("verify", "mine").exit_code == 1
+    assert lab("check", "mine").exit_code == 1
     assert "mine: 0 of 20 points" in lab().stdout
 
 
@@ -72,19 +72,19 @@ def test_texts_name_the_command_as_it_was_typed(lab, tmp_path, monkeypatch):
             assert not re.search(r"(?<![\w./])lab (run|learn|model)\b", text), name
         assert "$ ../../lab " in (folder / "README.md").read_text()
         assert "Check it: ../../lab learn check ." in (folder / "policy.py").read_text()
-        found = lab("verify", f"labs/{number}").stdout
+        found = lab("check", f"labs/{number}").stdout
         assert "policy.py is as it was handed out" in found
     assert "; ./lab learn start 7 in another folder" in _without_policy(lab, folder)
 
 
 def _without_policy(lab, folder):
     (folder / "policy.py").unlink()
-    return lab("verify", str(folder)).stdout
+    return lab("check", str(folder)).stdout
 
 
 def test_a_hand_out_is_told_what_to_do(lab):
     lab("start", 1, "mine", "--student", "ada")
-    found = lab("verify", "mine")
+    found = lab("check", "mine")
     assert found.exit_code == 1
     assert "Next: prediction p1: write your number behind 'p1 ='" in found.stdout
 
@@ -93,7 +93,7 @@ def test_check_draws_what_fails(lab, tmp_path):
     right = submissions.solution(1)
     wrong = submissions.changed(right, ("arange(first_missing, sent)", "arange(0, sent)"))
     submissions.laid_out(1, tmp_path / "mine", wrong)
-    found = lab("verify", "mine", "--task", "tail", "--seed", 7)
+    found = lab("check", "mine", "--task", "tail", "--seed", 7)
     assert found.exit_code == 1
     assert "again: lab learn check mine --task tail --seed 7" in found.stdout
     picture = ET.parse(tmp_path / "mine/failed-tail.svg").getroot()  # noqa: S314
@@ -109,7 +109,7 @@ def test_check_draws_what_fails(lab, tmp_path):
 def test_check_refuses_what_has_no_effect(lab, words):
     lab("start", 1, "mine", "--student", "ada")
     Path("mine/policy.py").write_text(submissions.solution(1))
-    assert lab("verify", "mine", *words).exit_code != 0
+    assert lab("check", "mine", *words).exit_code != 0
 
 
 def test_grade_needs_a_secret(lab):
@@ -145,10 +145,10 @@ def test_grades_as_tables_and_documents(lab, secret, tmp_path):
     assert "has no answers.txt" in rows[3]["first_failure"]
     suites = ET.parse(tmp_path / "junit.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["0", "0", "12", "1"]
-    one = lab("grade", "a", "--secret", secret, "--json", "gradescope", "-q")
+    one = lab("grade", "a", "--secret", secret, "--gradescope", "-q")
     document = json.loads(one.stdout)
     assert document["score"] == 20 == sum(test["max_score"] for test in document["tests"])
-    assert lab("grade", "a", "b", "--secret", secret, "--json", "gradescope").exit_code != 0
+    assert lab("grade", "a", "b", "--secret", secret, "--gradescope").exit_code != 0
     assert lab("grade", "a", "--secret", secret, "--json", "--csv").exit_code != 0
 
 

@@ -49,7 +49,8 @@ def test_the_document_has_every_combination_by_every_scheme():
 
 def test_options_have_units():
     found = document(
-        "--set", "distance=75km", "--set", "bandwidth=100Gbit", "--set", "chunk=32KiB", "--set", "k=16", "--set", "m=4",
+        "--set", "distance=75km", "--set", "bandwidth=100Gbit", "--set", "chunk=32KiB",
+        "--set", "k=16", "--set", "m=4",
         "--set", "alpha=1", "--set", "beta=0.5",
     )  # fmt: skip
     (cell,) = found["cells"]

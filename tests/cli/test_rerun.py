@@ -69,6 +69,6 @@ def test_the_last_line(tmp_path, monkeypatch, verdicts, words):
 def test_what_is_no_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for verb in ("show", "rerun"):
-        found = lab(verb, "nothing")
+        found = lab("results", verb, "nothing")
         assert found.exit_code == ExitCode.USAGE
         assert "no run or sweep is called 'nothing'" in found.stderr

@@ -76,8 +76,6 @@ def test_faults_replace_those_of_the_file(line):
         ("seeds=3", ("--seed", "1")),
         ("transports.0.window=5", ("--transport", "rc")),
         ("clock=real", ("--clock", "virtual")),
-        ("payload=none", ("--payload", "none")),
-        ("deadline=1s", ("--deadline", "2s")),
         ("name=x", ("--name", "y")),
     ],
 )
@@ -118,10 +116,12 @@ def test_a_failed_verdict_is_the_exit_code(line):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "which experiment?\n  hint: a file, or a name: lab run --list"),
-        (("nine",), "no experiment called 'nine'"),
-        (("reach",), "no experiment called 'reach'\n  hint: lab run reach runs that"),
-        (("dumbbell",), "no experiment called 'dumbbell'\n  hint: lab up dumbbell runs that"),
+        ((), "which experiment or sweep?\n  hint: a file, or a name: lab run --list"),
+        (("nine",), "no experiment or sweep called 'nine'"),
+        (("reach", "--seed", "1"), "--seed: no effect with a sweep\n  hint: --only transport=NAME"),
+        (("mine", "--table", "x"), "--table: no effect with an experiment"),
+        (("mine", "--goal", "x"), "--goal: no effect without --plan"),
+        (("dumbbell",), "no experiment or sweep called 'dumbbell'\n  hint: lab up dumbbell"),
         (("incast", "-o", "b\udcff"), r"'b\udcff' is not in UTF-8"),
         (("mine", "--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
         (("mine", "--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),

@@ -93,7 +93,9 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     (qp,) = near["qps"]
     assert (qp["type"], qp["state"], qp["remote_address"]) == ("RC", "RTS", "10.0.0.2")
     assert far["hw_counters"]["rx_write_requests"] > 0
-    (flow,) = talk.lab.json("inspect", "path", "h1", "h2", "--sport", "live", "--lab", talk.lab.name)["flows"]
+    (flow,) = talk.lab.json(
+        "inspect", "path", "h1", "h2", "--sport", "live", "--lab", talk.lab.name
+    )["flows"]
     assert flow["sport"] == 0xC000 | qp["qp"] & 0x3FFF
     assert flow["queue_pairs"] == [f"RC queue pair {qp['qp']}"]
     assert near["hw_counters"]["rx_write_requests"] == 0
@@ -145,7 +147,7 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
 
 
 def test_again_and_again(talk):
-    arguments = ("stats", talk.lab.name, "h2", "--watch", "--interval", "100ms")
+    arguments = ("inspect", "stats", talk.lab.name, "h2", "--interval", "100ms")
     with talk.lab.start(*arguments, "--json") as watch:
         with bounded(watch):
             first, second = (json.loads(watch.stdout.readline()) for _ in range(2))
@@ -303,10 +305,9 @@ def test_addresses_of_loopback(where):
 def test_what_makes_no_sense(lab):
     assert lab.up().returncode == 0
     for arguments, complaint in (
-        (("--watch", "--interval", "1ms"), "50ms at least"),
-        (("--interval", "1s"), "hint: --watch"),
+        (("--interval", "1ms"), "50ms at least"),
         (("--json", "--openmetrics"), "choose one"),
-        (("--watch", "--openmetrics"), "choose one"),
+        (("--interval", "1s", "--openmetrics"), "choose one"),
         (("h9",), "no node h9"),
         (("h1:eth9",), "no port"),
         (("h1->h2",), "no link joins"),

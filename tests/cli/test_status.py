@@ -81,8 +81,10 @@ def test_a_link_that_was_removed_by_hand(lab):
     assert lab.json("fault", "show", "s1->h2", "--lab", lab.name)["faults"] == []
     elsewhere = lab.run("fault", "set", "s1->h2", "loss", "1%", "--lab", lab.name)
     assert elsewhere.returncode == 0
-    pinged = lab.run("inspect", "path", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms")
+    pinged = lab.run(
+        "inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms"
+    )
     assert pinged.returncode == 1
-    for reported in (elsewhere, pinged, lab.run("inspect", "s1", "--lab", lab.name),
+    for reported in (elsewhere, pinged, lab.run("inspect", "node", "s1", "--lab", lab.name),
                  lab.run("inspect", "graph", lab.name)):  # fmt: skip
         assert lost["what"] in reported.stderr

@@ -102,9 +102,8 @@ def test_a_run_that_fails_is_the_exit_code(line, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "which sweep?\n  hint: a file, or a name: lab run --list"),
-        (("nine",), "no sweep called 'nine'"),
-        (("incast",), "no sweep called 'incast'\n  hint: lab run incast runs that"),
+        (("mine", "--plan"), "--plan: no effect with a sweep"),
+        (("mine", "--clock", "both"), "--clock: no effect with a sweep"),
         (("missing.yaml",), "missing.yaml: cannot be read"),
         (("mine", "--table", "no/x"), "cannot write no/x: there is no folder no\n  hint: --table"),
         (("mine", "--table", "."), "cannot write .: it is a folder\n  hint: --table FILE"),

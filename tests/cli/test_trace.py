@@ -9,7 +9,9 @@ import softroce_lab.fabric.lab as fabric
 
 
 def test_a_file_that_is_not_up(lab):
-    document = lab.json("inspect", "path", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003")
+    document = lab.json(
+        "inspect", "path", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003"
+    )
     assert [flow["sport"] for flow in document["flows"]] == [49152, 49153, 49154, 49155]
     assert {flow["nodes"][0] + flow["nodes"][-1] for flow in document["flows"]} == {"h1h3"}
     assert sum(document["shares"]["leaf1"].values()) == 4
@@ -110,6 +112,12 @@ def test_live_ports_need_a_process_that_uses_some(lab):
     result = lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--lab", lab.name)
     assert result.returncode == 1
     assert "no process has queue pairs at h1:eth1" in result.stderr
-    result = lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--sport", "49152", "--lab", lab.name)
+    result = lab.run(
+        "inspect", "path", "h1", "h2", "--sport", "live", "--proto", "udp", "--dport", "9",
+        "--lab", lab.name,
+    )  # fmt: skip
     assert result.returncode == 2
-    assert lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--lab", "two-hosts").returncode == 2
+    assert (
+        lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--lab", "two-hosts").returncode
+        == 2
+    )

@@ -138,7 +138,9 @@ def test_an_idle_guest_is_silent(running):
 @pytest.mark.parametrize("options", [[], ["-6"], ["-s", "2100"]])
 @pytest.mark.parametrize("ends", [("h1", "k1"), ("k1", "h1"), ("k1", "k2")])
 def test_pings_cross_the_switch_both_ways(running, ends, options):
-    done = command_line(running, "ping", *ends, "-c", "3", "-i", "50ms", "--json", *options)
+    done = command_line(
+        running, "inspect", "path", *ends, "--ping", "-c", "3", "-i", "50ms", "--json", *options
+    )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert (outcome["sent"], outcome["received"]) == (3, 3)
@@ -146,7 +148,9 @@ def test_pings_cross_the_switch_both_ways(running, ends, options):
 
 
 def test_each_rail_leads_to_its_own_switch(running):
-    done = command_line(running, "ping", "k1", "k2", "--rail", "2", "-c", "2", "--json")
+    done = command_line(
+        running, "inspect", "path", "k1", "k2", "--ping", "--rail", "2", "-c", "2", "--json"
+    )
     assert json.loads(done.stdout)["received"] == 2, done.stderr
     s2 = running.plan.node("s2").ports
     assert all(running.xdp.counters()[port.ifindex].tx_packets >= 2 for port in s2)
@@ -394,7 +398,7 @@ def test_a_dead_guest_is_said_and_boots_again(running, guests):
     assert damage["what"] == "the kernel host k2 is dead"
     running.boot("k2")
     assert running.guest("k2").run(["true"]).exit_code == 0
-    done = command_line(running, "ping", "h1", "k2", "-c", "2", "--json")
+    done = command_line(running, "inspect", "path", "h1", "k2", "--ping", "-c", "2", "--json")
     assert json.loads(done.stdout)["received"] == 2
 
 

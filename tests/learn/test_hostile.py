@@ -318,7 +318,7 @@ def test_the_secret_is_not_in_proc_where_bubblewrap_is_missing(where, tmp_path):
     (where / "policy.py").write_text(policy(body))
     done = subprocess.run(
         [sys.executable, "-m", "softroce_lab.cli", "learn", "grade", str(where), "--trust", "-q",
-         "--json", "lab"],
+         "--json"],
         env={"PATH": "/nonexistent", "PYTHONPATH": str(PROJECT_ROOT), "HOME": str(tmp_path),
              "SOFTROCE_LAB_SECRET": "sesame-open"},
         capture_output=True, text=True, timeout=300,

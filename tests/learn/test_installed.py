@@ -137,10 +137,10 @@ def judge(machine, number, full):
 
 
 def grade(machine, name, lab):
-    graded = machine.lab("learn", "grade", name, "--json", "gradescope", "-q")
+    graded = machine.lab("learn", "grade", name, "--gradescope", "-q")
     if graded.returncode == 3:  # no user namespaces for users without rights here
         assert "submissions cannot be shut in" in graded.stderr
-        graded = machine.lab("learn", "grade", name, "--json", "gradescope", "-q", "--trust")
+        graded = machine.lab("learn", "grade", name, "--gradescope", "-q", "--trust")
     assert graded.returncode == 0, graded.stderr
     tasks = [task.id for task in lab.tasks]
     wrong = [each for each in json.loads(graded.stdout)["tests"] if each["number"] in tasks and

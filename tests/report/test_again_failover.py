@@ -35,7 +35,9 @@ def test_it_is_repeated_byte_for_byte(tmp_path, monkeypatch):
 
 def test_it_is_listed_and_a_job_that_stopped_is_not_judged(tmp_path):
     path = made(tmp_path / "runs").path
-    assert "lab demo failover" in CliRunner().invoke(app, ["results", "ls", str(path.parent)]).output
+    assert (
+        "lab demo failover" in CliRunner().invoke(app, ["results", "ls", str(path.parent)]).output
+    )
     runs = {
         each["transport"]: each for each in json.loads((path / "manifest.json").read_text())["runs"]
     }

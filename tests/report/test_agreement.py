@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Stories of drawn runs beside their captures and `lab verify`: the same losses, message by message.
+"""Stories of drawn runs beside their captures and `lab verify`: the same losses.
 
 A capture of all links is a witness of its own: its packets were seen as they entered the links, and
 `lab verify` reads nothing else.

@@ -169,7 +169,7 @@ def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
     made_of(tmp_path / "a", rows)
     failed = [row | ({"verdict": verdict} if at < 6 else {}) for at, row in enumerate(rows)]
     made_of(tmp_path / "b", failed)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
     found = CliRunner().invoke(app, arguments)
     assert f"passed in {tmp_path / 'a'} and failed in {tmp_path / 'b'}: seeds 1, 2, 3, 4, 5, 6" in (
         found.output
@@ -180,7 +180,7 @@ def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
     (passed,) = document["comparisons"][0]["passed"]
     assert (passed["first_only"], passed["verdict"]) == ([1, 2, 3, 4, 5, 6], "worse")
     assert [line["pairs"] for line in document["comparisons"][0]["figures"]] == [6]
-    back = ["compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
+    back = ["results", "compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
     assert CliRunner().invoke(app, back).exit_code == 0
 
 
@@ -216,7 +216,7 @@ def test_all_runs_failed(tmp_path):
     assert not found.lines
     with pytest.raises(UserError, match="no run passed in"):
         comparison.compared(other, other)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on-worse"]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on-worse"]
     assert CliRunner().invoke(app, arguments).exit_code == ExitCode.FAILED
 
 
@@ -224,7 +224,9 @@ def test_seeds_of_one_side_alone_are_told(tmp_path):
     rows = [{"makespan_ns": 1000 + each} for each in range(4)]
     made_of(tmp_path / "a", rows)
     made_of(tmp_path / "b", rows[:3])
-    found = CliRunner().invoke(app, ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    found = CliRunner().invoke(
+        app, ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    )
     assert "irn: in one of the two alone: seed 4" in found.output
     assert "1 of 1 figures have fewer than 6 pairs" in found.output
 
@@ -289,7 +291,7 @@ def test_on_the_command_line(tmp_path):
     generator = np.random.default_rng(8)
     drawn(tmp_path / "a", generator, noise=0)
     drawn(tmp_path / "b", generator, factor=1.05, noise=0)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 0
     assert "1.050 [1.050, 1.050]" in found.output
@@ -327,7 +329,9 @@ def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatc
 
 
 def test_nothing_changed_is_a_line(ring_run):
-    found = CliRunner().invoke(app, ["results", "compare", str(ring_run), str(ring_run), "--changed"])
+    found = CliRunner().invoke(
+        app, ["results", "compare", str(ring_run), str(ring_run), "--changed"]
+    )
     assert "no difference shown in any of" in found.output
     assert "verdict" not in found.output
 
@@ -354,7 +358,7 @@ def test_a_baseline_has_each_cell_of_a_sweep(tmp_path):
 
 def test_a_baseline_on_the_command_line(tmp_path):
     drawn(tmp_path / "a", np.random.default_rng(8), noise=0)
-    arguments = ["compare", str(tmp_path / "a"), "--baseline"]
+    arguments = ["results", "compare", str(tmp_path / "a"), "--baseline"]
     found = CliRunner().invoke(app, [*arguments, "csa_ud"])
     assert found.exit_code == 0
     assert found.output.startswith("irn, compared with csa_ud\n")

@@ -20,16 +20,16 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 
 VERBS = {
-    "show": ["show", "DIR"],
-    "rerun": ["rerun", "DIR", "-q", "-o", "OUT"],
-    "explain": ["explain", "DIR"],
-    "blame": ["blame", "DIR", "--run", "rc/1", "--runs", "4", "-q"],
-    "report": ["report", "DIR", "-o", "OUT/page.html"],
-    "compare": ["compare", "DIR", "WHOLE"],
-    "plot": ["plot", "DIR", "--kind", "cdf", "-o", "OUT/figure.svg"],
+    "show": ["results", "show", "DIR"],
+    "rerun": ["results", "rerun", "DIR", "-q", "-o", "OUT"],
+    "explain": ["results", "explain", "DIR"],
+    "blame": ["results", "explain", "DIR", "--cost", "--run", "rc/1", "--runs", "4", "-q"],
+    "report": ["results", "report", "DIR", "-o", "OUT/page.html"],
+    "compare": ["results", "compare", "DIR", "WHOLE"],
+    "plot": ["results", "plot", "DIR", "--kind", "cdf", "-o", "OUT/figure.svg"],
     "export": ["results", "export", "DIR", "-o", "OUT/trace.json"],
-    "artifact": ["artifact", "DIR", "-o", "OUT/run.zip"],
-    "list": ["list"],
+    "artifact": ["results", "pack", "DIR", "-o", "OUT/run.zip"],
+    "list": ["results", "ls"],
 }
 WITHOUT_BYTECODE = {"PYTHONPATH": str(paths.PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 REFUSALS = (ExitCode.USAGE, ExitCode.FAILED)

@@ -104,7 +104,9 @@ def test_without_samples_there_are_no_such_counters(ring_run, tmp_path):
     copy = shutil.copytree(ring_run, tmp_path / "copy")
     (copy / "samples.parquet").unlink()
     path = tmp_path / "trace.json"
-    found = CliRunner().invoke(app, ["results", "export", str(copy), "--run", "rc/1", "-o", str(path)])
+    found = CliRunner().invoke(
+        app, ["results", "export", str(copy), "--run", "rc/1", "-o", str(path)]
+    )
     assert found.exit_code == 0
     assert {e["name"] for e in of(json.loads(path.read_text()), "C")} == {"messages outstanding"}
 

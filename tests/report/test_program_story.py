@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results explain` of unmodified programs: which message was lost where, found how, and when."""
+"""`lab results explain` of unmodified programs: which message was lost where, and when."""
 
 import dataclasses
 import json

@@ -106,12 +106,15 @@ def test_the_page_has_the_programs_and_claims_nothing_of_messages(made):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("blame",), *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline"))],
+    [
+        ("explain", "--cost"),
+        *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline")),
+    ],
 )
 def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
     verb, *options = arguments
     output = ("-o", tmp_path / "a.svg") if verb == "plot" else ()
-    done = lab(verb, made, *options, *output)
+    done = lab("results", verb, made, *options, *output)
     advice = done.stderr + str(getattr(done.exception, "hint", ""))
     assert done.exit_code == 2
     assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr

@@ -42,7 +42,7 @@ def test_the_command_says_so(first, tmp_path):
     second = run(
         "point-to-point", tmp_path, "seeds=[1]", "workload.bytes=64KiB", transports=("rc",)
     )
-    arguments = ["compare", str(first), str(second)]
+    arguments = ["results", "compare", str(first), str(second)]
     found = CliRunner().invoke(app, arguments)
     assert "  the experiments differ, incast and point-to-point: in " in found.output
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)

@@ -106,7 +106,11 @@ def test_nothing_is_written_where_a_link_leads_that_took_the_folders_place(runs,
     directory.file("inputs/own.py", b"pass")
     directory.manifest(state="done")
     assert not list(victim.iterdir())
-    assert {each.name for each in moved.iterdir()} == {"manifest.json", "messages.parquet", "inputs"}
+    assert {each.name for each in moved.iterdir()} == {
+        "manifest.json",
+        "messages.parquet",
+        "inputs",
+    }
 
 
 def test_a_folder_that_may_no_longer_be_written_is_told(runs):

@@ -84,7 +84,9 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
     sent = run["h1"]["processes"][0]["qps"]
     assert all(qp["engine"]["tx_connected"] >= 100 * 32 for qp in sent)
     assert {qp["remote_address"] for qp in sent} == {"10.0.0.2"}
-    shown = CliRunner().invoke(app, ["results", "show", str(next(tmp_path.glob("*/manifest.json")).parent)])
+    shown = CliRunner().invoke(
+        app, ["results", "show", str(next(tmp_path.glob("*/manifest.json")).parent)]
+    )
     words = (
         r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
     )
@@ -104,7 +106,9 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
     )
     assert json.loads(run(file, "--json", "-q", "-o", tmp_path).stdout)["verdict"] == "passed"
     directory = tmp_path / "latest"
-    shown = CliRunner().invoke(app, ["results", "explain", str(directory), "--worst", "10000", "--json"])
+    shown = CliRunner().invoke(
+        app, ["results", "explain", str(directory), "--worst", "10000", "--json"]
+    )
     assert shown.exit_code == 0, shown.output
     stories = json.loads(shown.stdout)["stories"]
     drops = pq.read_table(directory / "events.parquet").to_pylist()

@@ -44,7 +44,7 @@ class _Command(ModalCommand):
             lambda params: not params["cost"],
             ("undo", "runs", "trust", "quiet"),
         ),
-        Mode("--undo", lambda params: params["undo"] is not None, ("runs", "quiet")),
+        Mode("--undo", lambda params: params["undo"] is not None, ("runs",)),
     )
 
 

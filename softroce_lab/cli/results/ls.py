@@ -46,7 +46,10 @@ def list_runs(
         runs = str(each.runs) if each.done == each.runs else f"{each.done} of {each.runs}"
         row = (verdict, each.clock, runs, ", ".join(each.transports), each.file)
         if each.kind == "damaged":
-            row = ("damaged", "", "", each.problem.partition("\n")[0], "")
+            row = ("damaged", "", "", "", "")
         table.add_row(str(each.path), *row)
     console = Console()
     (console if console.is_terminal else Console(width=10_000)).print(table)
+    for each in found:
+        if each.kind == "damaged":
+            print(f"damaged: {each.problem.splitlines()[0]}")

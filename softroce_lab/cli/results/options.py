@@ -65,8 +65,8 @@ def need_run(found: Recorded) -> None:
     if found.is_sweep:
         name = shlex.quote(str(found.path))
         hint = (
-            f"lab results show {name} has its table, lab results report {name} its figures; lab run "
-            "--keep-runs keeps a directory of each run, in runs/ below it"
+            f"lab results show {name} has its table, lab results report {name} its figures; "
+            "lab run --keep-runs keeps a directory of each run, in runs/ below it"
         )
         raise UserError(f"{found.path} is a sweep, not a run", hint=hint)
 

@@ -152,4 +152,6 @@ def check_same(recorded: Recorded, run: Run, outcome: Outcome) -> None:
     )
     if not same:
         what = f"{name_of(run)} did not come out as it was recorded"
-        raise RunError(what, hint="lab results rerun names the code that made each; lab run it anew")
+        raise RunError(
+            what, hint="lab results rerun names the code that made each; lab run it anew"
+        )

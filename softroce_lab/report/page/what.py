@@ -87,7 +87,15 @@ def verdicts(recorded: Recorded) -> str:
         (*_verdict(recorded, run), (costs.get(name_of(run)) or {}).get("cpu_s", "-"))
         for run in recorded.runs
     ]
-    head = ("run", "verdict", "delivered", "bytes verified", "faithful", "lab verify", "CPU seconds")
+    head = (
+        "run",
+        "verdict",
+        "delivered",
+        "bytes verified",
+        "faithful",
+        "lab verify",
+        "CPU seconds",
+    )
     problems = html.items(listing.problems(recorded))
     return html.section("verdicts", "Verdicts", html.table("Runs", head, rows), problems)
 

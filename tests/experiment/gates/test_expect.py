@@ -178,12 +178,12 @@ expect: {"csa_ud.fct_p99 / irn.fct_p99": "< RATIO"}
 """
 
 
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_decides_the_exit_code(verb, text, tmp_path, monkeypatch):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_decides_the_exit_code(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for ratio, code in (("100", 0), ("0.01", ExitCode.FAILED)):
         (tmp_path / "file.yaml").write_text(text.replace("RATIO", ratio))
-        arguments = [verb, "file.yaml", "-q", "--junit", "gates.xml"]
+        arguments = ["run", "file.yaml", "-q", "--junit", "gates.xml"]
         found = CliRunner().invoke(app, arguments)
         assert found.exit_code == code, found.output
         word = "FAILED" if code else "passed"
@@ -203,12 +203,12 @@ def test_a_wrong_gate_has_its_place(tmp_path):
     assert "there is no figure 'speed'" in found.stderr
 
 
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, tmp_path):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(text, tmp_path):
     (tmp_path / "file.yaml").write_text(
         text.replace("irn.fct_p99", "inr.fct_p99").replace("RATIO", "1")
     )
-    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE
     assert re.search(r"file.yaml:\d+:\d+: .*no run is over 'inr'", found.stderr)
     assert "did you mean 'irn'?" in found.stderr
@@ -225,13 +225,11 @@ def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, t
         ("time_over_oracle", "< 2", "no run is of oracle"),
     ],
 )
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_that_no_run_can_have_is_refused_before(
-    figure, condition, what, verb, text, tmp_path
-):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_that_no_run_can_have_is_refused_before(figure, condition, what, text, tmp_path):
     text = text.partition("expect:")[0] + f"expect:\n  {json.dumps({figure: condition})[1:-1]}\n"
     (tmp_path / "file.yaml").write_text(text)
-    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE, found.output
     assert re.search(r"file.yaml:\d+:\d+: ", found.stderr)
     assert what in found.stderr
