@@ -110,7 +110,7 @@ def run(packets: int, files: Sequence[Path], say: Say) -> Iterator[Measured]:
 
 
 def _measure(name: str, path: Path) -> Measured:
-    check, checker = _cost(_CHECK, "check", str(path))
+    check, checker = _cost(_CHECK, "verify", str(path))
     read, reader = _cost(_READ, str(path))
     failed = checker.returncode == ExitCode.FAILED
     return Measured(name, int(reader.stdout), path.stat().st_size, read, check, failed)

@@ -3,7 +3,8 @@
 
 A verb's module holds `app = typer.Typer(add_completion=False)`. One `@app.command()` makes a plain
 verb (`lab up`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
-To add a verb, write its module and put both into `PANELS`.
+To add a verb, write its module `cli/VERB.py` and put its name into `PANELS`; to add a part of a
+group, write `cli/GROUP/PART.py` and put its name into `GROUPS`.
 """
 
 from __future__ import annotations
@@ -28,69 +29,44 @@ from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
 
+PANELS = {
+    "Experiments": ("demo", "run", "fuzz", "new", "learn", "model"),
+    "Results": ("results", "verify"),
+    "Labs": ("up", "down", "ps", "exec", "fault", "kernel-host", "doctor"),
+    "Observe a lab": ("inspect", "top", "capture"),
+    "RDMA programs": ("perf", "pingpong"),
+    "Development": ("bench", "test"),
+}
+"""The panels of `lab --help`, and the verbs in each."""
+
+_MODULES = {
+    "kernel-host": "kernel_host",
+    "perf": "programs.perf",
+    "pingpong": "programs.pingpong",
+    "bench": "development.bench",
+}  # of verbs that are called otherwise
+
+VERBS = {verb: _MODULES.get(verb, verb) for verbs in PANELS.values() for verb in verbs}
+"""Every verb, and its module below softroce_lab.cli, or its package of `GROUPS`."""
+
+
 class Group(NamedTuple):
-    """A verb whose parts have a module each."""
+    """A verb whose parts have a module each, in a package of the verb's name."""
 
     help: str
-    parts: Mapping[str, str]  # to modules below softroce_lab.cli
+    parts: tuple[str, ...]
 
 
-PANELS: Mapping[str, Mapping[str, str | Group]] = {
-    "Experiments": {
-        "demo": "demo",
-        "run": "run",
-        "fuzz": "fuzz",
-        "new": "new",
-        "learn": "learn",
-        "model": "model",
-    },
-    "Results": {
-        "results": Group(
-            "List, explain, compare and repeat what `lab run` has recorded.",
-            {
-                "ls": "results.ls",
-                "show": "results.show",
-                "explain": "results.explain",
-                "compare": "results.compare",
-                "report": "results.report",
-                "plot": "results.plot",
-                "export": "results.export",
-                "pack": "results.pack",
-                "rerun": "results.rerun",
-            },
-        ),
-        "verify": "verify",
-    },
-    "Labs": {
-        "up": "up",
-        "down": "down",
-        "ps": "ps",
-        "exec": "exec",
-        "fault": "fault",
-        "kernel-host": "kernel_host",
-        "doctor": "doctor",
-    },
-    "Observe a lab": {
-        "inspect": Group(
-            "Show nodes, links, paths, counters and a picture of a lab.",
-            {
-                "node": "inspect.node",
-                "link": "inspect.link",
-                "graph": "inspect.graph",
-                "stats": "inspect.stats",
-                "path": "inspect.path",
-            },
-        ),
-        "top": "top",
-        "capture": "capture",
-    },
-    "RDMA programs": {"perf": "programs.perf", "pingpong": "programs.pingpong"},
-    "Development": {"bench": "development.bench", "test": "test"},
+GROUPS = {
+    "results": Group(
+        "List, explain, compare and repeat what `lab run` has recorded.",
+        ("ls", "show", "explain", "compare", "report", "plot", "export", "pack", "rerun"),
+    ),
+    "inspect": Group(
+        "Show nodes, links, paths, counters and a picture of a lab.",
+        ("node", "link", "graph", "stats", "path"),
+    ),
 }
-"""The panels of `lab --help`: the verbs in each, and their modules below softroce_lab.cli."""
-
-VERBS = {verb: where for panel in PANELS.values() for verb, where in panel.items()}
-"""Every verb, and its module or its parts."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
 _UsageError: Any = typer.BadParameter.__base__  # typer has no name for it
@@ -99,7 +75,7 @@ _UsageError: Any = typer.BadParameter.__base__  # typer has no name for it
 class LazyGroup(TyperGroup):
     """A group whose commands are loaded on first use."""
 
-    table: ClassVar[Mapping[str, str | Group]]
+    table: ClassVar[Mapping[str, str]]
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -182,11 +158,13 @@ def _plain(error: typer.BadParameter) -> str:
     return f"{words}; give the option once for each value" if repeats else words
 
 
-def _load(name: str, where: str | Group) -> Any:
-    if isinstance(where, Group):
-        parts = type("Parts", (LazyGroup,), {"table": where.parts})
+def _load(name: str, where: str) -> Any:
+    if where in GROUPS:
+        group = GROUPS[where]
+        table = {part: f"{where}.{part}" for part in group.parts}
+        parts = type("Parts", (LazyGroup,), {"table": table})
         application = typer.Typer(
-            cls=parts, help=where.help, no_args_is_help=True, add_completion=False
+            cls=parts, help=group.help, no_args_is_help=True, add_completion=False
         )
         command: Any = typer.main.get_group(application)
     else:
@@ -196,11 +174,8 @@ def _load(name: str, where: str | Group) -> Any:
             application = _unavailable(name, error)
         command = typer.main.get_command(application)
     command.name = name
-    command.rich_help_panel = _PANEL_OF.get(name)
+    command.rich_help_panel = next((panel for panel in PANELS if name in PANELS[panel]), None)
     return command
-
-
-_PANEL_OF = {verb: panel for panel, verbs in PANELS.items() for verb in verbs}
 
 
 def _unavailable(verb: str, error: ImportError) -> typer.Typer:

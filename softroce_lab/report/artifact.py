@@ -43,7 +43,7 @@ REPRODUCE = """\
 set -eu
 cd -- "$(dirname -- "$0")"
 if [ -n "${LAB_PROGRAM:-}" ]; then
-  set -- "$LAB_PROGRAM" rerun run -o again "$@"
+  set -- "$LAB_PROGRAM" results rerun run -o again "$@"
 elif [ -f code/lab ]; then
   set -- sh code/lab results rerun run -o again "$@"
 else

@@ -121,7 +121,21 @@ def test_a_lab_with_such_a_timeline_takes_profiles(lab, tmp_path):
 
 def test_achieved_stands_beside_requested(lab, up):
     up("set", "s1->h2", "loss", "periodic", "4", "delay", "2ms")
-    lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "20", "-i", "1ms", "-W", "50ms")
+    lab.run(
+        "inspect",
+        "path",
+        "--ping",
+        "h1",
+        "h2",
+        "--lab",
+        lab.name,
+        "-c",
+        "20",
+        "-i",
+        "1ms",
+        "-W",
+        "50ms",
+    )
     loss, delay = shown(up)
     assert loss["requested"] == {"rate": 0.25, "mean_run": 1.0}
     assert loss["achieved"]["seen"] == 20
@@ -148,7 +162,10 @@ def test_a_link_goes_down_and_up(lab, up):
     )
     up("set", "h2", "up")
     assert words(up) == []
-    assert lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+    assert (
+        lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode
+        == 0
+    )
 
 
 def test_named_packets_are_one_line(up):
@@ -230,7 +247,21 @@ def test_a_dead_wire_stage_hides_only_its_own_part(lab, up):
     up("set", "s1->h2", "loss", "periodic", "2", "delay", "1ms", "rate", "1Gbit")
     up("set", "s1->h1", "loss", "periodic", "2")
     end(lab, "wire")
-    lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "4", "-i", "1ms", "-W", "50ms")
+    lab.run(
+        "inspect",
+        "path",
+        "--ping",
+        "h1",
+        "h2",
+        "--lab",
+        lab.name,
+        "-c",
+        "4",
+        "-i",
+        "1ms",
+        "-W",
+        "50ms",
+    )
     for arguments in ((), ("s1->h2",)):
         result = up("show", *arguments)
         assert result.returncode == 1
@@ -263,7 +294,10 @@ def test_a_dead_wire_stage_is_told_of(lab, up):
     assert "wire stage died" in result.stderr
     assert "Traceback" not in result.stderr
     assert up("clear").returncode == 0  # what needs no wire stage goes on
-    assert lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+    assert (
+        lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode
+        == 0
+    )
 
 
 def test_an_unknown_option_is_called_one():

@@ -10,7 +10,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.inspect import counters
+from softroce_lab.cli.inspect.node import show_counters
 from softroce_lab.cli.options import Json, LabOrFile, warn_of_damage
 from softroce_lab.fabric.observe import describe, inspection, view
 
@@ -59,7 +59,7 @@ def _print_half(half: dict[str, Any]) -> None:
         print("  ".join(filter(None, (what, fault["moment"], _hits(fault)))))
     for line in half["tc"]:
         print(f"    {line}")
-    counters.show(half["counters"])
+    show_counters(half["counters"])
     if half["queued_bytes"]:
         print(f"    queue {units.format_bytes(half['queued_bytes'])}")
 

@@ -11,7 +11,6 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.inspect import counters
 from softroce_lab.cli.options import Json, LabOrFile, warn_of_damage
 from softroce_lab.fabric.observe import describe, inspection, view
 
@@ -44,7 +43,7 @@ def _print_node(node: dict[str, Any]) -> None:
         ends = f"{port['mac']}  to {port['peer']}"
         addresses = filter(None, (port["address"], port["address6"]))
         print("  ".join([f"  {port['name']:15} {port['ifindex']:5}  {ends}", *addresses]))
-        counters.show(port["counters"])
+        show_counters(port["counters"])
     for qp in node["shift"]:
         _print_with_backup(qp)
     if node["routes"]:
@@ -70,3 +69,10 @@ def _grouped(routes: list[dict[str, Any]]) -> dict[str, list[str]]:
     for route in routes:
         found[" ".join(route["ports"])].append(f"{route['host']} {route['destination']}")
     return found
+
+
+def show_counters(counters: dict[str, Any] | None) -> None:
+    """Print those that are not 0, in one line."""
+    if counters is not None:
+        shown = [f"{name} {count:,}" for name, count in counters.items() if count]
+        print(f"    {', '.join(shown) or 'nothing counted'}")

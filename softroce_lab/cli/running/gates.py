@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `lab run` and `lab run` do with gates: print them, and write JUnit XML."""
+"""What `lab run` does with gates: print them, and write JUnit XML."""
 
 from __future__ import annotations
 
