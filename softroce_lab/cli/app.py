@@ -28,7 +28,6 @@ from typer.core import CompletionItem, TyperGroup
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
-
 PANELS = {
     "Experiments": ("demo", "run", "fuzz", "new", "learn", "model"),
     "Results": ("results", "verify"),

@@ -99,7 +99,8 @@ def test_a_file_that_is_no_capture_is_said_and_the_others_are_checked(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("missing.pcap",), (FINE, "--only", "rule=rc.nothing"), (FINE, "--only", "rc.length"), (FINE, "--at", "here"),
+    [(), ("missing.pcap",), (FINE, "--only", "rule=rc.nothing"),
+     (FINE, "--only", "rc.length"), (FINE, "--at", "here"),
      (FINE, "--path-mtu", "1000"), (CAPTURES,)],
 )  # fmt: skip
 def test_mistakes_are_told(arguments):
