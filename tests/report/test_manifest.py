@@ -67,7 +67,7 @@ def test_the_file_and_the_key_are_named(small, tmp_path, key, value, what):
         assert found.exit_code == ExitCode.USAGE, verb
         assert f"{folder / MANIFEST}: " in found.stderr, verb
         assert what in found.stderr, verb
-    listed = lab("results", "ls", folder, small, tmp_path)
+    listed = lab("list", folder, small, tmp_path)
     assert listed.exit_code == 0
     assert "damaged" in listed.output
 
