@@ -23,7 +23,7 @@ from softroce_lab.cli.experiment_options import (
 )
 from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Jobs, Json, Quiet, Xdp, XdpMode
-from softroce_lab.cli.running import both_clocks, experiment, sweep, traffic, transport_settings
+from softroce_lab.cli.running import experiment, sweep, traffic, transport_settings
 from softroce_lab.cli.running.gates import Junit
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
@@ -164,8 +164,7 @@ def run(
 ) -> None:
     """Run an experiment over each of its transports and seeds, or a sweep of many experiments.
 
-    A sweep runs all combinations of its parameters; the same command resumes one that was
-    interrupted.
+    A sweep runs all combinations of its parameters. Repeat the command to resume it.
     """  # fmt: skip
     if show:
         _list(transport, as_json=as_json)
@@ -189,6 +188,8 @@ def run(
         return
     running = experiment.Running(output or RUNS, junit, xdp.value, require_faithful, **shown)
     if clock is Clock.BOTH:
+        from softroce_lab.cli.running import both_clocks  # late: it needs the real clock
+
         both_clocks.run(path, overrides, transport, running)
         return
     loaded = experiment.load(path, overrides, transport)

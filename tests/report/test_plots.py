@@ -335,7 +335,15 @@ def test_no_slowdown_of_flows_that_never_arrived(tmp_path):
     run = {"transport": "irn", "seed": 1, "verdict": "failed", "slowdown": none}
     manifest = {"schema_version": 1, "state": "done", "runs": [run]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    arguments = ["results", "plot", str(folder), "--kind", "slowdown", "-o", str(tmp_path / "s.png")]
+    arguments = [
+        "results",
+        "plot",
+        str(folder),
+        "--kind",
+        "slowdown",
+        "-o",
+        str(tmp_path / "s.png"),
+    ]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == ExitCode.USAGE, found.output
     assert "no flow behind the warm-up arrived" in found.output
