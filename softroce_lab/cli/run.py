@@ -72,7 +72,7 @@ class _Command(WithCapture):
         )),
         Mode("without --plan", lambda params: not params["plan"], ("goal",)),
         Mode("--clock both", lambda params: params["clock"] == Clock.BOTH, (
-            "name", "faults", "capture", "check",
+            "name", "faults", "capture",
         )),
     )  # fmt: skip
 

@@ -126,9 +126,7 @@ def test_an_experiment_of_a_document_can_be_planned(page, command, tmp_path, mon
     (tmp_path / "docs").mkdir()  # of the checkout
     words = words_of(command)
     (tmp_path / "mine.yaml").write_text(MINE_SWEPT if SWEEP_OPTIONS & {*words} else MINE)
-    done = lab(
-        app, [*words, *([] if {"--dry-run", "--plan", "both"} & {*words} else ["--dry-run"])]
-    )
+    done = lab(app, [*words, *([] if {"--dry-run", "--plan"} & {*words} else ["--dry-run"])])
     assert done.exit_code == 0, f"{page}: lab {command}: {done.output}"
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab import units, writable
+from softroce_lab.cli.running import experiment
 from softroce_lab.cli.running.experiment import Running, RunScreen
 from softroce_lab.crosscheck import agreement
 from softroce_lab.crosscheck import comparison as crosscheck
@@ -20,6 +21,7 @@ from softroce_lab.crosscheck import junit as crosscheck_junit
 from softroce_lab.crosscheck.comparison import QUANTITIES, Comparison, Outcome
 from softroce_lab.errors import ExitCode
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.spec import Experiment, Overrides
 
 
@@ -33,6 +35,9 @@ def run(path: Path, overrides: Overrides, transports: Sequence[str] | None, how:
     )
     if transports:
         virtual, real = (spec.with_transports(each, transports) for each in (virtual, real))
+    if how.dry_run:
+        experiment.run(virtual, NOTHING, how)
+        return
     with RunScreen(quiet=how.quiet) as screen:
         _warn_of_few_seeds(virtual, screen)
         outcome = crosscheck.run(virtual, real, screen, under=how.under, mode=how.xdp)
