@@ -237,6 +237,6 @@ def test_a_new_rule_is_one_place(scratch):
     cli = ("-m", "softroce_lab.cli", "verify")
     assert "rc.seen" in python(scratch, *cli, "--list")
     capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
-    shown = json.loads(python(scratch, *cli, capture, "--only", "rc.seen", "--json"))
+    shown = json.loads(python(scratch, *cli, capture, "--only", "rule=rc.seen", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["checked"] > 100
