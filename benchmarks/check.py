@@ -2,7 +2,7 @@
 """Reading and checking a capture of whole packets, of RC and of csa_ud with losses.
 
 `read` is the native reader: it checks every ICRC and hashes every payload. `check` is the whole
-`lab check`, a process of its own.
+`lab verify`, a process of its own.
 """
 
 from __future__ import annotations

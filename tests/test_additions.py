@@ -220,23 +220,23 @@ def test_a_new_fault_touches_three_files(scratch):
 
 
 def test_a_new_check_touches_three_files(scratch):
-    """`lab check` lists and applies it."""
+    """`lab verify` lists and applies it."""
     add(scratch, CHECK)
-    cli = ("-m", "softroce_lab.cli", "check")
+    cli = ("-m", "softroce_lab.cli", "verify")
     assert "sample.seen" in python(scratch, *cli, "--list")
     capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
-    shown = json.loads(python(scratch, *cli, capture, "--only", "sample", "--json"))
+    shown = json.loads(python(scratch, *cli, capture, "--only", "rule=sample", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["outcome"] == "pass"
     assert verdict["checked"] > 100
 
 
 def test_a_new_rule_is_one_place(scratch):
-    """`lab check` lists and applies it."""
+    """`lab verify` lists and applies it."""
     add(scratch, RULE)
-    cli = ("-m", "softroce_lab.cli", "check")
+    cli = ("-m", "softroce_lab.cli", "verify")
     assert "rc.seen" in python(scratch, *cli, "--list")
     capture = str(PROJECT_ROOT / "tests" / "captures" / "rxe_rc.pcap")
-    shown = json.loads(python(scratch, *cli, capture, "--only", "rc.seen", "--json"))
+    shown = json.loads(python(scratch, *cli, capture, "--only", "rule=rc.seen", "--json"))
     (verdict,) = shown["files"][0]["verdicts"]
     assert verdict["checked"] > 100

@@ -212,9 +212,9 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
     with miniature() as top:
         for arguments, packages in [
             (["up"], {"needed"}),
-            (["sweep", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
-            (["report", "latest"], {"reported"}),
-            (["plot", "latest", "-o", "a.pdf"], {"plotted"}),
+            (["run", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
+            (["results", "report", "latest"], {"reported"}),
+            (["results", "plot", "latest", "-o", "a.pdf"], {"plotted"}),
             (["test", "--full", "cycles"], {"tested"}),
             (["test", "--all"], {"fuzzed"}),
         ]:

@@ -229,7 +229,7 @@ def test_an_upward_import_is_found(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("softroce_lab.cli.labs.up", "from softroce_lab.fabric import ledger\nimport time"),
+        ("softroce_lab.cli.up", "from softroce_lab.fabric import ledger\nimport time"),
         ("softroce_lab.dissect.layers", "from scapy.packet import Packet"),
         ("softroce_lab.recovery.csa_ud", "from . import registry\nfrom .registry import find"),
         ("softroce_lab.cli.app", "from softroce_lab import __version__"),

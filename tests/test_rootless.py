@@ -90,7 +90,7 @@ def test_an_experiment_on_the_virtual_clock(lab, folder):
 
 def test_a_sweep(lab, folder):
     only = ("--only", "message=4 KiB", "--only", "RTT=8 us")
-    result = lab("sweep", "snapshots", *only, "--jobs", "1", "--table", "table.md", "--json")
+    result = lab("run", "snapshots", *only, "--jobs", "1", "--table", "table.md", "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["passed"] == document["runs"] > 0
@@ -106,7 +106,7 @@ def test_the_real_clock_says_what_it_lacks(lab):
 
 
 def test_a_crosscheck_is_refused_before_anything_runs(lab, folder):
-    result = lab("crosscheck")
+    result = lab("run", "crosscheck", "--clock", "both")
     assert (result.returncode, result.stdout) == (3, "")
     assert "the rights of root\n  hint: run it as root, or with sudo" in result.stderr
     assert list(folder.iterdir()) == []
@@ -152,16 +152,15 @@ def test_the_demo_saves_what_arrived_on_the_virtual_clock(lab, folder):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("check", str(CAPTURE)),
-        ("wireshark", "--install"),
-        ("graph", "leaf-spine"),
-        ("inspect", "leaf1", "--lab", "leaf-spine"),
-        ("trace", "h1", "h3", "--lab", "leaf-spine"),
+        ("verify", str(CAPTURE)),
+        ("doctor", "--wireshark", "install"),
+        ("inspect", "graph", "leaf-spine"),
+        ("inspect", "node", "leaf1", "--lab", "leaf-spine"),
+        ("inspect", "path", "h1", "h3", "--lab", "leaf-spine"),
         ("up", "leaf-spine", "--dry-run"),
         ("run", "--list"),
         ("fuzz", "--seeds", "1", "--transport", "csa_ud", "--jobs", "1"),
-        ("sweep", "--list"),
-        ("sweep", "snapshots", "--dry-run"),
+        ("run", "snapshots", "--dry-run"),
     ],
     ids=" ".join,
 )

@@ -162,7 +162,7 @@ def judge(installed, home, user):
 
     found = python("import softroce_lab; print(softroce_lab.__file__)")
     assert Path(found.stdout.strip()).is_relative_to(installed), found.stderr
-    run = lab("run", "point-to-point", "--clock", "virtual", "--payload", "verify", "--json")
+    run = lab("run", "point-to-point", "--clock", "virtual", "--set", "payload=verify", "--json")
     assert run.returncode == 0, run.stderr
     document = json.loads(run.stdout)
     assert {"csa_ud", "rc"} <= {row["transport"] for row in document["runs"]}
@@ -173,7 +173,7 @@ def judge(installed, home, user):
     up = lab("up", "leaf-spine")
     assert (up.returncode, up.stdout) == (3, "")
     assert "built for the virtual clock alone" in up.stderr
-    check = lab("check", str(CAPTURE), "--json")  # it computes every ICRC
+    check = lab("verify", str(CAPTURE), "--json")  # it computes every ICRC
     assert check.returncode == 0, check.stderr
     start = lab("learn", "start", "1", "lab1", "--student", "ada")
     assert start.returncode == 0, start.stderr

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What became of the messages of RC queue pairs while losses were repaired, in a file for
-// `lab explain`: those that were outstanding then, or failed, and what the queue pairs did. A
+// `lab results explain`: those that were outstanding then, or failed, and what the queue pairs did. A
 // message that met no loss costs a few stores, and leaves nothing.
 #pragma once
 

@@ -19,7 +19,7 @@ from softroce_lab.junit import Case, Suite
 def write(path: Path, files: Sequence[Checked], failures: Sequence[UserError] = ()) -> None:
     """Write the document. UserError if that is not possible."""
     suites = [Suite(each.name, [_case(verdict) for verdict in each.verdicts]) for each in files]
-    junit.write(path, "lab check", [*suites, *map(_unread, failures)])
+    junit.write(path, "lab verify", [*suites, *map(_unread, failures)])
 
 
 def _unread(failure: UserError) -> Suite:

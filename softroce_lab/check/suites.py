@@ -53,7 +53,7 @@ def chosen(only: Sequence[str]) -> frozenset[str]:
     for word in only:
         matching = fnmatch.filter(names, word) or fnmatch.filter(names, f"{word}.*")
         if not matching:
-            raise UserError(f"there is no rule {word!r}", hint="lab check --list names them")
+            raise UserError(f"there is no rule {word!r}", hint="lab verify --list names them")
         found |= set(matching)
     return frozenset(found or names)
 

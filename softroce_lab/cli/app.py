@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The `lab` command. A verb's module is imported when that verb is named, not before.
 
-The module `cli/<group>/<verb>.py` holds `app = typer.Typer(add_completion=False)`: one
-`@app.command()` makes a plain verb (`lab up`), an `@app.callback()` beside it makes a group
-(`lab fault set`).
-A verb's `-` is a `_` in the name of its module.
-To add a verb, write its file and put its name into `GROUPS`.
+A verb's module holds `app = typer.Typer(add_completion=False)`. One `@app.command()` makes a plain
+verb (`lab up`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
+To add a verb, write its module `cli/VERB.py` and put its name into `PANELS`; to add a part of a
+group, write `cli/GROUP/PART.py` and put its name into `GROUPS`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -18,8 +18,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import CompletionItem, TyperGroup
@@ -27,72 +28,85 @@ from typer.core import CompletionItem, TyperGroup
 from softroce_lab import __version__
 from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 
-TITLES = {
-    "experiments": "Experiments",
-    "results": "Results",
-    "labs": "Labs",
-    "observe": "Observe a lab",
-    "programs": "RDMA programs",
-    "evidence": "Captures and checks",
-    "development": "Development",
+PANELS = {
+    "Experiments": ("demo", "run", "fuzz", "new", "learn", "model"),
+    "Results": ("results", "verify"),
+    "Labs": ("up", "down", "ps", "exec", "fault", "kernel-host", "doctor"),
+    "Observe a lab": ("inspect", "top", "capture"),
+    "RDMA programs": ("perf",),
+    "Development": ("test",),
 }
-"""What `lab --help` calls the folders of `cli/`."""
+"""The panels of `lab --help`, and the verbs in each."""
+
+
+VERBS = {verb: verb.replace("-", "_") for verbs in PANELS.values() for verb in verbs}
+"""Every verb, and its module below softroce_lab.cli, or its package of `GROUPS`."""
+
+
+class Group(NamedTuple):
+    """A verb whose parts have a module each, in a package of the verb's name."""
+
+    help: str
+    parts: tuple[str, ...]
+
 
 GROUPS = {
-    "experiments": (
-        *("demo", "run", "workload", "sweep", "crosscheck", "fuzz", "model", "new"),
-        "learn",
+    "results": Group(
+        "List, explain, compare and repeat what `lab run` has recorded.",
+        ("ls", "show", "explain", "compare", "report", "plot", "export", "pack", "rerun"),
     ),
-    "results": (
-        *("list", "show", "rerun", "explain", "blame", "report", "compare", "plot", "export"),
-        "artifact",
+    "inspect": Group(
+        "Show nodes, links, paths, counters and a picture of a lab.",
+        ("node", "link", "graph", "stats", "path"),
     ),
-    "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
-    "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
-    "programs": ("perf",),
-    "evidence": ("capture", "check", "wireshark"),
-    "development": ("test",),
 }
-"""The folders of `cli/`, and the verbs in each."""
-
-VERBS = {verb: group for group, verbs in GROUPS.items() for verb in verbs}
-"""Every verb, and the folder that its module is in."""
-
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT)
+_UsageError: Any = typer.BadParameter.__base__  # typer has no name for it
 
 
 class LazyGroup(TyperGroup):
-    """The verbs, each loaded on first use; the one place where a LabError becomes an exit code."""
+    """A group whose commands are loaded on first use."""
+
+    table: ClassVar[Mapping[str, str]]
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = dict[str, Any].fromkeys(VERBS)
+        self.commands = dict[str, Any].fromkeys(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a verb, or None if there is no such verb."""
-        if cmd_name in VERBS and self.commands[cmd_name] is None:
-            self.commands[cmd_name] = _load(cmd_name)
+        """The command of this name, or None if there is none."""
+        if cmd_name in self.table and self.commands.get(cmd_name) is None:
+            self.commands[cmd_name] = _load(cmd_name, self.table[cmd_name])
         return self.commands.get(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The verbs that begin so, none of them loaded."""
-        offered = [CompletionItem(verb) for verb in VERBS if verb.startswith(incomplete)]
+        """The commands whose names begin like this, none of them loaded."""
+        offered = [CompletionItem(name) for name in self.table if name.startswith(incomplete)]
         return offered or super().shell_complete(ctx, incomplete)  # options
+
+
+class Root(LazyGroup):
+    """The verbs; the one place where an error becomes a line and an exit code."""
+
+    table = VERBS
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """As always, with errors of usage as one line."""
+        with _usage_in_one_line():
+            return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; typer itself turns an interrupt into exit code 130."""
         try:
-            result = super().invoke(ctx)
+            with _usage_in_one_line():
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except LabError as error:
             from softroce_lab.cli.typed import as_typed  # late: completion waits for nothing
 
             typer.echo(f"lab: {as_typed(str(error), VERBS)}", err=True)
             raise typer.Exit(error.exit_code) from error
-        except typer.BadParameter as error:
-            error.message = _plain(error)
-            raise
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
                 raise
@@ -100,6 +114,28 @@ class LazyGroup(TyperGroup):
             typer.echo(f"lab: cannot write the output: {error.strerror}", err=True)
             raise typer.Exit(ExitCode.FAILED) from error
         return result
+
+
+@contextlib.contextmanager
+def _usage_in_one_line() -> Iterator[None]:
+    """Print what is wrong with the command line as other errors are printed, not in a box."""
+    try:
+        yield
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # whose text is the help
+            raise
+        if isinstance(error, typer.BadParameter):
+            error.message = _plain(error)
+        command = error.ctx.command_path if error.ctx else "lab"
+        hint = f"{command} --help"
+        if getattr(error, "option_name", "") == "--lab":
+            hint = f"{command} uses no lab that is up; {hint} lists its options"
+        from softroce_lab.cli.typed import as_typed  # late, as above
+
+        what = " ".join(error.format_message().split()).rstrip(".")
+        text = f"{what}\n  hint: {hint}"
+        typer.echo(f"lab: {as_typed(text, VERBS)}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from error
 
 
 def _plain(error: typer.BadParameter) -> str:
@@ -115,16 +151,23 @@ def _plain(error: typer.BadParameter) -> str:
     return f"{words}; give the option once for each value" if repeats else words
 
 
-def _load(verb: str) -> Any:
-    try:
-        module = importlib.import_module(f"softroce_lab.cli.{VERBS[verb]}.{verb.replace('-', '_')}")
-    except ImportError as error:
-        application = _unavailable(verb, error)
+def _load(name: str, where: str) -> Any:
+    if where in GROUPS:
+        group = GROUPS[where]
+        table = {part: f"{where}.{part}" for part in group.parts}
+        parts = type("Parts", (LazyGroup,), {"table": table})
+        application = typer.Typer(
+            cls=parts, help=group.help, no_args_is_help=True, add_completion=False
+        )
+        command: Any = typer.main.get_group(application)
     else:
-        application = module.app
-    command = typer.main.get_command(application)
-    command.name = verb
-    command.rich_help_panel = TITLES[VERBS[verb]]
+        try:
+            application = importlib.import_module(f"softroce_lab.cli.{where}").app
+        except ImportError as error:
+            application = _unavailable(name, error)
+        command = typer.main.get_command(application)
+    command.name = name
+    command.rich_help_panel = next((panel for panel in PANELS if name in PANELS[panel]), None)
     return command
 
 
@@ -146,7 +189,7 @@ def _unavailable(verb: str, error: ImportError) -> typer.Typer:
     return application
 
 
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Root, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:

@@ -40,14 +40,9 @@ def labs_and_topologies() -> list[str]:
     return [*labs(), *topologies()]
 
 
-def experiments() -> list[str]:
-    """Ready experiments, and files here."""
-    return _files(paths.WORKLOADS)
-
-
-def sweeps() -> list[str]:
-    """Ready sweeps, and files here."""
-    return _files(paths.SWEEPS)
+def runnable() -> list[str]:
+    """Ready experiments and sweeps, and files here."""
+    return _files(paths.WORKLOADS, paths.SWEEPS)
 
 
 def runs() -> list[str]:
@@ -98,9 +93,9 @@ def _takes_arrows() -> bool:
     return not of_bash or re.split(r"\s", words)[-1][:1] in ("'", '"')
 
 
-def _files(folder: Path) -> list[str]:
+def _files(*folders: Path) -> list[str]:
     here = (path.name for path in sorted(Path().glob("*.yaml")))
-    return [*sorted(path.stem for path in folder.glob("*.yaml")), *here]
+    return [*sorted(path.stem for each in folders for path in each.glob("*.yaml")), *here]
 
 
 def _plan(ctx: typer.Context) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from softroce_lab.errors import UserError
 class Mode(NamedTuple):
     """A way to use a verb, and the parameters without effect in it."""
 
-    name: str  # as the error has it
+    name: str  # as the error has it behind "with"; or "without SOMETHING"
     is_chosen: Callable[[Mapping[str, Any]], bool]  # by the values of all parameters
     ignored: tuple[str, ...]
 
@@ -32,7 +32,7 @@ class ModalCommand(TyperCommand):
         return super().invoke(ctx)
 
 
-def refuse(ctx: Any, mode: str, ignored: tuple[str, ...]) -> None:
+def refuse(ctx: Any, mode: str, ignored: tuple[str, ...], hint: str = "leave it out") -> None:
     """UserError if any of these parameters stands on the command line."""
     given = [
         each.opts[0] if each.param_type_name == "option" else each.name.upper()
@@ -40,7 +40,8 @@ def refuse(ctx: Any, mode: str, ignored: tuple[str, ...]) -> None:
         if each.name in ignored and ctx.get_parameter_source(each.name).name == "COMMANDLINE"
     ]
     if given:
-        raise UserError(f"{', '.join(given)}: no effect with {mode}", hint="leave it out")
+        words = mode if mode.startswith("without ") else f"with {mode}"
+        raise UserError(f"{', '.join(given)}: no effect {words}", hint=hint)
 
 
 def flag(name: str) -> Callable[[Mapping[str, Any]], bool]:

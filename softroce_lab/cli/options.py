@@ -38,6 +38,12 @@ LogTo = Annotated[
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Concurrent runs; default: one per core.")
 ]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration", "-D", metavar="TIME", help="Stop after this time: 10 (seconds), 500ms, 5min."
+    ),
+]
 Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI.")
 ]

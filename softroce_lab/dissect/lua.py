@@ -38,7 +38,7 @@ def dissector(version: str) -> str:
     return "\n".join(
         [
             MARK,
-            f"-- Made by `lab wireshark` of version {version}; with --install it renews this file.",
+            f"-- Of softroce_lab {version}; `lab doctor --wireshark install` renews this file.",
             "-- SPDX-License-Identifier: GPL-2.0-or-later",
             "",
             'local softroce = Proto("softroce", "softroce_lab")',

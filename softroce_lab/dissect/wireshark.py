@@ -71,7 +71,7 @@ def _user(uid: int) -> User:
     try:
         entry = pwd.getpwuid(uid)
     except KeyError as error:
-        raise UserError(f"there is no user {uid}", hint="name the folder with --dir") from error
+        raise UserError(f"there is no user {uid}", hint="name the folder with --output") from error
     home = os.environ.get("HOME") if uid == os.geteuid() else None
     return User(uid, entry.pw_gid, Path(home or entry.pw_dir))
 
@@ -94,7 +94,7 @@ def everyones() -> Place:
     listed = _folders(_this_user()).get("Global Lua Plugins")
     if listed is None:
         raise EnvironmentLackError(
-            "tshark or wireshark", hint="install one, or name the folder with --dir"
+            "tshark or wireshark", hint="install one, or name the folder with --output"
         )
     return Place(Path(listed), _this_user())
 
@@ -158,7 +158,7 @@ def install(place: Place) -> None:
     except OSError as error:
         raise UserError(
             f"cannot write {found.path}: {error.strerror}",
-            hint="name a folder that you may write to with --dir",
+            hint="name a folder that you may write to with --output",
         ) from error
 
 
@@ -178,7 +178,7 @@ def _ours_or_absent(place: Place, verb: str) -> Installation:
     if found.state is State.FOREIGN:
         raise UserError(
             f"{found.path} is not of softroce_lab: not going to {verb} it",
-            hint="move it away, or name another folder with --dir",
+            hint="move it away, or name another folder with --output",
         )
     return found
 

@@ -79,7 +79,7 @@ class Options:
         """The chosen options that only a lab has."""
         asked = {
             "--event-log": self.event_log is not None,
-            "--ip 6": self.ip_version != 4,
+            "--ipv6": self.ip_version != 4,
         }
         return [name for name, wanted in asked.items() if wanted] + of_xdp(self.mode)
 

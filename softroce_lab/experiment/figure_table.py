@@ -2,8 +2,9 @@
 """The table of figures: everything that is measured in a run, each figure stated once.
 
 A new figure is one entry of `FIGURES`. The table of `lab run`, the columns of a sweep, gates,
-`lab compare`, the page of `lab report`, `lab crosscheck` and the checks of a manifest are made from
-the entries. docs/experiments.md has the same table for readers; a test compares the two.
+`lab results compare`, the page of `lab results report`, `lab run --clock both` and the checks of a
+manifest are made from the entries. docs/experiments.md has the same table for readers; a test
+compares the two.
 
 A run is a `WorkloadRun` (workload_run.py). That module imports this one, so the type of a run is
 `Any` here.
@@ -198,7 +199,7 @@ class Figure:
     sweep_only: bool = False
     passed_only: bool = False  # tables leave out the values of runs that failed
     # How it is shown and judged.
-    better: Literal["less", "more"] | None = None  # None: `lab compare` claims nothing about it
+    better: Literal["less", "more"] | None = None  # None: `compare` claims nothing about it
     short: str = ""  # the title where the others are not beside it; "": `title`
     always: bool = False  # has its line and column even if no run has a value
     in_jobs: bool = False  # has a line for each job

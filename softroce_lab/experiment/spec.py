@@ -205,7 +205,7 @@ def _payload(raw: ExperimentFile) -> Payload:
     return raw.payload
 
 
-_OTHERS = {"lab sweep": paths.SWEEPS, "lab up": paths.TOPOLOGIES}
+_OTHERS = {"lab up": paths.TOPOLOGIES}
 
 
 def load(
@@ -247,7 +247,7 @@ def _check_kind(source: Source) -> None:
     """UserError for a file of another kind, with the command that takes it."""
     keys = source.data.keys()
     if "experiment" in keys:
-        kind, hint = "a sweep", "lab sweep runs it"
+        kind, hint = "a sweep", "lab run runs it"
     elif "topology" in keys and not {"workload", "transports"} & keys:
         kind, hint = "a topology", "lab up brings it up"
     elif keys == {"faults"}:

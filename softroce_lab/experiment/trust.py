@@ -3,7 +3,7 @@
 
 A run directory may come from anybody, and the lab often runs as root. So the experiment of a
 directory is loaded for reading without its transports (`spec.recorded`), and runs again only if it
-needs nothing of this, or if the user says `--trust-run`.
+needs nothing of this, or if the user says `--trust`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from softroce_lab.experiment.spec_model import ExperimentFile
 from softroce_lab.inputs.yaml_source import Source
 
 UNTRUSTED = "this runs again only if you trust the run directory:"
-HINT = "if you do, repeat the command with --trust-run"
+HINT = "if you do, repeat the command with --trust"
 _WORDS = {
     "policy": "it executes the policy",
     "program": "it executes the program",

@@ -76,7 +76,7 @@ def _refuse_gone(directory: Path, fd: int) -> None:
 
 
 def _gone(directory: Path) -> RunError:
-    return RunError(f"the lab {directory.name} went down meanwhile", hint="lab status")
+    return RunError(f"the lab {directory.name} went down meanwhile", hint="lab ps")
 
 
 def _locked(fd: int, patience_s: float) -> bool:

@@ -55,7 +55,9 @@ class Lab:
         ledger = Ledger.resume(runtime.existing(name))
         try:
             if ledger.history.state != "up":
-                raise UserError(f"the lab {name} is not up", hint="remove what is left: lab gc")
+                raise UserError(
+                    f"the lab {name} is not up", hint="remove what is left: lab doctor --clean"
+                )
             lab = cls(planfile.read(ledger.directory), ledger)
             lab._open_namespaces()
         except BaseException:
@@ -335,7 +337,7 @@ def up(
 ) -> Lab:
     """Bring the plan up and prove every link; what fails undoes everything it made.
 
-    An `ephemeral` lab belongs to this process: `lab gc` removes it once the process is gone.
+    An `ephemeral` lab belongs to this process: `lab doctor --clean` removes it once that is gone.
     `say` receives progress messages; `on_step` is called between any two acts.
     UserError (the lab or one of its names is there already), EnvironmentLackError, RunError (a
     link is dead, or /run is full), KeyboardInterrupt (after undoing).

@@ -68,7 +68,7 @@ class Violation:
         name = self.transport.reference
         if self.file is not None:
             return shlex.join(["lab", "fuzz", "--transport", name, "--case", self.file])
-        return f"lab fuzz --from {self.seed} --seeds 1 --transport {shlex.quote(name)}"
+        return f"lab fuzz --seed {self.seed} --seeds 1 --transport {shlex.quote(name)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ def transports_of(chosen: Iterable[str] | None) -> tuple[Transport, ...]:
     for each in found:
         if each.entry.rails > 1:
             what = f"{each.label} needs hosts with {each.entry.rails} rails, drawn ones have one"
-            raise UserError(what, hint="lab fuzz --failover draws failures of NICs")
+            raise UserError(what, hint="lab fuzz failover draws failures of NICs")
     return tuple(written.labelled(found).values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,8 +20,9 @@ def find(
     folder: Path,
     what: str,
     elsewhere: Mapping[str, Path] = NOWHERE,
+    more: Sequence[Path] = (),
 ) -> Path:
-    """Resolve a path, or a bare name: here, here with `.yaml`, then in the ready `folder`.
+    """Resolve a path, or a bare name: here, here with `.yaml`, in the ready `folder`, in `more`.
 
     UserError if it is nowhere, with the nearest name; it knows what the ready files of other
     commands are called, which `elsewhere` has by command.
@@ -29,17 +30,17 @@ def find(
     path = Path(where)
     if path.name != os.fspath(where) or path.suffix:
         if not _may_be_there(path):
-            hint = _near(path, folder, what)
+            hint = _near(path, (folder, *more), what)
             raise UserError("cannot be read: No such file or directory", hint=hint, file=str(path))
         return path
     here = path.with_name(path.name + ".yaml") if path.name else path
-    for candidate in (path, here, folder / here):
+    for candidate in (path, here, *(each / here for each in (folder, *more))):
         # Not Path.is_file, which raises for a name too long and a folder that may not be searched.
         if os.path.isfile(candidate):  # noqa: PTH113
             return candidate
     if path.name and os.path.isdir(path):  # noqa: PTH112 - as above
         raise UserError(f"{path} is a folder", hint=f"name a file in it, or a ready {what}")
-    known = sorted(file.stem for file in folder.glob("*.yaml"))
+    known = _ready((folder, *more))
     hint = did_you_mean(path.name, known)
     for command, other in elsewhere.items():
         if (other / here.name).is_file():
@@ -58,14 +59,18 @@ def _may_be_there(path: Path) -> bool:
     return True
 
 
-def _near(path: Path, folder: Path, what: str) -> str:
+def _near(path: Path, folders: Sequence[Path], what: str) -> str:
     """A file beside it of a similar name, or a ready one."""
     files = [each for each in path.parent.glob("*") if each.suffix == path.suffix]
     beside = {each.stem: str(each) for each in files}
     if near := difflib.get_close_matches(path.stem, beside, n=1):
         return f"did you mean {beside[near[0]]!r}?"
-    ready = sorted(each.stem for each in folder.glob("*.yaml"))
+    ready = _ready(folders)
     near = difflib.get_close_matches(path.stem, ready, n=1)
     if near:
         return f"did you mean {near[0]!r}, a ready {what}?"
     return f"a file, or a ready {what} by its name: {listed(ready)}"
+
+
+def _ready(folders: Sequence[Path]) -> list[str]:
+    return sorted(file.stem for folder in folders for file in folder.glob("*.yaml"))

@@ -208,7 +208,7 @@ def _judge_task(
         again = ["lab", "learn", "check", str(submission.folder)]
         again += ["--task", task.id, "--seed", str(seed)]
         if size is not None:
-            again += ["--bytes", f"{size // 1024}KiB"]
+            again += ["--size", f"{size // 1024}KiB"]
         return _item(task, "fails", text, seed, shlex.join(again))
     return _item(task, "holds")
 
@@ -230,7 +230,7 @@ def _list_problems(task: Task, run: Ran) -> list[str]:
 
 def _resize(written: Written, size_bytes: int) -> Written:
     if "workload" not in written:
-        raise UserError("--bytes: this lab sends no workload", hint="leave it out")
+        raise UserError("--size: this lab sends no workload", hint="leave it out")
     return {**written, "workload": {**written["workload"], "bytes": f"{size_bytes}B"}}
 
 

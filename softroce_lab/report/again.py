@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun`: an experiment again, from its run directory alone, and whether it came out the same.
+"""`lab results rerun`: an experiment again, from its run directory; is it the same?
 
 On the virtual clock every file is compared byte for byte; what may differ is `environment` and the
 words by which the experiment named its parts. On the real clock timing varies. There the fates of

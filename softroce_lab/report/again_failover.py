@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun` of `lab demo failover`: the story again by the options that its manifest holds."""
+"""`lab results rerun` of `lab demo failover`: the story again by its manifest's options."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_whole(recorded: Recorded) -> None:
     named = options_of(recorded).topology
     if not _is_ready(named):
         what = f"the topology {named} is not kept in the directory of this demo"
-        raise UserError(what, hint="lab artifact packs the demo on a built-in topology")
+        raise UserError(what, hint="lab results pack packs the demo on a built-in topology")
 
 
 def _is_ready(topology: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun` of a sweep: all its runs again, from its directory alone, and which rows differ.
+"""`lab results rerun` of a sweep: all its runs again, and which rows differ.
 
 On the virtual clock every figure of a row is compared. On the real clock verdicts are, and medians
 of figures: the second lies in the 95 % interval of the first ones over the seeds.
@@ -33,7 +33,7 @@ def kept(path: Path) -> Path:
     """The file in a sweep's directory that holds all of it. UserError."""
     file = path / frozen.FILE
     if not file.is_file():
-        hint = f"lab sweep writes it, for up to {frozen.MOST_COMBINATIONS:,} combinations"
+        hint = f"lab run writes it, for up to {frozen.MOST_COMBINATIONS:,} combinations"
         raise UserError(f"{file} is missing: the sweep was not kept", hint=hint)
     return file
 

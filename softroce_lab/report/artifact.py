@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab artifact`: a run, or a sweep, as a zip that a reviewer can repeat with one command.
+"""`lab results pack`: a run, or a sweep, as a zip that a reviewer can repeat with one command.
 
 It has the directory with what is expected, the code of its commit, and a script that repeats
 the run and states whether it came out the same. Equal directories give equal zips.
@@ -39,15 +39,15 @@ REPRODUCE = """\
 # Repeats the run in run/ and prints what is the same and what is different.
 # Exit code 0: nothing differs, 1: something differs, other codes: it did not run.
 # The code: $LAB_PROGRAM if it is set, else code/, else the `lab` on the PATH.
-# If it names policies, programs or files of the run: `sh reproduce.sh --trust-run` uses them.
+# If it names policies, programs or files of the run: `sh reproduce.sh --trust` uses them.
 set -eu
 cd -- "$(dirname -- "$0")"
 if [ -n "${LAB_PROGRAM:-}" ]; then
-  set -- "$LAB_PROGRAM" rerun run -o again "$@"
+  set -- "$LAB_PROGRAM" results rerun run -o again "$@"
 elif [ -f code/lab ]; then
-  set -- sh code/lab rerun run -o again "$@"
+  set -- sh code/lab results rerun run -o again "$@"
 else
-  set -- lab rerun run -o again "$@"
+  set -- lab results rerun run -o again "$@"
 fi
 exec "$@"
 """
@@ -71,7 +71,7 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     elif again_failover.holds(recorded):
         again_failover.check_whole(recorded)
     else:
-        fabric.kept(recorded.path, "lab run it anew, then lab artifact")
+        fabric.kept(recorded.path, "lab run it anew, then lab results pack")
     commit, note = _commit(recorded)
     with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, SCRIPT, REPRODUCE.encode(), executable=True)
@@ -124,7 +124,7 @@ def _commit(recorded: Recorded) -> tuple[str | None, str]:
     if recorded.is_sweep:
         commits = {str(row.get("commit") or "") for row in sweeps.rows(recorded)} | {commit}
         if len(commits) > 1:
-            return None, f"its rows were made by {len(commits)} commits: lab sweep --fresh"
+            return None, f"its rows were made by {len(commits)} commits: lab run --fresh"
     if not commit:
         version = about.get("softroce_lab", "unknown")
         return None, f"the run was made by an installed softroce_lab {version}, not by a checkout"
@@ -176,7 +176,7 @@ repeats the run in `run/` and prints what is the same and what is different. The
 `again/`. Exit code 0: nothing differs; 1: something differs; other codes: it did not run.
 
 If the run brings policies or programs, or names files outside, the script lists them and ends with
-2. `sh reproduce.sh --trust-run` goes on: it executes them with your rights.
+2. `sh reproduce.sh --trust` goes on: it executes them with your rights.
 
 Expected: {expected}.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare`: runs or sweeps side by side, with intervals over paired seeds, and verdicts.
+"""`lab results compare`: runs or sweeps side by side, with intervals and verdicts.
 
 A figure of one transport, cell and seed in both directories is a pair; its difference is the
 logarithm of the ratio. The interval of the median ratio is that of `statistics.median_interval`.
@@ -156,10 +156,13 @@ def compared(first: Recorded, second: Recorded) -> Comparison:
     found = _of_pairs(one, other, pairs)
     if not found.lines and not any((*e.first_only, *e.second_only) for e in found.passed):
         programs = any(map(programs_of, first.runs)) if not first.is_sweep else False
-        hint = f"{UNSEEN}: lab show has what they printed" if programs else ""
+        hint = f"{UNSEEN}: lab results show has what they printed" if programs else ""
         what = f"{first.path} and {second.path} have no figure in common that can be compared"
         if any(each.neither for each in found.passed):
-            what, hint = f"no run passed in {first.path} and {second.path}", "lab show has why"
+            what, hint = (
+                f"no run passed in {first.path} and {second.path}",
+                "lab results show has why",
+            )
         raise UserError(what, hint=hint or None)
     return found
 

@@ -43,7 +43,7 @@ def measured(messages: Columns) -> npt.NDArray[np.bool_]:
         return delivered
     if "after_warm_up" not in messages:
         what = "messages.parquet is of another schema: it has no after_warm_up"
-        raise UserError(what, hint="lab rerun makes it again")
+        raise UserError(what, hint="lab results rerun makes it again")
     after: npt.NDArray[np.bool_] = messages["after_warm_up"]
     return delivered & after
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab list`, `lab show`: what was run, from which file, with which result."""
+"""`lab results ls`, `lab results show`: what was run, from which file, with which result."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def write(path: Path, recorded: Recorded, run: Run) -> int:
         "otherData": {"run": name_of(run), "directory": recorded.name},
         "traceEvents": events,
     }
-    with aside.writing(path, "--perfetto FILE") as fresh, fresh.open("w", encoding="utf-8") as file:
+    with aside.writing(path, "--output FILE") as fresh, fresh.open("w", encoding="utf-8") as file:
         json.dump(document, file)
     return len(events)
 

@@ -74,7 +74,7 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
         raise UserError(f"there is no figure {kind!r}", hint=f"--kind {'|'.join(KINDS)}")
     suffix = suffix_of(path)
     if asked.recorded.is_sweep and kind not in OF_SWEEPS:
-        hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab sweep --keep-runs keeps its runs"
+        hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab run --keep-runs keeps its runs"
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
     if not asked.recorded.is_sweep and kind not in OF_LINKS:
         for run in asked.recorded.runs:
@@ -133,7 +133,7 @@ def _matplotlib() -> tuple[Any, Any]:
     except ImportError as error:
         raise EnvironmentLackError(
             "matplotlib, which draws the figures",
-            hint="./lab plot installs it; elsewhere: pip install 'softroce-lab[plot]'",
+            hint="./lab results plot installs it; elsewhere: pip install 'softroce-lab[plot]'",
         ) from error
     mpl.use("agg")
     import matplotlib.pyplot as plt
@@ -288,7 +288,7 @@ def _swept(axes: Any, recorded: Recorded, figure: Figure) -> None:
             _errors(axes, x, values, at, name, lines=True)
             counts += map(len, values)
     if not counts:
-        hint = f"lab show {recorded.name} has its verdicts"
+        hint = f"lab results show {recorded.name} has its verdicts"
         raise UserError("there is nothing to draw: no run that passed has it", hint=hint)
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(axes, labels)
@@ -331,7 +331,7 @@ def _slowdown(axes: Any, asked: Asked) -> None:
             _errors(axes, x, values, at, name, lines=True)
             counts += map(len, values)
     if not counts:
-        hint = "a longer deadline; lab show has how many were delivered"
+        hint = "a longer deadline; lab results show has how many were delivered"
         raise UserError("there is nothing to draw: no flow behind the warm-up arrived", hint=hint)
     axes.set(ylabel="p99 slowdown", xlabel=f"size of the flow; {_spread(counts)}")
     axes.set_xticks(range(len(SIZE_CLASSES)), list(SIZE_CLASSES), fontsize=6)
@@ -344,7 +344,9 @@ def _slowdown_swept(axes: Any, recorded: Recorded) -> None:
     rows, varied = sweeps.rows(recorded), sweeps.axes(recorded)
     cells, found = sweeps.slowdowns(rows, varied)
     if not found:
-        hint = "of a sweep over open-loop traffic whose runs passed; lab show has its verdicts"
+        hint = (
+            "of a sweep over open-loop traffic whose runs passed; lab results show has its verdicts"
+        )
         raise UserError("there is nothing to draw: no run has a slowdown", hint=hint)
     figure = axes.figure
     axes.remove()

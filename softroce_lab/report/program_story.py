@@ -122,7 +122,7 @@ class ProgramRun:
         """UserError if a table is missing."""
         if "demo" in recorded.manifest:
             what = f"{name_of(run)} has no messages: {UNSEEN}"
-            raise UserError(what, hint="lab show has its changes of state")
+            raise UserError(what, hint="lab results show has its changes of state")
         if not recorded.has(TABLE) or not recorded.has("recovery"):
             what = f"{name_of(run)}: what its programs' RNICs did about losses was not recorded"
             raise UserError(what, hint="this version of lab run records it: run it anew")
@@ -218,7 +218,7 @@ class ProgramRun:
         ]
         if len(rows) == 1:
             return rows[0]
-        hint = f"lab explain {where} --worst 5 names some: SOURCE->DESTINATION:QPN/NUMBER"
+        hint = f"lab results explain {where} --worst 5 names some: SOURCE->DESTINATION:QPN/NUMBER"
         raise UserError(f"no message {text!r} is recorded of {self.name}", hint=hint)
 
     def loss_words(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare --figure`: geometric means of ratios that are paired by seed, with 95 % intervals.
+"""`lab results compare --figure`: means of ratios that are paired by seed.
 
 A pair is the same cell and seed under two transports, or in two directories. A key is a cell and a
 transport (`comparison.Key`).
@@ -143,12 +143,12 @@ def failed(values: Values) -> Iterator[str]:
 
 
 def check_figures(names: Sequence[str]) -> None:
-    """UserError if a factor of a name is no figure of `lab compare`."""
+    """UserError if a factor of a name is no figure of `lab results compare`."""
     known = [*claimed(), *(f"slowdown_p99{size}" for size in SIZE_CLASSES)]
     for factor in (factor for name in names for factor in name.split("*")):
         if factor not in known:
             hint = did_you_mean(factor, known) or f"known: {', '.join(known)}"
-            raise UserError(f"{factor!r} is no figure of lab compare", hint=hint)
+            raise UserError(f"{factor!r} is no figure of lab results compare", hint=hint)
 
 
 def rows(

@@ -32,7 +32,7 @@ SWEEPS = Path("sweeps")
 MANIFEST = "manifest.json"
 _VIRTUAL = {"repairs": "repair times", "samples": "queues and windows over time"}
 """Tables of the virtual clock alone, by what they have."""
-_LIST = "lab list shows the runs that are here"
+_LIST = "lab results ls shows the runs that are here"
 
 
 class Recorded:
@@ -74,7 +74,7 @@ class Recorded:
         file = shlex.quote(str((self.manifest.get("environment") or {}).get("file") or "FILE"))
         hint = f"lab run {file} runs it anew, then this command"
         if self.is_sweep:
-            hint = f"lab sweep {file} goes on where it ended, then this command"
+            hint = f"lab run {file} goes on where it ended, then this command"
         elif "demo" in self.manifest:
             hint = "lab demo failover runs it anew, then this command"
         raise UserError(what, hint=hint)
@@ -129,12 +129,22 @@ class Recorded:
         except FileNotFoundError:
             raise self._missing(path) from None
         except (OSError, pa.ArrowException) as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"cannot be read: {reason}", file=str(path)) from error
+            raise broken_table(path, error) from error
         return {
             column: found.column(column).to_numpy(zero_copy_only=False)
             for column in found.column_names
         }
+
+    def check_tables(self) -> None:
+        """UserError for a table that is there and is cut or edited."""
+        import pyarrow as pa  # late, as above
+        import pyarrow.parquet as pq
+
+        for path in sorted(self.path.glob("*.parquet")):
+            try:
+                pq.read_metadata(path)
+            except (OSError, pa.ArrowException) as error:
+                raise broken_table(path, error) from error
 
     def _missing(self, path: Path) -> UserError:
         """Why this table is not there."""
@@ -142,7 +152,7 @@ class Recorded:
             file = (self.manifest.get("environment") or {}).get("file") or "FILE"
             what = f"the real clock does not record {_VIRTUAL[path.stem]}"
             return UserError(what, hint=f"lab run {shlex.quote(str(file))} --clock virtual")
-        hint = self.warning or "it was deleted; lab rerun makes it again"
+        hint = self.warning or "it was deleted; lab results rerun makes it again"
         return UserError(f"{path} is missing", hint=hint)
 
 
@@ -171,7 +181,7 @@ def programs_of(run: Run) -> Mapping[str, Mapping[str, Any]]:
 def need_messages(run: Run) -> None:
     """UserError for a run of programs: no figure and no trace can be made of its messages."""
     if programs_of(run):
-        hint = "lab explain has those that met a loss, lab show what became of the programs"
+        hint = "lab results explain has those that met a loss, lab results show the programs' ends"
         raise UserError(f"{name_of(run)} has no messages: {UNSEEN}", hint=hint)
 
 
@@ -192,12 +202,20 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def broken_table(path: Path, error: Exception) -> UserError:
+    """What is wrong with a table that pyarrow cannot read, in words of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        return UserError(f"cannot be read: {error.strerror}", file=str(path))
+    hint = "lab results rerun makes the directory again"
+    return UserError("is cut or edited, and no whole table", file=str(path), hint=hint)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A document of a run directory. UserError."""
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path} is missing", hint="lab rerun makes it again") from None
+        raise UserError(f"{path} is missing", hint="lab results rerun makes it again") from None
     except RecursionError:
         raise UserError("is nested too deep", file=str(path)) from None
     except (OSError, ValueError) as error:

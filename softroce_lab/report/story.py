@@ -234,7 +234,7 @@ def named(messages: Messages, text: str, where: str = "") -> int:
 
 
 def _explain(where: str) -> str:
-    return f"lab explain {where}" if where else "lab explain"
+    return f"lab results explain {where}" if where else "lab results explain"
 
 
 # --- In words --------------------------------------------------------------------------------

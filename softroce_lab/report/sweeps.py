@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import figure_table
 from softroce_lab.experiment.figure_table import FIGURES, SIZE_CLASSES
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.report.recorded import Recorded, broken_table
 
 TABLE = "runs.parquet"
 
@@ -26,11 +26,10 @@ def rows(recorded: Recorded) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except FileNotFoundError:
-        hint = "the sweep was killed; the same lab sweep command goes on, and writes it"
+        hint = "the sweep was killed; the same lab run command goes on, and writes it"
         raise UserError(f"{path} is missing", hint=hint) from None
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(f"cannot be read: {reason}", file=str(path)) from error
+        raise broken_table(path, error) from error
     if not found:
         raise UserError(f"{path} has no row: no run is over", hint=recorded.warning)
     return found

@@ -81,7 +81,7 @@ class Backup:
         return int(self.context.endpoint.now_ns)
 
     def note(self, event: Event) -> None:
-        """A transition: for the program, and for `lab inspect`."""
+        """A transition: for the program, and for `lab inspect node`."""
         self.on_event(event)
         if self._publisher is not None:
             self._publisher.add(event.row())

@@ -21,7 +21,7 @@ from softroce_lab.shift.states import Event, Path, Receiver, Sender, Settings
 PSN_GAP = 1 << 18
 """How far behind its last PSN a QP begins anew: an old packet is a duplicate, and is not executed.
 
-More than a window, so that a reader of captures (`lab check`) sees another connection begin.
+More than a window, so that a reader of captures (`lab verify`) sees another connection begin.
 """
 
 RETRY_EXC, FLUSH, SUCCESS = 12, 5, 0  # enum ibv_wc_status

@@ -45,7 +45,7 @@ MAX_RUNS = 1_000_000
 
 _OWN = {"seeds": "seeds: 10, beside over", "transports": "transports: [csa_ud, rc], beside over"}
 _RANGE_KEYS = {"from", "to", "step", "times"}
-_BY_HAND = "the file was edited: lab sweep FILE runs it"
+_BY_HAND = "the file was edited: lab run FILE runs it"
 
 
 class SweepFile(Filled):
@@ -229,6 +229,27 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 
+def find_file(where: str) -> tuple[Path, bool]:
+    """The file of an experiment or of a sweep, ready ones by name, and whether it is a sweep.
+
+    UserError if there is no such file, or if it is broken.
+    """
+    others = {"lab up": paths.TOPOLOGIES}
+    path = find(where, paths.WORKLOADS, "experiment or sweep", others, more=[paths.SWEEPS])
+    return path, bool(yaml_source.read(path).data.keys() & {"experiment", "like", "over"})
+
+
+def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Of each axis of a sweep the labels of its values. UserError.
+
+    Sooner than `load`, which makes all experiments: for complaints about what the user chose.
+    """
+    source = _read(_path(where))
+    raw = validate(SweepFile, source)
+    axes = (_axis(name, values, source) for name, values in raw.over.items())
+    return {axis.name: [point.label for point in axis.points] for axis in axes}
+
+
 def _read(path: Path, origin: Origin = Origin.USER) -> Source:
     """A file, completed by the sweep that it is `like`: by its keys, and by its entries of `over`.
 
@@ -255,7 +276,7 @@ def _read(path: Path, origin: Origin = Origin.USER) -> Source:
 
 
 def _path(where: str | os.PathLike[str]) -> Path:
-    return find(where, paths.SWEEPS, "sweep", {"lab run": paths.WORKLOADS})
+    return find(where, paths.SWEEPS, "sweep")
 
 
 def _falls(raw: SweepFile, axes: Sequence[Axis], source: Source) -> Falls | None:
@@ -280,7 +301,7 @@ def about(path: Path) -> str:
 
 
 def _check_written_out(raw: SweepFile, source: Source) -> None:
-    """UserError for keys that `lab sweep` does not write into a directory (sweep/frozen.py)."""
+    """UserError for keys that `lab run` does not write into a directory (sweep/frozen.py)."""
     for key in ("like", "set", "transports"):
         if key in raw.model_fields_set:
             raise source.error((key,), f"'{key}' in the directory of a sweep", hint=_BY_HAND)

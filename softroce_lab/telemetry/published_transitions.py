@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The newest transitions of an RNIC's queue pairs with a backup, for `lab inspect`.
+"""The newest transitions of an RNIC's queue pairs with a backup, for `lab inspect node`.
 
 They lie beside the RNIC's counters (`counters_file.py`), as `<node>:<interface>.shift`: one JSON
 document, replaced at each transition. The process removes it when it ends.

@@ -10,7 +10,7 @@
     samples.parquet   queues, packets in flight and windows over time; of the virtual clock
     links.json        figures of every directed link, by transport
     stats.json        all counters of every host and its queue pairs in the end, by transport
-    experiment.json   the experiment with all that it named: `lab rerun` (experiment/frozen.py)
+    experiment.json   the experiment with all that it named (experiment/frozen.py)
     trace.pcapng      captured packets, with a comment on those that the injector touched
 
 Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the

@@ -46,7 +46,7 @@ def test_a_million_packets_in_a_minute_and_a_gibibyte(full, tmp_path):
     generate = [sys.executable, "-m", "tests.check.test_speed", str(path), "1" if full else ""]
     subprocess.run(generate, check=True, cwd=Path(__file__).parents[2])
     begun = time.monotonic()
-    command = [sys.executable, "-m", "softroce_lab.cli", "check", str(path)]
+    command = [sys.executable, "-m", "softroce_lab.cli", "verify", str(path)]
     with (tmp_path / "output").open("w") as output:
         checker = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(checker.pid, 0)  # of this child only

@@ -66,7 +66,7 @@ def lab():
     line = CommandLine()
     yield line
     line.run("down", line.name)
-    line.run("gc")
+    line.run("doctor", "--clean")
     assert line.traces() == []
 
 

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -41,10 +42,8 @@ def with_verb(monkeypatch, function):
     """The command line with one more verb, `fake`, that calls `function`."""
     application = typer.Typer(add_completion=False)
     application.command()(function)
-    monkeypatch.setattr(cli, "VERBS", cli.VERBS | {"fake": "labs"})
-    load = cli._load
-    fake = typer.main.get_command(application)
-    monkeypatch.setattr(cli, "_load", lambda verb: fake if verb == "fake" else load(verb))
+    monkeypatch.setitem(cli.VERBS, "fake", "fake")
+    monkeypatch.setitem(sys.modules, "softroce_lab.cli.fake", SimpleNamespace(app=application))
     return CliRunner().invoke(cli.app, ["fake"])
 
 
@@ -79,9 +78,9 @@ def test_every_verb_is_available_and_has_help(verb):
 
 
 def test_a_verb_that_is_nearly_known_is_suggested():
-    result = lab("stattus")
+    result = lab("inspekt")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "'status'" in result.stderr
+    assert "'inspect'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -106,13 +105,13 @@ def test_an_error_becomes_its_exit_code(monkeypatch, error, code):
 
 
 def test_a_verb_that_cannot_be_imported_says_why_and_leaves_the_others_alone(monkeypatch):
-    monkeypatch.setattr(cli, "VERBS", cli.VERBS | {"nonesuch": "labs"})
+    monkeypatch.setitem(cli.VERBS, "nonesuch", "nonesuch")
     result = CliRunner().invoke(cli.app, ["nonesuch", "x", "--y"])
     assert result.exit_code == 3
-    assert "No module named 'softroce_lab.cli.labs.nonesuch'" in result.stderr
+    assert "No module named 'softroce_lab.cli.nonesuch'" in result.stderr
     shown = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert "(unavailable: No module named 'softroce_lab.cli.labs.nonesuch')" in shown.stdout
+    assert "(unavailable: No module named 'softroce_lab.cli.nonesuch')" in shown.stdout
 
 
 INTERRUPTED_WHILE_LOADED = """
@@ -257,11 +256,13 @@ def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(nu
         (["run", "incast", "--seed", "1,2"],
          "'--seed': expected a whole number; give the option once for each value"),
         (["run", "incast", "--clock", "wall"], "'--clock': 'wall' is not one of"),
-        (["fuzz", "--seeds", "x"], "'--seeds': expected a whole number "),
-        (["fuzz", "--minutes", "x"], "'--minutes': expected a number "),
+        (["fuzz", "--seeds", "x"], "'--seeds': expected a whole number"),
+        (["fuzz", "--duration", "x"], "--duration: 'x' is not a time"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_in_words_of_the_command_line(arguments, words):
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 2
-    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert words in result.stderr
+    assert result.stderr.startswith("lab: ")
+    assert len(result.stderr.splitlines()) == 2  # the last one is a hint

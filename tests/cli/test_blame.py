@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab blame`, on the command line, and its section of a page."""
+"""`lab results explain --cost`, on the command line, and its section of a page."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from softroce_lab import units
 from softroce_lab.cli.app import app
-from softroce_lab.cli.results import blame
+from softroce_lab.cli.results import cost
 from softroce_lab.errors import ExitCode
 from softroce_lab.report.blame import words
 from softroce_lab.report.blame.charges import Blame, Charge
@@ -29,7 +29,7 @@ def lab(*arguments):
 
 @pytest.fixture(scope="module")
 def document(made):
-    found = lab("blame", made, "--runs", "10", "--json", "-q")
+    found = lab("results", "explain", "--cost", made, "--runs", "10", "--json", "-q")
     assert found.exit_code == 0, found.stderr
     return json.loads(found.output)
 
@@ -41,7 +41,7 @@ def test_one_document(document, made):
         assert charged + each["rest_ns"] == each["cost_ns"]
         assert each["with_all_ns"] - each["with_none_ns"] == each["cost_ns"] > 0
         assert sum(each["critical_path"]["shares_ns"].values()) == each["with_all_ns"]
-    manifest = json.loads(lab("show", made, "--json").output)
+    manifest = json.loads(lab("results", "show", made, "--json").output)
     known = {f"{run['transport']}/1": run["makespan_ns"] for run in manifest["runs"]}
     assert {each["run"]: each["with_all_ns"] for each in document["runs"]} == known
 
@@ -50,20 +50,22 @@ def test_undo_repeats_a_charge(document, made):
     rc = document["runs"][1]
     for charge in (rc["charges"][0], rc["charges"][-1]):
         losses = ",".join(map(str, charge["undone"]))
-        found = lab("blame", made, "--run", "rc/1", "--undo", losses, "--json")
+        found = lab(
+            "results", "explain", "--cost", made, "--run", "rc/1", "--undo", losses, "--json"
+        )
         (again,) = json.loads(found.output)["runs"]
         assert again["left_ns"] == charge["left_ns"]
         assert again["undone"] == sorted(charge["undone"])
-    (none,) = json.loads(lab("blame", made, "--run", "rc/1", "--undo", "all", "--json").output)[
-        "runs"
-    ]
+    (none,) = json.loads(
+        lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", "all", "--json").output
+    )["runs"]
     assert none["left_ns"] == rc["with_none_ns"]
-    printed = lab("blame", made, "--run", "rc/1", "--undo", "1-2,3").output
+    printed = lab("results", "explain", "--cost", made, "--run", "rc/1", "--undo", "1-2,3").output
     assert f"without 3 of {rc['losses']} losses," in printed
 
 
 def test_in_words(made):
-    found = lab("blame", made, "--run", "irn/1", "--runs", "6", "-q")
+    found = lab("results", "explain", "--cost", made, "--run", "irn/1", "--runs", "6", "-q")
     lines = found.output.splitlines()
     assert lines[0].startswith("irn/1: its run took ")
     assert "charge  " in found.output
@@ -73,15 +75,17 @@ def test_in_words(made):
 
 def test_a_step_is_measured_from_the_start_of_the_run(made):
     options = (made, "--run", "irn/1", "--step", "2", "-q")
-    found = lab("blame", *options, "--runs", "6").output.splitlines()[0]
-    (known,) = json.loads(lab("blame", *options, "--runs", "6", "--json").output)["runs"]
+    found = lab("results", "explain", "--cost", *options, "--runs", "6").output.splitlines()[0]
+    (known,) = json.loads(
+        lab("results", "explain", "--cost", *options, "--runs", "6", "--json").output
+    )["runs"]
     ended, without = (words.time(known[each]) for each in ("with_all_ns", "with_none_ns"))
     losses = f"{known['losses']} losses by rules"
     assert found == (
         f"irn/1: step 2 ended {ended} after the start of the run with {losses}, "
         f"and {without} after it without any."
     )
-    undone = lab("blame", *options, "--undo", "all").output
+    undone = lab("results", "explain", "--cost", *options, "--undo", "all").output
     assert undone.startswith(f"irn/1: step 2 ends {without} after the start of the run without ")
 
 
@@ -124,7 +128,7 @@ def test_drops_that_stay_are_counted(tmp_path):
     directory = run("incast", tmp_path, narrow, loss, workload, "seeds=[1]", transports=("irn",))
     [row] = Recorded(directory).runs
     assert row["queue_drops"] > 0
-    lines = lab("blame", directory, "--runs", "4", "-q").output.splitlines()
+    lines = lab("results", "explain", "--cost", directory, "--runs", "4", "-q").output.splitlines()
     losses = row["injected_drops"] - row["queue_drops"]
     assert f" with {losses} loss" in lines[0]
     dropped = units.format_count(row["queue_drops"], "more packet")
@@ -143,16 +147,16 @@ def test_drops_that_stay_are_counted(tmp_path):
     ],
 )
 def test_mistakes(made, arguments, words):
-    found = lab("blame", made, *arguments)
+    found = lab("results", "explain", "--cost", made, *arguments)
     assert found.exit_code == ExitCode.USAGE
     assert words in found.stderr
 
 
 def test_the_section_of_a_page(made, tmp_path, monkeypatch):
     monkeypatch.setattr("softroce_lab.cli.results.report.USUAL_RUNS", 4)
-    monkeypatch.setattr("softroce_lab.cli.experiments.counting._LEAST_S", 0.0)
+    monkeypatch.setattr("softroce_lab.cli.screen._LEAST_S", 0.0)
     page = tmp_path / "page.html"
-    found = lab("report", made, "--blame", "-o", page)
+    found = lab("results", "report", made, "--cost", "-o", page)
     assert found.exit_code == 0, found.stderr
     text = page.read_text()
     assert '<section id="blame"' in text
@@ -160,7 +164,7 @@ def test_the_section_of_a_page(made, tmp_path, monkeypatch):
     assert 'href="#blame"' in text
     for name in ("irn/1", "rc/1"):
         assert f"lab: 2 of 4 runs of {name}" in found.stderr
-    quiet = lab("report", made, "--blame", "-o", page, "-q")
+    quiet = lab("results", "report", made, "--cost", "-o", page, "-q")
     assert (quiet.exit_code, quiet.stderr) == (0, "")
     assert '<section id="blame"' in page.read_text()
 
@@ -169,7 +173,7 @@ def test_an_interrupt_is_a_line(made, monkeypatch):
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(blame, "searched", pressed)
-    found = lab("blame", made)
+    monkeypatch.setattr(cost, "searched", pressed)
+    found = lab("results", "explain", "--cost", made)
     assert found.exit_code == ExitCode.INTERRUPTED
     assert "interrupted; its charges are known at the end only" in found.stderr

@@ -57,7 +57,9 @@ class Running:
 
 
 def ping(lab, count=5):
-    result = lab.run("ping", "h1", "h2", "-c", str(count), "-i", "1ms", "--lab", lab.name)
+    result = lab.run(
+        "inspect", "path", "--ping", "h1", "h2", "-c", str(count), "-i", "1ms", "--lab", lab.name
+    )
     assert f"{count} sent" in result.stdout, result.stderr
 
 
@@ -84,7 +86,7 @@ def test_faults_that_come_and_go_meanwhile_are_in_the_lines(up):
     for loss in ("100%", "periodic 1"):
         fault = up.run("fault", "set", "s1->h2", "loss", *loss.split(), "--lab", up.name)
         assert fault.returncode == 0, fault.stderr
-        up.run("ping", "h1", "h2", "-c", "1", "-W", "10ms", "--lab", up.name)
+        up.run("inspect", "path", "--ping", "h1", "h2", "-c", "1", "-W", "10ms", "--lab", up.name)
     up.run("fault", "clear", "--lab", up.name)
     ping(up, 1)
     lines = running.interrupt().stdout.splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab check`: verdicts in text, JSON and JUnit XML, and its exit codes."""
+"""`lab verify`: verdicts in text, JSON and JUnit XML, and its exit codes."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -17,7 +17,7 @@ FINE = CAPTURES / "rxe_verbs_nak.pcap"
 
 
 def lab(*arguments):
-    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_packets_are_shown_in_full(wrong):
 
 
 def test_one_rule_alone(wrong):
-    done = lab(wrong, "--only", "rc.length", "--only", "uc")
+    done = lab(wrong, "--only", "rule=rc.length", "--only", "rule=uc")
     assert done.exit_code == 0
     assert "rc.length" in done.output
     assert "icrc.right" not in done.output
@@ -99,7 +99,8 @@ def test_a_file_that_is_no_capture_is_said_and_the_others_are_checked(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("missing.pcap",), (FINE, "--only", "rc.nothing"), (FINE, "--at", "here"),
+    [(), ("missing.pcap",), (FINE, "--only", "rule=rc.nothing"),
+     (FINE, "--only", "rc.length"), (FINE, "--at", "here"),
      (FINE, "--path-mtu", "1000"), (CAPTURES,)],
 )  # fmt: skip
 def test_mistakes_are_told(arguments):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab crosscheck`: what is wrong is said before anything runs."""
+"""`lab run FILE --clock both`: what is wrong is said before anything runs."""
 
 import pytest
 from typer.testing import CliRunner
@@ -10,10 +10,10 @@ from softroce_lab.cli.app import app
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("nine",), "no experiment called 'nine'"),
+        (("--name", "nine"), "--name: no effect with --clock both"),
         (("--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
         (("--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),
-        (("--set", "clock=real"), "--set clock: no effect with the run on both clocks"),
+        (("--set", "clock=real"), "--set clock: no effect with --clock"),
         (("--set", "seeds=3", "--seed", "1"), "--set seeds: no effect with --seed"),
         (
             ("--set", "transports.0=rc", "--transport", "csa_ud"),
@@ -24,7 +24,7 @@ from softroce_lab.cli.app import app
 )
 def test_bad_input(tmp_path, monkeypatch, arguments, complaint):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["crosscheck", *arguments])
+    result = CliRunner().invoke(app, ["run", "crosscheck", "--clock", "both", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr
     assert list(tmp_path.iterdir()) == []
@@ -33,7 +33,7 @@ def test_bad_input(tmp_path, monkeypatch, arguments, complaint):
 def test_too_few_seeds_are_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = ("--set", "seeds=3", "--set", "rnic=lru-512")
-    result = CliRunner().invoke(app, ["crosscheck", *few])
+    result = CliRunner().invoke(app, ["run", "crosscheck", "--clock", "both", *few])
     assert "lab: 3 seeds: of 16 comparisons none can be found to differ with fewer than 10" in (
         result.stderr
     )

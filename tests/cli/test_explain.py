@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab explain`, on the command line."""
+"""`lab results explain`, on the command line."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ def made(tmp_path_factory):
 
 
 def explain(*arguments):
-    return CliRunner().invoke(app, ["explain", *arguments])
+    return CliRunner().invoke(app, ["results", "explain", *arguments])
 
 
 def test_each_transport_has_a_story(made):
@@ -91,7 +91,7 @@ def test_mistakes(made):
     assert "it has irn/1, rc/1, irn/2, rc/2" in wrong.stderr
     unknown = explain(made, "--message", "h1->h2:9/9/9")
     assert "there is no message 'h1->h2:9/9/9'" in unknown.stderr
-    assert f"lab explain {made} --worst 5 names some" in unknown.stderr
+    assert f"lab results explain {made} --worst 5 names some" in unknown.stderr
 
 
 def test_a_directory_of_directories_names_them(made, tmp_path):

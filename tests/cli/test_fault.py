@@ -121,7 +121,21 @@ def test_a_lab_with_such_a_timeline_takes_profiles(lab, tmp_path):
 
 def test_achieved_stands_beside_requested(lab, up):
     up("set", "s1->h2", "loss", "periodic", "4", "delay", "2ms")
-    lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "20", "-i", "1ms", "-W", "50ms")
+    lab.run(
+        "inspect",
+        "path",
+        "--ping",
+        "h1",
+        "h2",
+        "--lab",
+        lab.name,
+        "-c",
+        "20",
+        "-i",
+        "1ms",
+        "-W",
+        "50ms",
+    )
     loss, delay = shown(up)
     assert loss["requested"] == {"rate": 0.25, "mean_run": 1.0}
     assert loss["achieved"]["seen"] == 20
@@ -140,10 +154,18 @@ def test_achieved_stands_beside_requested(lab, up):
 def test_a_link_goes_down_and_up(lab, up):
     up("set", "h2", "down")
     assert "no packet lost" in up("show", "s1->h2").stdout
-    assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms").returncode == 1
+    assert (
+        lab.run(
+            "inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-W", "50ms"
+        ).returncode
+        == 1
+    )
     up("set", "h2", "up")
     assert words(up) == []
-    assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+    assert (
+        lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode
+        == 0
+    )
 
 
 def test_named_packets_are_one_line(up):
@@ -215,7 +237,7 @@ def test_who_is_not_root_is_told_so(lab, up, nobody):
 
 def end(lab, role):
     """SIGKILL to the lab's process of this role."""
-    processes = lab.json("status", lab.name)["labs"][0]["processes"]
+    processes = lab.json("ps", lab.name)["labs"][0]["processes"]
     (pid,) = (each["pid"] for each in processes if each["role"] == role)
     os.kill(pid, signal.SIGKILL)
     time.sleep(0.2)
@@ -225,7 +247,21 @@ def test_a_dead_wire_stage_hides_only_its_own_part(lab, up):
     up("set", "s1->h2", "loss", "periodic", "2", "delay", "1ms", "rate", "1Gbit")
     up("set", "s1->h1", "loss", "periodic", "2")
     end(lab, "wire")
-    lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "4", "-i", "1ms", "-W", "50ms")
+    lab.run(
+        "inspect",
+        "path",
+        "--ping",
+        "h1",
+        "h2",
+        "--lab",
+        lab.name,
+        "-c",
+        "4",
+        "-i",
+        "1ms",
+        "-W",
+        "50ms",
+    )
     for arguments in ((), ("s1->h2",)):
         result = up("show", *arguments)
         assert result.returncode == 1
@@ -247,9 +283,9 @@ def test_a_dead_wire_stage_hides_only_its_own_part(lab, up):
 
 def test_a_dead_wire_stage_is_told_of(lab, up):
     up("set", "s1->h2", "delay", "1ms")
-    assert lab.json("status", lab.name)["labs"][0]["damage"] == []
+    assert lab.json("ps", lab.name)["labs"][0]["damage"] == []
     end(lab, "wire")
-    line, lost = (text for text in lab.run("status").stdout.splitlines() if lab.name in text)
+    line, lost = (text for text in lab.run("ps").stdout.splitlines() if lab.name in text)
     assert line.split()[:2] == [lab.name, "damaged"]
     assert "the wire stage is dead" in lost
     assert f"lab down {lab.name}" in lost
@@ -258,7 +294,10 @@ def test_a_dead_wire_stage_is_told_of(lab, up):
     assert "wire stage died" in result.stderr
     assert "Traceback" not in result.stderr
     assert up("clear").returncode == 0  # what needs no wire stage goes on
-    assert lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode == 0
+    assert (
+        lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1").returncode
+        == 0
+    )
 
 
 def test_an_unknown_option_is_called_one():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from softroce_lab.cli import fuzz_findings
 from softroce_lab.cli.app import app
-from softroce_lab.cli.experiments import fuzz_findings
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fuzz import draw as fuzz_draw
 from softroce_lab.fuzz import pool as fuzz_pool
@@ -71,7 +71,7 @@ def test_a_case_that_fails_is_shown_again_by_its_file(tmp_path, monkeypatch):
     file = tmp_path / "case.yaml"
     file.write_text(fuzz.text(fuzz_draw.draw(7), RC))
     line = ["fuzz", "--case", "case.yaml", "--transport", "rc", "--json", "--no-shrink"]
-    result = CliRunner().invoke(app, [*line, "--keep", "."])
+    result = CliRunner().invoke(app, [*line, "-o", "."])
     (found,) = json.loads(result.stdout)["violations"]
     assert (result.exit_code, found["what"]) == (1, broken)
     assert found["replay"] == "lab fuzz --transport rc --case case.yaml"
@@ -79,7 +79,7 @@ def test_a_case_that_fails_is_shown_again_by_its_file(tmp_path, monkeypatch):
     assert file.read_text() == fuzz.text(fuzz_draw.draw(7), RC)
 
 
-@pytest.mark.parametrize("options", [("--seeds", "2"), ("--from", "7"), ("--minutes", "1")])
+@pytest.mark.parametrize("options", [("--seeds", "2"), ("--seed", "7"), ("--duration", "1min")])
 def test_a_case_has_its_seed(tmp_path, options):
     file = tmp_path / "case.yaml"
     file.write_text(fuzz.text(fuzz_draw.draw(7), RC))
@@ -90,9 +90,9 @@ def test_a_case_has_its_seed(tmp_path, options):
 
 @pytest.mark.parametrize("folder", ["/dev/null/x/y", "/dev/null"])
 def test_a_folder_that_takes_no_cases_is_refused_before(folder):
-    result = CliRunner().invoke(app, ["fuzz", "--seeds", "1", "--keep", folder])
+    result = CliRunner().invoke(app, ["fuzz", "--seeds", "1", "-o", folder])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"cannot write into {folder}\n  hint: --keep DIR" in result.stderr
+    assert f"cannot write into {folder}\n  hint: -o DIR" in result.stderr
 
 
 def test_there_are_no_more_processes_than_seeds(monkeypatch):
@@ -113,9 +113,9 @@ def test_progress_without_a_terminal_is_told_in_lines():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--from", str(2**64 - 1), "--seeds", "2"), "--seeds 2: from 18446744073709551615 on"),
-        (("--from", str(2**64)), "--from 18446744073709551616 is no seed"),
-        (("--from", str(2**70), "--minutes", "1"), "is no seed"),
+        (("--seed", str(2**64 - 1), "--seeds", "2"), "--seeds 2: from 18446744073709551615 on"),
+        (("--seed", str(2**64)), "--seed 18446744073709551616 is no seed"),
+        (("--seed", str(2**70), "--duration", "1min"), "is no seed"),
     ],
 )
 def test_seeds_beyond_the_last_are_refused(options, complaint):
@@ -125,20 +125,20 @@ def test_seeds_beyond_the_last_are_refused(options, complaint):
     assert str(2**64 - 1) in result.stderr
 
 
-@pytest.mark.parametrize("options", [("--seeds", "1"), (), ("--minutes", "1")])
+@pytest.mark.parametrize("options", [("--seeds", "1"), (), ("--duration", "1min")])
 def test_the_last_seed_is_one(options):
     """Also where no number is given, or as many as time allows."""
-    line = ["fuzz", "--from", str(2**64 - 1), *options, "--transport", "rc", "--json", "-j", "1"]
+    line = ["fuzz", "--seed", str(2**64 - 1), *options, "--transport", "rc", "--json", "-j", "1"]
     result = CliRunner().invoke(app, line)
     assert json.loads(result.stdout)["seeds"] == 1, result.output
 
 
 def failovers(*options):
-    return CliRunner().invoke(app, ["fuzz", "--failover", "-j", "1", *options])
+    return CliRunner().invoke(app, ["fuzz", "failover", "-j", "1", *options])
 
 
 def test_failovers():
-    result = failovers("--from", "1", "--seeds", "4", "--json", "-q")
+    result = failovers("--seed", "1", "--seeds", "4", "--json", "-q")
     document = json.loads(result.stdout)
     assert (result.exit_code, document["violations"], document["seeds"]) == (0, [], 4)
     assert document["moves"] > 0
@@ -152,9 +152,9 @@ def test_failovers():
 def test_a_violation_of_a_failover_is_shown_again_by_its_seed(monkeypatch):
     broken = campaign.Seen(7, None, "BrokenError: on purpose")
     monkeypatch.setattr(fuzz_pool, "over", lambda *_: iter([broken]))
-    result = failovers("--from", "7", "--seeds", "1", "-q")
+    result = failovers("--seed", "7", "--seeds", "1", "-q")
     assert result.exit_code == 1
-    assert "seed 7: BrokenError: on purpose\n  again: lab fuzz --failover --from 7 --seeds 1" in (
+    assert "seed 7: BrokenError: on purpose\n  again: lab fuzz failover --seed 7 --seeds 1" in (
         result.stdout
     )
 
@@ -162,7 +162,7 @@ def test_a_violation_of_a_failover_is_shown_again_by_its_seed(monkeypatch):
 def test_a_transport_has_no_effect_on_failovers():
     result = failovers("--transport", "rc")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no effect with --failover" in result.stderr
+    assert "no effect with failover" in result.stderr
 
 
 class ForgetsTheProbe(Machine):
@@ -182,25 +182,25 @@ def _requests(drawn):
 def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeypatch, shrinks):
     monkeypatch.setattr("softroce_lab.shift.qp.Machine", ForgetsTheProbe)
     monkeypatch.setattr(fuzz_pool, "over", lambda seeds, *_: map(campaign.run_seed, seeds))
-    shrink = "--shrink" if shrinks else "--no-shrink"
-    options = ("--keep", str(tmp_path / "kept"), shrink, "--json", "-q")
-    result = failovers("--from", "203", "--seeds", "1", *options)
+    shrink = () if shrinks else ("--no-shrink",)
+    options = ("-o", str(tmp_path / "kept"), *shrink, "--json", "-q")
+    result = failovers("--seed", "203", "--seeds", "1", *options)
     document = json.loads(result.stdout)
     [broken] = document["violations"]
     assert document["files"] == [str(tmp_path / "kept" / "seed-203-failover.yaml")]
     [file] = document["files"]
     text = Path(file).read_text()
-    assert text.splitlines()[1] == f"# lab fuzz --failover --case {file}"
+    assert text.splitlines()[1] == f"# lab fuzz failover --case {file}"
     drawn = failover_case.of(yaml_source.parse(text))
     if shrinks:
         assert _requests(drawn) < _requests(Drawn.of_seed(203)) // 3
     else:
         assert drawn == Drawn.of_seed(203)
         assert text.splitlines()[0] == f"# {broken['what']}"
-    line = ["fuzz", "--failover", "--case", file]
-    again = CliRunner().invoke(app, [*line, "--no-shrink", "--keep", str(tmp_path), "-q"])
+    line = ["fuzz", "failover", "--case", file]
+    again = CliRunner().invoke(app, [*line, "--no-shrink", "-o", str(tmp_path), "-q"])
     assert again.exit_code == 1
-    assert f"again: lab fuzz --failover --case {file}" in again.stdout
+    assert f"again: lab fuzz failover --case {file}" in again.stdout
     assert (tmp_path / "seed-203-failover-small-failover.yaml").exists()
     monkeypatch.undo()
     assert CliRunner().invoke(app, [*line, "-q"]).exit_code == 0
@@ -228,7 +228,7 @@ def test_a_failover_is_written_as_it_was_drawn(seed):
 def test_a_file_that_is_no_failover(tmp_path, old, new, complaint):
     file = tmp_path / "case.yaml"
     file.write_text(failover_case.text(Drawn.of_seed(1)).replace(old, new, 1))
-    line = ["fuzz", "--failover", "--case", str(file), "--keep", str(tmp_path)]
+    line = ["fuzz", "failover", "--case", str(file), "-o", str(tmp_path)]
     result = CliRunner().invoke(app, line)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{file}:" in result.stderr

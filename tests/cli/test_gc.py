@@ -20,20 +20,20 @@ def killed(lab):
 
 
 def test_a_dry_run_only_says(killed):
-    document = killed.json("gc", "--dry-run")
+    document = killed.json("doctor", "--clean", "--dry-run")
     assert {"name": killed.name, "why": "its `lab up` died"} in document["remains"]
     assert not document["removed"]
     assert killed.traces() != []
 
 
 def test_remains_are_shown_as_such(killed):
-    (line,) = [line for line in killed.run("status").stdout.splitlines() if killed.name in line]
+    (line,) = [line for line in killed.run("ps").stdout.splitlines() if killed.name in line]
     assert "remains" in line
-    assert "lab gc" in line
+    assert "lab doctor --clean" in line
 
 
 def test_remains_are_removed(killed):
-    result = killed.run("gc")
+    result = killed.run("doctor", "--clean")
     assert result.returncode == 0
     assert f"{killed.name} removed: its `lab up` died" in result.stdout
     assert killed.traces() == []
@@ -47,5 +47,5 @@ def test_up_replaces_remains(killed):
 
 def test_a_lab_that_is_up_stays(lab):
     lab.up()
-    assert lab.name not in lab.run("gc").stdout
-    assert lab.json("status", lab.name)["labs"][0]["state"] == "up"
+    assert lab.name not in lab.run("doctor", "--clean").stdout
+    assert lab.json("ps", lab.name)["labs"][0]["state"] == "up"

@@ -16,7 +16,7 @@ faults:
 
 def graph(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli", "graph", *arguments],
+        [sys.executable, "-m", "softroce_lab.cli", "inspect", "graph", *arguments],
         cwd=paths.PROJECT_ROOT,
         env=os.environ | {"NO_COLOR": "1", "COLUMNS": "110"} | environment,
         stdin=subprocess.DEVNULL,
@@ -68,10 +68,10 @@ def test_a_large_fabric_is_summarised():
 
 def test_svg_to_a_file_and_to_the_output(tmp_path):
     file = tmp_path / "x.svg"
-    assert graph("leaf-spine", "--svg", str(file)).returncode == 0
-    assert file.read_text("utf-8") == graph("leaf-spine", "--svg", "-").stdout
+    assert graph("leaf-spine", "-o", str(file)).returncode == 0
+    assert file.read_text("utf-8") == graph("leaf-spine", "-o", "-").stdout
     assert file.read_text("utf-8").startswith("<svg ")
-    refused = graph("leaf-spine", "--svg", str(tmp_path / "no" / "x.svg"))
+    refused = graph("leaf-spine", "-o", str(tmp_path / "no" / "x.svg"))
     assert refused.returncode == 2
     assert "cannot write" in refused.stderr
 
@@ -96,7 +96,7 @@ def test_what_a_timeline_does_now(lab, tmp_path):
     file.write_text(TIMELINE)
     assert "x" not in graph(str(file)).stdout.partition("down at")[0]
     assert lab.run("up", str(file), "--name", lab.name).returncode == 0
-    down, late = (lab.json("graph", "--lab", lab.name)["marks"][i] for i in (0, 2))
+    down, late = (lab.json("inspect", "graph", "--lab", lab.name)["marks"][i] for i in (0, 2))
     assert (down["down"], down["acts"], late["acts"]) == (True, True, False)
     text = graph(lab.name).stdout
     assert "x" in text
@@ -104,14 +104,14 @@ def test_what_a_timeline_does_now(lab, tmp_path):
     shown = lab.run("fault", "show", "--lab", lab.name).stdout
     assert shown.startswith("timeline at ")
     assert "acts in 8 min" in shown
-    inspected = lab.run("inspect", "h1<->s1", "--lab", lab.name).stdout
+    inspected = lab.run("inspect", "link", "h1<->s1", "--lab", lab.name).stdout
     assert inspected.startswith("timeline at ")
     assert "acts now" in inspected
 
 
 def test_a_lab_that_is_up(lab):
     lab.up()
-    document = lab.json("graph", lab.name)
+    document = lab.json("inspect", "graph", lab.name)
     assert document["up"]
     assert document["tiers"] == [["s1"], ["h1", "h2"]]
     assert document["lab"]["name"] == lab.name

@@ -93,7 +93,7 @@ def test_check_draws_what_fails(lab, tmp_path):
 
 def test_options_without_an_effect_are_refused(lab):
     submissions.laid_out(1, Path("mine"), submissions.solution(1), "ada")
-    for words in (("--seed", 7), ("--bytes", "1MiB"), ("--task", "nothing")):
+    for words in (("--seed", 7), ("--size", "1MiB"), ("--task", "nothing")):
         assert lab("check", "mine", *words).exit_code != 0
 
 
@@ -135,11 +135,11 @@ def test_grades_as_tables_and_documents(lab, secret, tmp_path):
     assert "has no answers.txt" in rows[3]["first_failure"]
     suites = ET.parse(tmp_path / "junit.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["0", "0", "12", "1"]
-    one = lab("grade", "a", "--secret", secret, "--json", "gradescope", "-q")
+    one = lab("grade", "a", "--secret", secret, "--gradescope", "-q")
     document = json.loads(one.stdout)
     assert document["score"] == 20 == sum(test["max_score"] for test in document["tests"])
-    assert lab("grade", "a", "b", "--secret", secret, "--json", "gradescope").exit_code != 0
-    assert lab("grade", "a", "--secret", secret, "--json", "lab", "--csv").exit_code != 0
+    assert lab("grade", "a", "b", "--secret", secret, "--gradescope").exit_code != 0
+    assert lab("grade", "a", "--secret", secret, "--json", "--csv").exit_code != 0
 
 
 def test_grades_of_verdicts():

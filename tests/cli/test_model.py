@@ -28,7 +28,9 @@ def document(*arguments):
 
 
 def test_the_document_has_every_combination_by_every_scheme():
-    found = document("--message", "1MiB", "--message", "64MiB", "--loss", "0", "--loss", "1%")
+    found = document(
+        "--set", "message=1MiB", "--set", "message=64MiB", "--set", "loss=0", "--set", "loss=1%"
+    )
     assert (found["schema_version"], found["rtt_ns"], found["sites"]) == (1, 25e6, None)
     places = [(cell["message_bytes"], cell["loss"]) for cell in found["cells"]]
     assert places == [*itertools.product((1 << 20, 64 << 20), (0, 0.01))]
@@ -47,8 +49,9 @@ def test_the_document_has_every_combination_by_every_scheme():
 
 def test_options_have_units():
     found = document(
-        "--distance", "75km", "--bandwidth", "100Gbit", "--chunk", "32KiB", "--k", "16", "--m", "4",
-        "--alpha", "1", "--beta", "0.5",
+        "--set", "distance=75km", "--set", "bandwidth=100Gbit", "--set", "chunk=32KiB",
+        "--set", "k=16", "--set", "m=4",
+        "--set", "alpha=1", "--set", "beta=0.5",
     )  # fmt: skip
     (cell,) = found["cells"]
     expected = Scenario(
@@ -56,16 +59,25 @@ def test_options_have_units():
     )
     for name, completion in predict(expected).items():
         assert cell["schemes"][name]["mean_ns"] == completion.mean_ns
-    assert document("--rtt", "500us")["rtt_ns"] == 5e5
+    assert document("--set", "rtt=500us")["rtt_ns"] == 5e5
 
 
 def test_loss_of_packets():
-    (cell,) = document("--loss", "0.01%", "--packet", "4KiB")["cells"]
+    (cell,) = document("--set", "loss=0.01%", "--set", "packet=4KiB")["cells"]
     assert cell["loss"] == pytest.approx(sdr.chunk_loss(1e-4, 16))
 
 
 def test_a_ring_over_sites():
-    options = ("--message", "128MiB", "--loss", "1%", "--sites", "4", "--runs", "200")
+    options = (
+        "--set",
+        "message=128MiB",
+        "--set",
+        "loss=1%",
+        "--set",
+        "sites=4",
+        "--set",
+        "draws=200",
+    )
     found = document(*options, "--seed", "3")
     (cell,) = found["cells"]
     assert (cell["message_bytes"], cell["chunks"]) == (128 << 20, 512)
@@ -84,28 +96,34 @@ def test_a_ring_over_sites():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--loss", "50%"], "0.5 is outside of the model"),
-        (["--loss", "0.001"], "has no unit"),
-        (["--message", "0"], "the message is 0"),
-        (["--distance", "3750"], "distance '3750' has no unit"),
-        (["--distance", "0"], "round-trip time is 0"),
-        (["--distance", "5km", "--rtt", "5ms"], "--distance and --rtt say the same"),
-        (["--packet", "3000B"], "no multiple of a packet of 3000 bytes"),
-        (["--packet", "0"], "no multiple of a packet of 0 bytes"),
-        (["--bandwidth", "0"], "bandwidth is 0"),
-        (["--chunk", "0"], "the chunk is 0"),
-        (["--message", "64KiB", "--chunk", "128KiB"], "larger than the message of 65,536 bytes"),
-        (["--message", "1MiB", "--sites", "32"], "a chunk of 65,536 bytes is larger"),
-        (["--k", "0"], "k is 0"),
-        (["--k", "250"], r"k + m is 258"),
-        (["--alpha", "-1"], "alpha is -1"),
-        (["--sites", "1"], "a ring of 1 sites"),
-        (["--loss", "100%"], "a chunk loss of 1 is outside"),
-        (["--loss", "100%", "--packet", "4KiB"], "a chunk loss of 1 is outside"),
-        (["--alpha", "1e308"], "alpha is 1e+308, not from 0 to 1,000,000"),
-        (["--beta", "inf"], "beta is inf, not from 0 to 1,000,000"),
-        (["--runs", "100"], "--runs: no effect without --sites"),
-        (["--seed", "7"], "--seed: no effect without --sites"),
+        (["--set", "loss=50%"], "0.5 is outside of the model"),
+        (["--set", "loss=0.001"], "has no unit"),
+        (["--set", "message=0"], "the message is 0"),
+        (["--set", "distance=3750"], "distance '3750' has no unit"),
+        (["--set", "distance=0"], "round-trip time is 0"),
+        (
+            ["--set", "distance=5km", "--set", "rtt=5ms"],
+            "--set distance and --set rtt say the same",
+        ),
+        (["--set", "packet=3000B"], "no multiple of a packet of 3000 bytes"),
+        (["--set", "packet=0"], "no multiple of a packet of 0 bytes"),
+        (["--set", "bandwidth=0"], "bandwidth is 0"),
+        (["--set", "chunk=0"], "the chunk is 0"),
+        (
+            ["--set", "message=64KiB", "--set", "chunk=128KiB"],
+            "larger than the message of 65,536 bytes",
+        ),
+        (["--set", "message=1MiB", "--set", "sites=32"], "a chunk of 65,536 bytes is larger"),
+        (["--set", "k=0"], "k is 0"),
+        (["--set", "k=250"], r"k + m is 258"),
+        (["--set", "alpha=-1"], "alpha is -1"),
+        (["--set", "sites=1"], "a ring of 1 sites"),
+        (["--set", "loss=100%"], "a chunk loss of 1 is outside"),
+        (["--set", "loss=100%", "--set", "packet=4KiB"], "a chunk loss of 1 is outside"),
+        (["--set", "alpha=1e308"], "alpha is 1e+308, not from 0 to 1,000,000"),
+        (["--set", "beta=inf"], "beta is inf, not from 0 to 1,000,000"),
+        (["--set", "draws=100"], "--set draws: no effect without --set sites"),
+        (["--seed", "7"], "--seed: no effect without --set sites"),
     ],
 )
 def test_bad_input_is_an_error_of_the_user(arguments, problem):

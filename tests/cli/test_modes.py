@@ -19,13 +19,15 @@ CHOSEN = {
     ("fuzz", "--failover"): ["--failover"],
     ("perf", "nothing captured"): ["send_bw", "h1", "h2"],
     ("run", "--dry-run"): ["--dry-run", "incast"],
+    ("run", "--plan"): ["--plan", "incast"],
+    ("run", "without --plan"): ["incast"],
     ("run", "--list"): ["--list"],
     ("run", "nothing captured"): ["incast"],
-    ("stats", "--json"): ["--json"],
-    ("stats", "--listen"): ["--listen", "127.0.0.1:0"],
-    ("stats", "--openmetrics"): ["--openmetrics"],
-    ("sweep", "--dry-run"): ["--dry-run", "snapshots"],
-    ("sweep", "--list"): ["--list"],
+    ("inspect path", "--ping"): ["h1", "h2", "--ping"],
+    ("inspect path", "without --ping"): ["h1", "h2"],
+    ("inspect stats", "--json"): ["--json"],
+    ("inspect stats", "--listen"): ["--listen", "127.0.0.1:0"],
+    ("inspect stats", "--openmetrics"): ["--openmetrics"],
     ("top", "--json"): ["--json"],
 }  # fmt: skip
 """How each mode is chosen; no mode is without one."""
@@ -37,7 +39,12 @@ VALUES = {
             "seed",
             "seeds",
             "first",
-            "minutes",
+            "duration",
+            "count",
+            "dport",
+            "sport",
+            "worst",
+            "runs",
             "jobs",
             "size",
             "snap",
@@ -51,9 +58,8 @@ VALUES = {
         "7",
     ),
     "clock": "virtual",
-    "payload": "none",
-    "deadline": "1s",
-    "ip": "6",
+    "proto": "udp",
+    "wireshark": "status",
     "xdp": "native",
 }
 
@@ -62,9 +68,9 @@ def commands():
     root = typer.main.get_command(cli.app)
     found = {verb: root.get_command(None, verb) for verb in cli.VERBS}
     found |= {
-        f"{verb} {name}": each
+        f"{verb} {name}": group.get_command(None, name)
         for verb, group in found.items()
-        for name, each in getattr(group, "commands", {}).items()
+        for name in getattr(group, "commands", {})
     }
     return {verb: each for verb, each in found.items() if isinstance(each, ModalCommand)}
 

@@ -63,20 +63,20 @@ def test_a_run_has_it_in_its_table_gates_comparison_and_page(lab, tmp_path):
     assert "expect csa_ud.sends_per_packet > 9: FAILED, 2 of 2 do not hold it" in printed
     runs = json.loads((tmp_path / "runs/latest" / MANIFEST).read_text())["runs"]
     assert all(1 < run["sends_per_packet"] < 1.5 for run in runs)
-    assert "\nsends per packet  " in lab("show")
-    assert "  sends_per_packet  " in lab("compare", "latest", "--baseline", "irn")
-    lab("report", "-o", "page.html")
+    assert "\nsends per packet  " in lab("results", "show")
+    assert "  sends_per_packet  " in lab("results", "compare", "latest", "--baseline", "irn")
+    lab("results", "report", "-o", "page.html")
     assert '<th scope="row">sends per packet</th><td>1.' in (tmp_path / "page.html").read_text()
 
 
 def test_a_sweep_has_it_in_its_columns_table_gates_and_page(lab, tmp_path):
-    printed = lab("sweep", "swept.yaml", "-q", "-j1", "--table", "table.md")
+    printed = lab("run", "swept.yaml", "-q", "-j1", "--table", "table.md")
     assert "expect sends_per_packet < 1.5: passed, 8 held it" in printed
     assert "| sends / packet |" in (tmp_path / "table.md").read_text()
     column = pq.read_table("sweeps/swept/runs.parquet")["sends_per_packet"].to_pylist()
     assert len(column) == 8
     assert min(column) > 1
-    lab("report", "sweeps/swept", "-o", "page.html")
+    lab("results", "report", "sweeps/swept", "-o", "page.html")
     page = (tmp_path / "page.html").read_text()
     assert '<th scope="col">sends per packet</th>' in page
     assert "<strong>Sends per packet.</strong>" in page

@@ -18,7 +18,9 @@ faults:
 @pytest.mark.parametrize("family", [(), ("-6",)])
 def test_round_trips(lab, family):
     lab.up()
-    document = lab.json("ping", "h1", "h2", "--lab", lab.name, "-c", "4", "-i", "1ms", *family)
+    document = lab.json(
+        "inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "4", "-i", "1ms", *family
+    )
     assert (document["sent"], document["received"], document["loss"]) == (4, 4, 0)
     assert {reply["hops"] for reply in document["replies"]} == {1}
     times = document["rtt_ns"]
@@ -28,16 +30,22 @@ def test_round_trips(lab, family):
 
 def test_the_largest_that_fits(lab):
     lab.up()
-    most = lab.json("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-s", "2172")
+    most = lab.json(
+        "inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-s", "2172"
+    )
     assert most["received"] == 1
-    result = lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-s", "2173")
+    result = lab.run(
+        "inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "1", "-s", "2173"
+    )
     assert result.returncode == 2
     assert "at most 2172" in result.stderr
 
 
 def test_in_words(lab):
     lab.up()
-    result = lab.run("ping", "h1:eth1", "h2", "--lab", lab.name, "-c", "2", "-i", "1ms")
+    result = lab.run(
+        "inspect", "path", "--ping", "h1:eth1", "h2", "--lab", lab.name, "-c", "2", "-i", "1ms"
+    )
     assert "2 sent, 2 received, 0 % lost" in result.stdout
     assert "1 hop\n" in result.stdout
     assert "round trip: min" in result.stdout
@@ -46,7 +54,8 @@ def test_in_words(lab):
 def test_every_rail_of_a_host(lab):
     assert lab.run("up", "dual-rail", "--name", lab.name).returncode == 0
     for rail, network in (("1", "10.0."), ("2", "10.1.")):
-        document = lab.json("ping", "h1", "h3", "--lab", lab.name, "-c", "2", "-i", "1ms",
+        document = lab.json("inspect", "path", "--ping", "h1", "h3", "--lab", lab.name, "-c", "2",
+                            "-i", "1ms",
                             "--rail", rail)  # fmt: skip
         assert document["to"]["address"].startswith(network)
         assert document["received"] == 2
@@ -56,7 +65,8 @@ def test_nothing_comes_back(lab, tmp_path):
     file = tmp_path / "cut.yaml"
     file.write_text(CUT)
     lab.run("up", str(file), "--name", lab.name)
-    result = lab.run("ping", "h1", "h2", "--lab", lab.name, "-c", "2", "-i", "1ms", "-W", "100ms",
+    result = lab.run("inspect", "path", "--ping", "h1", "h2", "--lab", lab.name, "-c", "2",
+                     "-i", "1ms", "-W", "100ms",
                      "--json")  # fmt: skip
     assert result.returncode == 1
     assert json.loads(result.stdout)["rtt_ns"] is None
@@ -68,6 +78,6 @@ def test_nothing_comes_back(lab, tmp_path):
 )
 def test_bad_ends(lab, ends, complaint):
     lab.up()
-    result = lab.run("ping", *ends, "--lab", lab.name)
+    result = lab.run("inspect", "path", "--ping", *ends, "--lab", lab.name)
     assert result.returncode == 2
     assert complaint in result.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab list`, `lab show` and `lab rerun`, on the command line."""
+"""`lab results ls`, `lab results show` and `lab results rerun`, on the command line."""
 
 import json
 from pathlib import Path
@@ -21,22 +21,22 @@ def lab(*arguments):
 
 def test_list_show_and_rerun(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert lab("list").output == "no run directory is here\n"
+    assert lab("results", "ls").output == "no run directory is here\n"
     assert lab("run", "incast", *SMALL).exit_code == 0
-    shown = lab("show")
+    shown = lab("results", "show")
     assert shown.exit_code == 0
     assert "workload      incast, 64 KiB" in shown.output
     assert "messages delivered" in shown.output
-    repeated = lab("rerun", "-q")
+    repeated = lab("results", "rerun", "-q")
     assert (repeated.exit_code, repeated.output.splitlines()[-1][:5]) == (0, "same:")
     assert "runs/latest" not in repeated.output
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "manifest.json").write_text("{")
-    entries = json.loads(lab("list", "--json").output)["entries"]
+    entries = json.loads(lab("results", "ls", "--json").output)["entries"]
     assert [each["kind"] for each in entries] == ["run", "run", "damaged"]
     assert entries[1]["file"].endswith("incast.yaml")
     assert entries[0]["file"].endswith("experiment.json")
-    assert "damaged" in lab("list").output
+    assert "damaged" in lab("results", "ls").output
 
 
 def test_a_difference_ends_with_1(tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_a_difference_ends_with_1(tmp_path, monkeypatch):
     assert lab("run", "incast", *SMALL).exit_code == 0
     path = tmp_path / "runs" / "latest" / "links.json"
     path.write_text(path.read_text() + " ")
-    repeated = lab("rerun", "latest", "-q")
+    repeated = lab("results", "rerun", "latest", "-q")
     assert repeated.exit_code == ExitCode.FAILED
     assert "different  links.json" in repeated.output
 
@@ -63,12 +63,12 @@ def test_the_last_line(tmp_path, monkeypatch, verdicts, words):
     compared = [Difference("a figure", verdict) for verdict in verdicts]
     found = Comparison(tmp_path, Path("again"), ("", ""), compared)
     monkeypatch.setattr(again, "again", lambda *_, **__: found)
-    assert lab("rerun", "-q").output.splitlines()[-1] == words
+    assert lab("results", "rerun", "-q").output.splitlines()[-1] == words
 
 
 def test_what_is_no_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for verb in ("show", "rerun"):
-        found = lab(verb, "nothing")
+        found = lab("results", verb, "nothing")
         assert found.exit_code == ExitCode.USAGE
         assert "no run or sweep is called 'nothing'" in found.stderr

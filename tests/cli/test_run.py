@@ -44,7 +44,7 @@ def test_a_run(line, tmp_path):
 
 
 def test_json(line):
-    result = line("mine", "--json", "--quiet", "--transport", "rc", "--payload", "verify")
+    result = line("mine", "--json", "--quiet", "--transport", "rc", "--set", "payload=verify")
     document = json.loads(result.stdout)
     assert result.stderr == ""
     assert (document["verdict"], document["clock"]) == ("passed", "virtual")
@@ -76,8 +76,6 @@ def test_faults_replace_those_of_the_file(line):
         ("seeds=3", ("--seed", "1")),
         ("transports.0.window=5", ("--transport", "rc")),
         ("clock=real", ("--clock", "virtual")),
-        ("payload=none", ("--payload", "none")),
-        ("deadline=1s", ("--deadline", "2s")),
         ("name=x", ("--name", "y")),
     ],
 )
@@ -109,7 +107,7 @@ def test_a_change_may_be_changed_in_a_part(line):
 
 
 def test_a_failed_verdict_is_the_exit_code(line):
-    result = line("mine", "--deadline", "1us", "-q")
+    result = line("mine", "--set", "deadline=1us", "-q")
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
     assert "deadline of 1 us" in result.stdout
@@ -118,14 +116,16 @@ def test_a_failed_verdict_is_the_exit_code(line):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "which experiment?\n  hint: a file, or a name: lab run --list"),
-        (("nine",), "no experiment called 'nine'"),
-        (("reach",), "no experiment called 'reach'\n  hint: lab sweep reach runs that"),
-        (("dumbbell",), "no experiment called 'dumbbell'\n  hint: lab up dumbbell runs that"),
+        ((), "which experiment or sweep?\n  hint: a file, or a name: lab run --list"),
+        (("nine",), "no experiment or sweep called 'nine'"),
+        (("reach", "--seed", "1"), "--seed: no effect with a sweep\n  hint: --only transport=NAME"),
+        (("mine", "--table", "x"), "--table: no effect with an experiment"),
+        (("mine", "--goal", "x"), "--goal: no effect without --plan"),
+        (("dumbbell",), "no experiment or sweep called 'dumbbell'\n  hint: lab up dumbbell"),
         (("incast", "-o", "b\udcff"), r"'b\udcff' is not in UTF-8"),
         (("mine", "--transport", "csa"), "unknown transport 'csa'\n  hint: did you mean 'csa_ud'"),
         (("mine", "--set", "workload.bites=1kB"), "workload.bites: unknown key 'bites'"),
-        (("mine", "--deadline", "soon"), "deadline: 'soon' is not a time"),
+        (("mine", "--set", "deadline=soon"), "deadline: 'soon' is not a time"),
         (("mine", "--set", "faults=[x]"), "faults: no fault profile called 'x'"),
         (("mine", "--capture", "h1->h2"), "'h1->h2' matches no link"),
         (("mine", "--capture", "--snap", "4097"), "a snap length of 4097"),

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.openmetrics import parser
 
 from softroce_lab import topology
-from softroce_lab.cli.observe.stats import _rows
-from softroce_lab.cli.observe.stats_server import Handler, Server, loopback
+from softroce_lab.cli.inspect.stats import _rows
+from softroce_lab.cli.inspect.stats_server import Handler, Server, loopback
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.paths import PROJECT_ROOT
@@ -27,17 +27,17 @@ PATIENCE_S = 30.0
 
 
 class Talk:
-    """A lab whose hosts talk, and what `lab stats` says of it."""
+    """A lab whose hosts talk, and what `lab inspect stats` says of it."""
 
     def __init__(self, lab, process):
         self.lab = lab
         self.process = process
 
     def stats(self, *arguments):
-        return self.lab.json("stats", self.lab.name, *arguments)
+        return self.lab.json("inspect", "stats", self.lab.name, *arguments)
 
     def words(self, *arguments):
-        result = self.lab.run("stats", self.lab.name, *arguments)
+        result = self.lab.run("inspect", "stats", self.lab.name, *arguments)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
@@ -93,7 +93,9 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     (qp,) = near["qps"]
     assert (qp["type"], qp["state"], qp["remote_address"]) == ("RC", "RTS", "10.0.0.2")
     assert far["hw_counters"]["rx_write_requests"] > 0
-    (flow,) = talk.lab.json("trace", "h1", "h2", "--live", "--lab", talk.lab.name)["flows"]
+    (flow,) = talk.lab.json(
+        "inspect", "path", "h1", "h2", "--sport", "live", "--lab", talk.lab.name
+    )["flows"]
     assert flow["sport"] == 0xC000 | qp["qp"] & 0x3FFF
     assert flow["queue_pairs"] == [f"RC queue pair {qp['qp']}"]
     assert near["hw_counters"]["rx_write_requests"] == 0
@@ -132,7 +134,7 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
 
     talk.process.kill()
     talk.process.wait()
-    result = talk.lab.run("stats", talk.lab.name, "h1")
+    result = talk.lab.run("inspect", "stats", talk.lab.name, "h1")
     assert "was killed" in result.stderr
     assert "sent_pkts" not in result.stdout
     (last,) = talk.stats("h1")["rnics"]
@@ -147,7 +149,7 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
 
 
 def test_again_and_again(talk):
-    arguments = ("stats", talk.lab.name, "h2", "--watch", "--interval", "100ms")
+    arguments = ("inspect", "stats", talk.lab.name, "h2", "--interval", "100ms")
     with talk.lab.start(*arguments, "--json") as watch:
         with bounded(watch):
             first, second = (json.loads(watch.stdout.readline()) for _ in range(2))
@@ -183,7 +185,7 @@ def test_rates_are_of_a_port_and_of_the_rnic_at_it():
 
 def test_prometheus_scrapes(lab):
     assert lab.up().returncode == 0
-    with lab.start("stats", lab.name, "--listen", "127.0.0.1:0") as server:
+    with lab.start("inspect", "stats", lab.name, "--listen", "127.0.0.1:0") as server:
         with bounded(server):
             url = server.stderr.readline().split()[-1]
         where, slash, path = url.removeprefix("http://").partition("/")
@@ -196,7 +198,7 @@ def test_prometheus_scrapes(lab):
         text = answer.read().decode()
         names = {family.name for family in parser.text_string_to_metric_families(text)}
         assert {"softroce_link_frames", "softroce_port_rcv_packets"} <= names
-        taken = lab.run("stats", lab.name, "--listen", where)
+        taken = lab.run("inspect", "stats", lab.name, "--listen", where)
         assert taken.returncode == 1
         assert "cannot listen" in taken.stderr
         server.send_signal(signal.SIGINT)
@@ -305,15 +307,14 @@ def test_addresses_of_loopback(where):
 def test_what_makes_no_sense(lab):
     assert lab.up().returncode == 0
     for arguments, complaint in (
-        (("--watch", "--interval", "1ms"), "50ms at least"),
-        (("--interval", "1s"), "hint: --watch"),
+        (("--interval", "1ms"), "50ms at least"),
         (("--json", "--openmetrics"), "choose one"),
-        (("--watch", "--openmetrics"), "choose one"),
+        (("--interval", "1s", "--openmetrics"), "choose one"),
         (("h9",), "no node h9"),
         (("h1:eth9",), "no port"),
         (("h1->h2",), "no link joins"),
     ):
-        result = lab.run("stats", lab.name, *arguments)
+        result = lab.run("inspect", "stats", lab.name, *arguments)
         assert result.returncode == 2, arguments
         assert complaint in result.stderr
-    assert lab.run("stats", "--lab", "nosuchlab").returncode == 2
+    assert lab.run("inspect", "stats", "--lab", "nosuchlab").returncode == 2

@@ -19,7 +19,19 @@ def busy(lab):
     """A lab with a ping that runs."""
     assert lab.up().returncode == 0
     # For two minutes, more than a test takes; nobody reads its lines, so they may not fill a pipe.
-    arguments = ("ping", "h1", "h2", "--lab", lab.name, "-c", "60000", "-i", "2ms")
+    arguments = (
+        "inspect",
+        "path",
+        "h1",
+        "h2",
+        "--ping",
+        "--lab",
+        lab.name,
+        "-c",
+        "60000",
+        "-i",
+        "2ms",
+    )
     with lab.start(*arguments, stdout=subprocess.DEVNULL) as ping:
         time.sleep(1)
         yield lab

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab trace` against the fabric it speaks of."""
+"""`lab inspect path` against the fabric it speaks of."""
 
 import socket
 
@@ -9,7 +9,9 @@ import softroce_lab.fabric.lab as fabric
 
 
 def test_a_file_that_is_not_up(lab):
-    document = lab.json("trace", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003")
+    document = lab.json(
+        "inspect", "path", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003"
+    )
     assert [flow["sport"] for flow in document["flows"]] == [49152, 49153, 49154, 49155]
     assert {flow["nodes"][0] + flow["nodes"][-1] for flow in document["flows"]} == {"h1h3"}
     assert sum(document["shares"]["leaf1"].values()) == 4
@@ -22,7 +24,7 @@ def test_the_fabric_takes_the_paths_that_are_foretold(lab, family):
     ports = range(40000, 40024)
     arguments = ["--proto", "udp", "--dport", "9", "--sport", f"{ports[0]}-{ports[-1]}"]
     arguments += ["-6"] if family == "ipv6" else []
-    document = lab.json("trace", "h1", "h3", "--lab", lab.name, *arguments)
+    document = lab.json("inspect", "path", "h1", "h3", "--lab", lab.name, *arguments)
     paths = {flow["sport"]: set(flow["links"]) for flow in document["flows"]}
     here, there = (document[end]["address"] for end in ("from", "to"))
     assert len({frozenset(links) for links in paths.values()}) == 2
@@ -52,11 +54,11 @@ topology:
 def test_parallel_links_are_paths_of_their_own(lab, tmp_path):
     file = tmp_path / "trunk.yaml"
     file.write_text(TRUNK)
-    text = lab.run("trace", "h1", "h2", "--lab", str(file)).stdout
+    text = lab.run("inspect", "path", "h1", "h2", "--lab", str(file)).stdout
     assert "8 flows over 2 paths" in text
     assert "h1 > s1:p2 > s2 > h2" in text
     assert "h1 > s1:p3 > s2 > h2" in text
-    one = lab.run("trace", "h1", "h2", "--lab", str(file), "--sport", "49152").stdout
+    one = lab.run("inspect", "path", "h1", "h2", "--lab", str(file), "--sport", "49152").stdout
     assert "1 flow over 1 path\n" in one
 
 
@@ -83,10 +85,10 @@ def test_spray_has_no_path_of_its_own(lab, tmp_path):
         "name: spray\nlb: spray\n"
         "topology: {generator: {kind: leaf-spine, leaves: 2, spines: 3, hosts_per_leaf: 1}}\n"
     )
-    document = lab.json("trace", "h1", "h2", "--lab", str(file))
+    document = lab.json("inspect", "path", "h1", "h2", "--lab", str(file))
     assert len(document["paths"]) == 3
     assert "flows" not in document
-    assert "spread evenly" in lab.run("trace", "h1", "h2", "--lab", str(file)).stdout
+    assert "spread evenly" in lab.run("inspect", "path", "h1", "h2", "--lab", str(file)).stdout
 
 
 @pytest.mark.parametrize(
@@ -100,16 +102,22 @@ def test_spray_has_no_path_of_its_own(lab, tmp_path):
     ],
 )
 def test_bad_input(lab, arguments, complaint):
-    result = lab.run("trace", *arguments, "--lab", "leaf-spine")
+    result = lab.run("inspect", "path", *arguments, "--lab", "leaf-spine")
     assert result.returncode == 2
     assert complaint in result.stderr
 
 
 def test_live_ports_need_a_process_that_uses_some(lab):
     assert lab.up().returncode == 0
-    result = lab.run("trace", "h1", "h2", "--live", "--lab", lab.name)
+    result = lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--lab", lab.name)
     assert result.returncode == 1
     assert "no process has queue pairs at h1:eth1" in result.stderr
-    result = lab.run("trace", "h1", "h2", "--live", "--sport", "49152", "--lab", lab.name)
+    result = lab.run(
+        "inspect", "path", "h1", "h2", "--sport", "live", "--proto", "udp", "--dport", "9",
+        "--lab", lab.name,
+    )  # fmt: skip
     assert result.returncode == 2
-    assert lab.run("trace", "h1", "h2", "--live", "--lab", "two-hosts").returncode == 2
+    assert (
+        lab.run("inspect", "path", "h1", "h2", "--sport", "live", "--lab", "two-hosts").returncode
+        == 2
+    )

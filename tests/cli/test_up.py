@@ -58,7 +58,7 @@ def test_a_lab_that_is_up_already(lab):
     again = lab.up()
     assert (again.returncode, again.stdout) == (2, "")
     assert f"the lab {lab.name} is up already" in again.stderr
-    assert lab.json("status", lab.name)["labs"][0]["state"] == "up"
+    assert lab.json("ps", lab.name)["labs"][0]["state"] == "up"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab workload`: who sends how much to whom, and the GOAL file."""
+"""`lab run --plan`: who sends how much to whom, and the GOAL file."""
 
 import json
 
@@ -12,7 +12,7 @@ from softroce_lab.workloads.goal import parser
 
 
 def workload(*arguments):
-    return CliRunner().invoke(app, ["workload", *map(str, arguments)])
+    return CliRunner().invoke(app, ["run", "--plan", *map(str, arguments)])
 
 
 def test_each_pair_of_hosts_has_a_line():
@@ -57,6 +57,6 @@ def test_a_goal_file_that_cannot_be_written_is_an_error_of_the_user(tmp_path):
 
 def test_the_documents_show_what_is_printed():
     page = (paths.PROJECT_ROOT / "docs" / "workloads.md").read_text()
-    shown = page.partition("    $ lab workload pipeline\n")[2].partition("\n\n")[0]
+    shown = page.partition("    $ lab run pipeline --plan\n")[2].partition("\n\n")[0]
     lines = [line.strip() for line in shown.splitlines()]
     assert lines == [line.strip() for line in workload("pipeline").output.splitlines()]

@@ -143,7 +143,9 @@ def test_what_only_one_clock_has_is_refused(tmp_path, more, place):
 def test_both_clocks_lose_the_same_packets(tmp_path):
     """Two seeds decide nothing; what was lost when it was sent first is known all the same."""
     path = experiment(tmp_path, seeds=2).file
-    result = CliRunner().invoke(app, ["crosscheck", path, "--json", "-o", str(tmp_path / "runs")])
+    result = CliRunner().invoke(
+        app, ["run", path, "--clock", "both", "--json", "-o", str(tmp_path / "runs")]
+    )
     assert result.exit_code == 1, result.stderr
     document = json.loads(result.stdout)
     assert document["transports"][0]["same_first_losses"] is True

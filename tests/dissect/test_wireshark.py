@@ -78,7 +78,7 @@ def test_the_own_folder_is_the_one_that_wireshark_names(tmp_path, monkeypatch):
     assert named.folder == tmp_path / tshark.PLUGINS
     monkeypatch.setattr(wireshark, "_READERS", ("no-such-program",))
     assert wireshark.personal() == named
-    with pytest.raises(EnvironmentLackError, match="--dir"):
+    with pytest.raises(EnvironmentLackError, match="--output"):
         wireshark.everyones()
 
 

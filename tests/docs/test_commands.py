@@ -93,7 +93,7 @@ def test_a_command_that_does_not_exist_is_found(command):
 PLANNED = [
     (page, command)
     for page, command, partial in commands()
-    if command.split()[0] in {"run", "sweep", "up"}
+    if command.split()[0] in {"run", "up"}
     and "--list" not in command
     and (not partial or page == "README.md")
 ]
@@ -111,6 +111,7 @@ over: {workload.bytes: [64KiB, 1MiB]}
 transports: [rc, irn]
 seeds: 2
 """
+SWEEP_OPTIONS = {"--only", "--table", "--scheduler", "--jobs", "-j", "--keep-runs", "--fresh"}
 
 
 def test_documents_show_experiments():
@@ -124,8 +125,8 @@ def test_an_experiment_of_a_document_can_be_planned(page, command, tmp_path, mon
     assert lab(app, ["new", "transport", "mine.py"]).exit_code == 0
     (tmp_path / "docs").mkdir()  # of the checkout
     words = words_of(command)
-    (tmp_path / "mine.yaml").write_text(MINE_SWEPT if words[0] == "sweep" else MINE)
-    done = lab(app, [*words, *([] if "--dry-run" in words else ["--dry-run"])])
+    (tmp_path / "mine.yaml").write_text(MINE_SWEPT if SWEEP_OPTIONS & {*words} else MINE)
+    done = lab(app, [*words, *([] if {"--dry-run", "--plan"} & {*words} else ["--dry-run"])])
     assert done.exit_code == 0, f"{page}: lab {command}: {done.output}"
 
 

@@ -117,7 +117,7 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     for hash_seed in ("1", "2"):
         under = tmp_path / hash_seed
         subprocess.run(
-            [*line, under, "--payload", "verify"],
+            [*line, under, "--set", "payload=verify"],
             env=os.environ | {"PYTHONPATH": str(paths.PROJECT_ROOT), "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.DEVNULL, check=True, timeout=300,
         )  # fmt: skip

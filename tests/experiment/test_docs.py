@@ -49,7 +49,7 @@ def test_an_experiment_can_be_run(lab, tmp_path, example):
 
 def test_the_sweep_can_be_run(lab, tmp_path):
     (tmp_path / "mine.yaml").write_text(SWEEP)
-    assert "runs\n" in lab("sweep", "mine.yaml", "--dry-run")
+    assert "runs\n" in lab("run", "mine.yaml", "--dry-run")
     sweep = sweep_spec.load("mine.yaml")
     digests = {each.recipe.digest for each in sweep.combinations}  # no two of them are the same
     assert len(digests) == len(sweep.combinations) > 1
@@ -57,7 +57,7 @@ def test_the_sweep_can_be_run(lab, tmp_path):
 
 def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text(SWEEP)
-    lab("sweep", "mine", "-q", "-j1", "--only", "workload.bytes=64KiB", "--only", "depth=1")
+    lab("run", "mine", "-q", "-j1", "--only", "workload.bytes=64KiB", "--only", "depth=1")
     exec(compile(PROGRAM, "docs/sweeps.md", "exec"), {})  # noqa: S102 - our own words
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     found = {(transport, loss): float(goodput) for transport, loss, _, goodput in rows}

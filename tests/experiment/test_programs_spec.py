@@ -84,6 +84,6 @@ def test_transports_are_refused():
 
 
 def test_there_is_no_workload_to_show():
-    done = CliRunner().invoke(app, ["workload", "program"])
+    done = CliRunner().invoke(app, ["run", "program", "--plan"])
     assert done.exit_code == 2
     assert "programs decide themselves" in str(done.exception) + done.stderr

@@ -297,7 +297,9 @@ def test_rules_that_did_nothing_are_told(tmp_path, fault, idle):
 def test_a_rule_on_a_link_that_no_flow_takes_is_told(tmp_path):
     one_way = "workload={kind: point-to-point, from: h1, to: h2, bytes: 64KiB}"
     found = outcome(tmp_path, "faults=[{name: far, links: 'h3->s1', loss: 50%}]", one_way)
-    assert "did nothing: far: no flow took h3->s1; lab trace A B shows the paths" in found.notes
+    assert (
+        "did nothing: far: no flow took h3->s1; lab inspect path A B shows the paths" in found.notes
+    )
 
 
 def test_a_rule_that_acted_in_one_run_is_not_told(tmp_path):

@@ -279,7 +279,7 @@ def test_a_run_is_whole_where_comments_cannot_be_written(tmp_path, monkeypatch):
 
 def test_a_story_does_not_claim_that_no_packet_was_lost(tmp_path):
     directory = experiment_run.run(of(), Silent(), under=tmp_path).directory
-    words = command("explain", str(directory)).stdout
+    words = command("results", "explain", str(directory)).stdout
     assert "Which lost packets were its own is not known" in words
     assert "None of its packets was lost" not in words
 
@@ -328,7 +328,7 @@ def look(name, shown):
     until = time.monotonic() + 20
     while time.monotonic() < until and not settled(shown):
         try:
-            result = command("inspect", "h1", "--lab", name, "--json")
+            result = command("inspect", "node", "h1", "--lab", name, "--json")
             shown[:] = json.loads(result.stdout)["node"]["shift"]
         except (json.JSONDecodeError, subprocess.SubprocessError):
             pass

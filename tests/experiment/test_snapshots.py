@@ -12,7 +12,7 @@ from softroce_lab.sweep import table as sweep_table
 from softroce_lab.sweep.work import Work
 
 FILE = "docs/snapshots.md"
-AGAIN = f"lab sweep snapshots --table {FILE}"
+AGAIN = f"lab run snapshots --table {FILE}"
 SHORTEST = "8 us"
 
 

@@ -243,7 +243,7 @@ def test_editors_are_told_all_keys():
 
 def test_nothing_of_it_needs_the_real_clock():
     program = (
-        "import sys, softroce_lab.cli.experiments.run, softroce_lab.experiment.spec as s\n"
+        "import sys, softroce_lab.cli.run, softroce_lab.experiment.spec as s\n"
         "s.load('incast')\n"
         "print([m for m in sys.modules if m.startswith(('softroce_lab.fabric.', 'bcc', 'scapy'))])"
     )
@@ -350,7 +350,7 @@ def test_a_mistake_is_pointed_at(text, complaint):
     ("file", "complaint"),
     [
         (paths.TOPOLOGIES / "leaf-spine.yaml", "a topology, not an experiment\n  hint: lab up"),
-        (paths.SWEEPS / "reach.yaml", "a sweep, not an experiment\n  hint: lab sweep"),
+        (paths.SWEEPS / "reach.yaml", "a sweep, not an experiment\n  hint: lab run"),
         (paths.FAULTS / "grey-link.yaml", "a fault profile, not an experiment\n  hint: lab fault"),
     ],
 )

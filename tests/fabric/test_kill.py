@@ -86,7 +86,7 @@ def test_down_killed_at_every_step(plan, traces, foreigner, killed_at, full):
 
 
 def test_gc_killed_at_every_step(two_hosts, traces, foreigner, killed_at):
-    """SIGKILL of `lab gc` between any two acts leaves what the next one removes."""
+    """SIGKILL of `lab doctor --clean` between any two acts leaves what the next one removes."""
 
     def sweep(on_step):
         runtime.sweep(runtime.examine(two_hosts.name), ignore, on_step)

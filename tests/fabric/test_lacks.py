@@ -70,7 +70,7 @@ def test_without_af_xdp_the_fabric_carries_ordinary_traffic(up, run_lab, lab_nam
     assert f"without AF_XDP sockets: {lacks.PRICES[lacks.AF_XDP]}" in result.stderr
     ping = ("ping", "-c", "3", "-i", "0.05", "-W", "2", "10.0.0.2")
     assert run_lab("exec", "--lab", lab_name, "h1", "--", *ping).returncode == 0
-    assert "without AF_XDP sockets" in run_lab("status", lab_name).stdout
+    assert "without AF_XDP sockets" in run_lab("ps", lab_name).stdout
 
 
 def test_without_af_xdp_a_shaped_link_is_refused(up, traces, tmp_path):

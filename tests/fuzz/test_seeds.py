@@ -209,7 +209,7 @@ def test_what_is_broken_is_found_and_made_small(forgetful):
     found = fuzz.campaign(fuzz.in_process(range(10), chosen), chosen)
     first = found.violations[0]
     assert first.what.startswith("hangs:")
-    assert first.replay == f"lab fuzz --from {first.seed} --seeds 1 --transport forgetful"
+    assert first.replay == f"lab fuzz --seed {first.seed} --seeds 1 --transport forgetful"
     small = fuzz.shrink(first)
     assert small.manner == first.manner
     assert len(small.case) < len(first.case)
@@ -298,7 +298,7 @@ def test_ctrl_c_keeps_what_was_found():
 
 
 def test_from_the_command_line(tmp_path):
-    argv = [*COMMAND, "--seeds", "3", "--from", "7", "--transport", "csa_ud", "-j", "1", "--json"]
+    argv = [*COMMAND, "--seeds", "3", "--seed", "7", "--transport", "csa_ud", "-j", "1", "--json"]
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=120, cwd=tmp_path,
         env={"PYTHONPATH": str(PROJECT_ROOT), "PATH": "/usr/bin:/bin"},

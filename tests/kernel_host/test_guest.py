@@ -138,7 +138,9 @@ def test_an_idle_guest_is_silent(running):
 @pytest.mark.parametrize("options", [[], ["-6"], ["-s", "2100"]])
 @pytest.mark.parametrize("ends", [("h1", "k1"), ("k1", "h1"), ("k1", "k2")])
 def test_pings_cross_the_switch_both_ways(running, ends, options):
-    done = command_line(running, "ping", *ends, "-c", "3", "-i", "50ms", "--json", *options)
+    done = command_line(
+        running, "inspect", "path", *ends, "--ping", "-c", "3", "-i", "50ms", "--json", *options
+    )
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert (outcome["sent"], outcome["received"]) == (3, 3)
@@ -146,7 +148,9 @@ def test_pings_cross_the_switch_both_ways(running, ends, options):
 
 
 def test_each_rail_leads_to_its_own_switch(running):
-    done = command_line(running, "ping", "k1", "k2", "--rail", "2", "-c", "2", "--json")
+    done = command_line(
+        running, "inspect", "path", "k1", "k2", "--ping", "--rail", "2", "-c", "2", "--json"
+    )
     assert json.loads(done.stdout)["received"] == 2, done.stderr
     s2 = running.plan.node("s2").ports
     assert all(running.xdp.counters()[port.ifindex].tx_packets >= 2 for port in s2)
@@ -387,14 +391,14 @@ def test_a_dead_guest_is_said_and_boots_again(running, guests):
         dead.run(["true"])
     assert "softroce_lab: ready" in raised.value.what
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "ps", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     (damage,) = json.loads(status.stdout)["labs"][0]["damage"]
     assert damage["what"] == "the kernel host k2 is dead"
     running.boot("k2")
     assert running.guest("k2").run(["true"]).exit_code == 0
-    done = command_line(running, "ping", "h1", "k2", "-c", "2", "--json")
+    done = command_line(running, "inspect", "path", "h1", "k2", "--ping", "-c", "2", "--json")
     assert json.loads(done.stdout)["received"] == 2
 
 
@@ -451,7 +455,7 @@ def test_a_kernel_that_panics_ends_its_guest_and_is_said_to_have(running):
     assert raised.value.what == f"the kernel host k1 is dead: its kernel panicked: {panic}"
     assert "lab kernel-host boot k1" in raised.value.hint
     status = subprocess.run(
-        [sys.executable, "-m", "softroce_lab.cli", "status", running.plan.name, "--json"],
+        [sys.executable, "-m", "softroce_lab.cli", "ps", running.plan.name, "--json"],
         capture_output=True, text=True, timeout=LONG_S,
     )  # fmt: skip
     damaged = json.loads(status.stdout)["labs"][0]["damage"]
@@ -510,7 +514,7 @@ def test_gc_ends_the_guests_of_an_up_that_was_killed(run_lab, eventually):
         assert eventually(lambda: qemu_of(plan))
         starter.kill()
     assert qemu_of(plan)
-    assert run_lab("gc").returncode == 0
+    assert run_lab("doctor", "--clean").returncode == 0
     assert not qemu_of(plan)
     assert runtime.examine(plan.name) is None
 

@@ -90,7 +90,7 @@ def test_what_is_no_scene_says_so(written, why):
 def test_the_verb_shows_a_failover_of_one_s_own(tmp_path, monkeypatch):
     submissions.laid_out(7, tmp_path / "lab", submissions.solution(7))
     monkeypatch.chdir(tmp_path / "lab")
-    words = ["learn", "failover", "experiment.yaml", "--policy", "policy.py:Failover", "--json"]
+    words = ["learn", "failover", "experiment.yaml", "policy.py:Failover", "--json"]
     done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

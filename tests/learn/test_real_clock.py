@@ -36,7 +36,7 @@ TIMED = "rc.retransmit-same"
 AT_LEAST = "rc.go-back-n"
 """A guest whose timer runs out late goes back once more than it has to."""
 
-SURE = ("lab check rxe.pcapng", "lab fault show", "lab trace", "lab down")
+SURE = ("lab verify rxe.pcapng", "lab fault show", "lab inspect path", "lab down")
 """Commands whose output is the same in each run."""
 
 
@@ -204,7 +204,7 @@ def test_it_uses_what_is_there(number):
 
 def test_what_a_text_should_not_say_is_found():
     output = "  pass   csa.nack  8\ninjected drops   8   8\nverified, every byte  yes\n"
-    check = "lab check rxe.pcapng"
+    check = "lab verify rxe.pcapng"
     again, back = "pass  rc.retransmit-same  14", "pass  rc.go-back-n  1"
     for command, printed, shown, absent in (
         ("lab run", output, ["  pass   csa.nack  8", "injected drops  8  8"], []),

@@ -28,7 +28,7 @@ def graded(folders, python=sys.executable, *, hash_seed="0", jobs=2):
     """What a grader of this interpreter prints."""
     mine = python == sys.executable
     done = subprocess.run(
-        [python, "-m", "softroce_lab.cli", "learn", "grade", *map(str, folders), "--json", "lab",
+        [python, "-m", "softroce_lab.cli", "learn", "grade", *map(str, folders), "--json",
          "-q", "--jobs", str(jobs)],
         env={"PATH": "/usr/bin:/bin", "HOME": str(folders[0].parent), "PYTHONHASHSEED": hash_seed,
              "SOFTROCE_LAB_SECRET": "of the tests",

@@ -24,7 +24,7 @@ WORK = PROJECT_ROOT / "build" / "fuzz-work"
 HANG_S = 60  # on the wall, for one input: the machine may be busy
 _MOST_RSS_MIB = 1024
 # atheris 3.0.0 keeps some of the numbers whose comparison it traces: a kilobyte for each input of
-# `lab check`. What one input takes is guard.py's to judge, and so is what inputs leave behind.
+# `lab verify`. What one input takes is guard.py's to judge, and so is what inputs leave behind.
 _MOST_RSS_MIB_ATHERIS = 6144
 _MOST_STRETCH = 40  # of wall time, where others want the processor too
 _MOST_START_S = 300

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun`: the same, or where it differs."""
+"""`lab results rerun`: the same, or where it differs."""
 
 import json
 import shutil

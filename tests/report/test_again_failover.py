@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun` and `lab artifact` of `lab demo failover`."""
+"""`lab results rerun` and `lab results pack` of `lab demo failover`."""
 
 import json
 import zipfile
@@ -27,7 +27,7 @@ def made(under, **options):
 def test_it_is_repeated_byte_for_byte(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = made(tmp_path / "runs")
-    result = CliRunner().invoke(app, ["rerun", str(first.path), "-o", "again", "-q"])
+    result = CliRunner().invoke(app, ["results", "rerun", str(first.path), "-o", "again", "-q"])
     assert result.exit_code == 0, result.output
     assert "same       shift.parquet" in result.output
     assert "missing" not in result.output
@@ -36,13 +36,15 @@ def test_it_is_repeated_byte_for_byte(tmp_path, monkeypatch):
 
 def test_it_is_listed_and_a_job_that_stopped_is_not_judged(tmp_path):
     path = made(tmp_path / "runs").path
-    assert "lab demo failover" in CliRunner().invoke(app, ["list", str(path.parent)]).output
+    assert (
+        "lab demo failover" in CliRunner().invoke(app, ["results", "ls", str(path.parent)]).output
+    )
     runs = {
         each["transport"]: each for each in json.loads((path / "manifest.json").read_text())["runs"]
     }
     assert (runs["shift"]["verified"], runs["rc"]["verified"]) == (True, None)
     assert runs["rc"]["verdict"] == "failed"
-    shown = CliRunner().invoke(app, ["show", str(path)]).output
+    shown = CliRunner().invoke(app, ["results", "show", str(path)]).output
     [line] = [each for each in shown.splitlines() if each.startswith("verified, every byte")]
     assert sorted(line.split()[3:]) == ["-", "yes"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun` and `lab artifact` of a sweep: the same, or which rows differ."""
+"""`lab results rerun` and `lab results pack` of a sweep: the same, or which rows differ."""
 
 import shutil
 
@@ -83,7 +83,7 @@ def test_a_sweep_is_reproduced_from_the_unzipped_folder(swept, tmp_path):  # noq
 
 def test_what_cannot_be_repeated(swept, tmp_path):  # noqa: F811
     copy = shutil.copytree(swept, tmp_path / "small")
-    found = CliRunner().invoke(app, ["rerun", str(copy), "-o", str(tmp_path)])
+    found = CliRunner().invoke(app, ["results", "rerun", str(copy), "-o", str(tmp_path)])
     assert found.exit_code == 2
     assert "is the sweep itself" in found.stderr
     (copy / "sweep.json").unlink()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Stories of drawn runs beside their captures and `lab check`: the same losses, message by message.
+"""Stories of drawn runs beside their captures and `lab verify`: the same losses.
 
 A capture of all links is a witness of its own: its packets were seen as they entered the links, and
-`lab check` reads nothing else.
+`lab verify` reads nothing else.
 """
 
 import collections
@@ -134,7 +134,7 @@ def compare_rc(evidence, known):
 
 @pytest.mark.full("explain")
 def test_stories_and_captures_agree(full, tmp_path):
-    """Draws runs of all transports, and compares stories with captures and lab check."""
+    """Draws runs of all transports, and compares stories with captures and lab verify."""
     totals = np.zeros(2, int)
     runs = 1000 if full else 21
     for number in range(runs):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab artifact`: from the unzipped folder alone the run comes out the same, or not."""
+"""`lab results pack`: from the unzipped folder alone the run comes out the same, or not."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_the_command_says_how_to_repeat_it(run, tmp_path, monkeypatch):
     recorded = run(environment={"commit": None})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("mine")
-    done = CliRunner().invoke(app, ["artifact", str(recorded.path), "-o", "some run.zip"])
+    done = CliRunner().invoke(app, ["results", "pack", str(recorded.path), "-o", "some run.zip"])
     command = done.stdout.splitlines()[-1].strip()
     before, repeat = command.split(" && ")
     subprocess.run(["sh", "-c", before], cwd=tmp_path, check=True, capture_output=True)

@@ -10,7 +10,7 @@ from softroce_lab.report import aside
 
 
 def write_and_fail(path, doing):
-    with aside.writing(path, "--perfetto FILE") as fresh:
+    with aside.writing(path, "--output FILE") as fresh:
         fresh.write_bytes(b"two")
         doing()
 
@@ -34,4 +34,4 @@ def test_what_fails_meanwhile_is_not(tmp_path):
     folder.mkdir()
     with pytest.raises(RunError, match=r"cannot write .*: No such file") as caught:
         write_and_fail(folder / "page.html", lambda: shutil.rmtree(folder))
-    assert caught.value.hint == "--perfetto FILE: where there is room"
+    assert caught.value.hint == "--output FILE: where there is room"

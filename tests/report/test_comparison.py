@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare`: what is shown to differ, and how often that would be chance."""
+"""`lab results compare`: what is shown to differ, and how often that would be chance."""
 
 import json
 import shutil
@@ -169,7 +169,7 @@ def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
     made_of(tmp_path / "a", rows)
     failed = [row | ({"verdict": verdict} if at < 6 else {}) for at, row in enumerate(rows)]
     made_of(tmp_path / "b", failed)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
     found = CliRunner().invoke(app, arguments)
     assert f"passed in {tmp_path / 'a'} and failed in {tmp_path / 'b'}: seeds 1, 2, 3, 4, 5, 6" in (
         found.output
@@ -180,7 +180,7 @@ def test_runs_that_failed_are_told_and_worse(tmp_path, verdict):
     (passed,) = document["comparisons"][0]["passed"]
     assert (passed["first_only"], passed["verdict"]) == ([1, 2, 3, 4, 5, 6], "worse")
     assert [line["pairs"] for line in document["comparisons"][0]["figures"]] == [6]
-    back = ["compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
+    back = ["results", "compare", str(tmp_path / "b"), str(tmp_path / "a"), "--fail-on-worse"]
     assert CliRunner().invoke(app, back).exit_code == 0
 
 
@@ -216,7 +216,7 @@ def test_all_runs_failed(tmp_path):
     assert not found.lines
     with pytest.raises(UserError, match="no run passed in"):
         comparison.compared(other, other)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on-worse"]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on-worse"]
     assert CliRunner().invoke(app, arguments).exit_code == ExitCode.FAILED
 
 
@@ -224,7 +224,9 @@ def test_seeds_of_one_side_alone_are_told(tmp_path):
     rows = [{"makespan_ns": 1000 + each} for each in range(4)]
     made_of(tmp_path / "a", rows)
     made_of(tmp_path / "b", rows[:3])
-    found = CliRunner().invoke(app, ["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    found = CliRunner().invoke(
+        app, ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    )
     assert "irn: in one of the two alone: seed 4" in found.output
     assert "1 of 1 figures have fewer than 6 pairs" in found.output
 
@@ -289,7 +291,7 @@ def test_on_the_command_line(tmp_path):
     generator = np.random.default_rng(8)
     drawn(tmp_path / "a", generator, noise=0)
     drawn(tmp_path / "b", generator, factor=1.05, noise=0)
-    arguments = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    arguments = ["results", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 0
     assert "1.050 [1.050, 1.050]" in found.output
@@ -310,24 +312,26 @@ def test_runs_that_were_not_faithful_are_named_beside_the_verdict(tmp_path):
             for seed, verdict in enumerate(of_side, 1)
         ])  # fmt: skip
     sides = [str(tmp_path / folder) for folder in "ab"]
-    printed = CliRunner().invoke(app, ["compare", *sides]).stdout
+    printed = CliRunner().invoke(app, ["results", "compare", *sides]).stdout
     assert "no difference shown; not faithful: seeds 2, 4\n" in printed
-    document = json.loads(CliRunner().invoke(app, ["compare", *sides, "--json"]).stdout)
+    document = json.loads(CliRunner().invoke(app, ["results", "compare", *sides, "--json"]).stdout)
     assert document["comparisons"][0]["figures"][0]["unfaithful"] == [2, 4]
 
 
 def test_who_means_transports_is_told_how_they_are_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in (["latest"], ["csa_ud", "irn"]):
-        found = CliRunner().invoke(app, ["compare", *words])
+        found = CliRunner().invoke(app, ["results", "compare", *words])
         assert found.exit_code == ExitCode.USAGE
         assert "--baseline" in found.output
-    found = CliRunner().invoke(app, ["compare", "nowhere", "irn"])
+    found = CliRunner().invoke(app, ["results", "compare", "nowhere", "irn"])
     assert "no run or sweep is called 'nowhere'" in found.output
 
 
 def test_nothing_changed_is_a_line(ring_run):
-    found = CliRunner().invoke(app, ["compare", str(ring_run), str(ring_run), "--changed"])
+    found = CliRunner().invoke(
+        app, ["results", "compare", str(ring_run), str(ring_run), "--changed"]
+    )
     assert "no difference shown in any of" in found.output
     assert "verdict" not in found.output
 
@@ -354,7 +358,7 @@ def test_a_baseline_has_each_cell_of_a_sweep(tmp_path):
 
 def test_a_baseline_on_the_command_line(tmp_path):
     drawn(tmp_path / "a", np.random.default_rng(8), noise=0)
-    arguments = ["compare", str(tmp_path / "a"), "--baseline"]
+    arguments = ["results", "compare", str(tmp_path / "a"), "--baseline"]
     found = CliRunner().invoke(app, [*arguments, "csa_ud"])
     assert found.exit_code == 0
     assert found.output.startswith("irn, compared with csa_ud\n")
@@ -375,6 +379,6 @@ def test_baselines_that_are_refused(tmp_path):
     with pytest.raises(UserError, match="no other transport than irn"):
         comparison.with_baseline(run, "irn")
     where = str(tmp_path / "a")
-    found = CliRunner().invoke(app, ["compare", where, where, "--baseline", "irn"])
+    found = CliRunner().invoke(app, ["results", "compare", where, where, "--baseline", "irn"])
     assert found.exit_code == ExitCode.USAGE
     assert "transports of one directory" in found.output

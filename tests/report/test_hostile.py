@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A run directory from somebody else: nothing of it is executed, and nothing outside is written.
 
-Verbs that read results never do. Verbs that run the experiment again need `--trust-run`, and say
+Verbs that read results never do. Verbs that run the experiment again need `--trust`, and say
 what for.
 """
 
@@ -37,23 +37,23 @@ JOBS = """workload={kind: jobs, jobs: [
         {kind: point-to-point, bytes: 512KiB, message: 8KiB, from: h2, to: h4}}]}"""
 RUN, OUTPUT = "RUN", "OUTPUT"
 READING = (
-    ("report", RUN),
-    ("report", RUN, "-o", OUTPUT),
-    ("explain", RUN),
-    ("explain", RUN, "--step", "one:0"),
-    ("export", RUN, "--perfetto", OUTPUT),
-    ("show", RUN),
-    ("show", RUN, "--json"),
-    ("list", RUN),
-    ("compare", RUN, RUN),
-    ("plot", RUN, "-o", f"{OUTPUT}.svg"),
-    ("check", RUN),
-    ("artifact", RUN, "-o", OUTPUT),
+    ("results", "report", RUN),
+    ("results", "report", RUN, "-o", OUTPUT),
+    ("results", "explain", RUN),
+    ("results", "explain", RUN, "--step", "one:0"),
+    ("results", "export", RUN, "-o", OUTPUT),
+    ("results", "show", RUN),
+    ("results", "show", RUN, "--json"),
+    ("results", "ls", RUN),
+    ("results", "compare", RUN, RUN),
+    ("results", "plot", RUN, "-o", f"{OUTPUT}.svg"),
+    ("verify", RUN),
+    ("results", "pack", RUN, "-o", OUTPUT),
 )
 AGAIN = (
-    ("rerun", RUN, "-o", OUTPUT),
-    ("blame", RUN, "--undo", "all"),
-    ("report", RUN, "--blame"),
+    ("results", "rerun", RUN, "-o", OUTPUT),
+    ("results", "explain", RUN, "--cost", "--undo", "all"),
+    ("results", "report", RUN, "--cost"),
 )
 
 
@@ -182,7 +182,7 @@ def lab(verb, directory, top, *more):
 def test_what_reads_results_executes_nothing_and_writes_nothing_outside(hostile, swept, verb):  # noqa: F811
     policies, *others = [directory for directory, _ in hostile.every()]
     found = lab(verb, policies, hostile.top)
-    refused = verb[0] == "artifact"  # as the directory has links to the outside
+    refused = verb[1:2] == ("pack",)  # as the directory has links to the outside
     assert found.exit_code == (ExitCode.USAGE if refused else 0), found.output
     hostile.check_nothing_happened()
     for directory in (*others, hostile.sweep(swept)):
@@ -199,7 +199,7 @@ def test_what_runs_it_again_lists_what_it_would_execute_and_read(hostile, verb):
         assert found.exit_code == ExitCode.USAGE, found.output
         for word in words:
             assert word in found.stderr
-        assert "--trust-run" in found.stderr
+        assert "--trust" in found.stderr
         hostile.check_nothing_happened()
         assert not (hostile.top / "output").exists()
 
@@ -246,23 +246,23 @@ def test_reproduce_sh_of_an_archive_needs_trust_too(hostile):
     for directory, words in hostile.every():
         done = reproduced(directory)
         assert done.returncode == ExitCode.USAGE, done.stderr
-        assert [word for word in (*words, "--trust-run") if word not in done.stderr] == []
+        assert [word for word in (*words, "--trust") if word not in done.stderr] == []
         hostile.check_nothing_happened()
     directory = hostile.top / "policies" / "run"
-    assert reproduced(directory, "--trust-run").returncode == ExitCode.FAILED  # another policy
+    assert reproduced(directory, "--trust").returncode == ExitCode.FAILED  # another policy
     assert hostile.was_executed()
 
 
 @pytest.mark.parametrize("verb", AGAIN, ids=" ".join)
 def test_a_trusted_run_is_executed(hostile, verb):
     directory, _ = hostile.policies()
-    lab(verb, directory, hostile.top, "--trust-run", "-q")
+    lab(verb, directory, hostile.top, "--trust", "-q")
     assert hostile.was_executed()
 
 
 def test_not_even_a_trusted_run_saves_a_file(hostile):
     directory, _ = hostile.save()
-    found = lab(AGAIN[0], directory, hostile.top, "--trust-run", "-q")
+    found = lab(AGAIN[0], directory, hostile.top, "--trust", "-q")
     assert "passed" in (hostile.top / "output/latest/manifest.json").read_text(), found.output
     hostile.check_nothing_happened()
 
@@ -278,7 +278,7 @@ def test_a_sweep_again_needs_trust(hostile, swept):  # noqa: F811
     assert found.exit_code == ExitCode.USAGE
     assert "inputs/evil.py:Evil" in found.stderr
     hostile.check_nothing_happened()
-    lab(AGAIN[0], directory, hostile.top, "--trust-run", "-q")
+    lab(AGAIN[0], directory, hostile.top, "--trust", "-q")
     assert hostile.was_executed()
 
 
@@ -293,7 +293,7 @@ def test_a_link_in_the_folder_of_a_sweep_chooses_no_file(hostile, swept):  # noq
 
 
 def test_no_key_of_the_directory_of_a_sweep_is_read_before_it_is_listed(hostile, swept):  # noqa: F811
-    """`lab sweep` writes none of these keys there, and each could add a policy."""
+    """`lab run` writes none of these keys there, and each could add a policy."""
     for change in (
         {"set": {"transports": [{"policy": "inputs/evil.py:Evil"}]}},
         {"transports": [{"policy": "inputs/evil.py:Evil"}]},
@@ -302,7 +302,7 @@ def test_no_key_of_the_directory_of_a_sweep_is_read_before_it_is_listed(hostile,
         directory = hostile.sweep(swept)
         sweep = json.loads((directory / "sweep.json").read_text())
         (directory / "sweep.json").write_text(json.dumps(sweep | change))
-        for more in ((), ("--trust-run",)):
+        for more in ((), ("--trust",)):
             found = lab(AGAIN[0], directory, hostile.top, "-q", *more)
             assert (found.exit_code, "was edited" in found.stderr) == (ExitCode.USAGE, True)
             hostile.check_nothing_happened()

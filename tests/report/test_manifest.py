@@ -17,11 +17,11 @@ from tests.report.page.test_assemble import swept  # noqa: F401 - a fixture
 from tests.report.programs_made import programs
 
 VERBS = {
-    "show": ["show", "DIR"],
-    "list": ["list", "PARENT"],
-    "compare": ["compare", "DIR", "WHOLE"],
-    "explain": ["explain", "DIR"],
-    "plot": ["plot", "DIR", "--kind", "fct", "-o", "OUT"],
+    "show": ["results", "show", "DIR"],
+    "list": ["results", "ls", "PARENT"],
+    "compare": ["results", "compare", "DIR", "WHOLE"],
+    "explain": ["results", "explain", "DIR"],
+    "plot": ["results", "plot", "DIR", "--kind", "fct", "-o", "OUT"],
 }
 
 

@@ -17,7 +17,7 @@ from softroce_lab.report.recorded import Recorded
 def trace(ring_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("trace") / "irn.json"
     found = CliRunner().invoke(
-        app, ["export", str(ring_run), "--run", "irn/1", "--perfetto", str(path)]
+        app, ["results", "export", str(ring_run), "--run", "irn/1", "-o", str(path)]
     )
     assert found.exit_code == 0
     return json.loads(path.read_text())
@@ -104,13 +104,15 @@ def test_without_samples_there_are_no_such_counters(ring_run, tmp_path):
     copy = shutil.copytree(ring_run, tmp_path / "copy")
     (copy / "samples.parquet").unlink()
     path = tmp_path / "trace.json"
-    found = CliRunner().invoke(app, ["export", str(copy), "--run", "rc/1", "--perfetto", str(path)])
+    found = CliRunner().invoke(
+        app, ["results", "export", str(copy), "--run", "rc/1", "-o", str(path)]
+    )
     assert found.exit_code == 0
     assert {e["name"] for e in of(json.loads(path.read_text()), "C")} == {"messages outstanding"}
 
 
 def test_what_cannot_be_written(ring_run, tmp_path):
     path = tmp_path / "none" / "trace.json"
-    found = CliRunner().invoke(app, ["export", str(ring_run), "--perfetto", str(path)])
+    found = CliRunner().invoke(app, ["results", "export", str(ring_run), "-o", str(path)])
     assert found.exit_code == ExitCode.USAGE
     assert "cannot write" in found.stderr

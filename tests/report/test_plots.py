@@ -30,14 +30,14 @@ def flows(tmp_path_factory):
 def saved(folder, kind, path, of=None):
     recorded = Recorded(folder)
     asked = plots.Asked(recorded, None if of is None else recorded.run(of))
-    plots.save(asked, kind, path, f"lab plot --kind {kind}")
+    plots.save(asked, kind, path, f"lab results plot --kind {kind}")
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in plots.KINDS if kind != "slowdown"])
 def test_every_kind_of_a_run(ring_run, tmp_path, kind):
     found = saved(ring_run, kind, tmp_path / "figure.svg", "irn/2").decode()
-    assert f"lab plot --kind {kind}; sha256 of the results " in found
+    assert f"lab results plot --kind {kind}; sha256 of the results " in found
     shown = {"cdf": "message completion time (us)", "fct": "p99.9", "timeline": "retransmission",
              "queue": "longest queue (KiB), irn/2", "heatmap": "mean completion (us)",
              "recovery": "repair time (us)"}  # fmt: skip
@@ -335,7 +335,15 @@ def test_no_slowdown_of_flows_that_never_arrived(tmp_path):
     run = {"transport": "irn", "seed": 1, "verdict": "failed", "slowdown": none}
     manifest = {"schema_version": 1, "state": "done", "runs": [run]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    arguments = ["plot", str(folder), "--kind", "slowdown", "-o", str(tmp_path / "s.png")]
+    arguments = [
+        "results",
+        "plot",
+        str(folder),
+        "--kind",
+        "slowdown",
+        "-o",
+        str(tmp_path / "s.png"),
+    ]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == ExitCode.USAGE, found.output
     assert "no flow behind the warm-up arrived" in found.output

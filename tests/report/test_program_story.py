@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab explain` of unmodified programs: which message was lost where, found how, and when."""
+"""`lab results explain` of unmodified programs: which message was lost where, and when."""
 
 import dataclasses
 import json
@@ -132,7 +132,7 @@ def test_a_lost_response_of_a_read_is_one(stories):
 
 
 def test_a_failed_message_is_first_and_the_slowest_are_next(made):
-    found = json.loads(lab("explain", made, "--worst", 3, "--json"))["stories"]
+    found = json.loads(lab("results", "explain", made, "--worst", 3, "--json"))["stories"]
     assert [each["message"] for each in found] == [
         f"h1->h2:{QPN}/4", f"h1->h2:{QPN}/1", f"h1->h2:{QPN}/0"
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_failed_message_is_first_and_the_slowest_are_next(made):
 
 
 def test_the_story_in_words(made):
-    printed = lab("explain", made, "--message", f"{QPN}/0")
+    printed = lab("results", "explain", made, "--message", f"{QPN}/0")
     for line in (
         f"program/1: RDMA_WRITE h1->h2:{QPN}/0, 8 KiB in 4 packets, took 29 us.",
         f"ib_write_bw (process 77), queue pair 0x123 to 0x456, PSNs {LAST_PSN - 3} to {LAST_PSN}.",
@@ -154,7 +154,7 @@ def test_the_story_in_words(made):
         "while a loss was repaired, or failed, of which 1 failed.",
     ):
         assert line in printed, printed
-    read = lab("explain", made, "--message", f"{QPN}/3")
+    read = lab("results", "explain", made, "--message", f"{QPN}/3")
     assert "X-- response --" in read.replace("X--- response", "X-- response")
 
 
@@ -166,7 +166,7 @@ def test_the_story_in_words(made):
     ],
 )
 def test_what_is_not_there(made, options, why):
-    done = CliRunner().invoke(app, ["explain", str(made), *map(str, options)])
+    done = CliRunner().invoke(app, ["results", "explain", str(made), *map(str, options)])
     assert done.exit_code == 2
     assert why in str(done.exception) + done.stderr
 
@@ -176,7 +176,7 @@ def test_a_run_without_losses_has_no_story_and_says_so(made, tmp_path):
     run = dataclasses.replace(programs_made.found(), program_messages=messages, recoveries=recorded)
     with mock.patch.object(programs_made, "found", return_value=run):
         directory = programs_made.programs(tmp_path).directory
-    assert lab("explain", directory) == (
+    assert lab("results", "explain", directory) == (
         "In all of program/1: 0 packets lost, ACKs and NAKs among them; 0 messages outstanding "
         "while a loss was repaired, or failed, of which 0 failed.\n"
     )

@@ -64,7 +64,7 @@ def test_a_dry_run_names_the_commands(tmp_path):
 
 
 def test_they_are_shown(made):
-    printed = lab("show", made).stdout
+    printed = lab("results", "show", made).stdout
     assert "".join(f"  {line}\n" for line in LINES) in printed
     assert "messages" not in printed
     assert "goodput" not in printed
@@ -72,7 +72,7 @@ def test_they_are_shown(made):
 
 @pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "program/1")])
 def test_they_have_no_story_if_nothing_was_recorded(made, options):
-    done = lab("explain", made, *options)
+    done = lab("results", "explain", made, *options)
     assert done.exit_code == 2
     what = "program/1: what its programs' RNICs did about losses was not recorded"
     assert what in str(done.exception) + done.stderr
@@ -106,12 +106,15 @@ def test_the_page_has_the_programs_and_claims_nothing_of_messages(made):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("blame",), *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline"))],
+    [
+        ("explain", "--cost"),
+        *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline")),
+    ],
 )
 def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
     verb, *options = arguments
     output = ("-o", tmp_path / "a.svg") if verb == "plot" else ()
-    done = lab(verb, made, *options, *output)
+    done = lab("results", verb, made, *options, *output)
     advice = done.stderr + str(getattr(done.exception, "hint", ""))
     assert done.exit_code == 2
     assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare --figure`: geometric means of paired ratios, and their intervals."""
+"""`lab results compare --figure`: geometric means of paired ratios, and their intervals."""
 
 import json
 import math
@@ -113,7 +113,7 @@ def test_on_the_command_line(tmp_path):
         drawn_sweep(tmp_path / name, np.random.default_rng(3), factor)
 
     def compare(*arguments):
-        return CliRunner().invoke(app, ["compare", *arguments])
+        return CliRunner().invoke(app, ["results", "compare", *arguments])
 
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     document = json.loads(compare(old, new, "--figure", "fct_p99_ns", "--json").output)

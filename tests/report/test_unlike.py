@@ -42,10 +42,10 @@ def test_the_command_says_so(first, tmp_path):
     second = run(
         "point-to-point", tmp_path, "seeds=[1]", "workload.bytes=64KiB", transports=("rc",)
     )
-    arguments = ["compare", str(first), str(second)]
+    arguments = ["results", "compare", str(first), str(second)]
     found = CliRunner().invoke(app, arguments)
     assert "  the experiments differ, incast and point-to-point: in " in found.output
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert document["comparisons"][0]["notes"][0].startswith("the experiments differ, ")
-    again = CliRunner().invoke(app, ["compare", str(first), str(first)])
+    again = CliRunner().invoke(app, ["results", "compare", str(first), str(first)])
     assert "the experiments" not in again.output

@@ -4,7 +4,7 @@
 import re
 from pathlib import Path
 
-from softroce_lab.cli.experiments import demo_failover
+from softroce_lab.cli import demo_failover
 from softroce_lab.experiment.failover import virtual as failover_virtual
 from softroce_lab.experiment.failover.rig import Options
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Seeds of `lab fuzz --failover`: exactly once, whatever is cut, lost, delayed or duplicated."""
+"""Seeds of `lab fuzz failover`: exactly once, whatever is cut, lost, delayed or duplicated."""
 
 import pytest
 

@@ -368,7 +368,7 @@ def test_there_is_one_writer(carry_out):
 def test_it_can_be_killed_at_any_moment(tmp_path):
     """Rows of runs that ended are there, workers are gone, and the next call goes on."""
     (tmp_path / "many.yaml").write_text(SWEEP.replace("seeds: 2", "seeds: 500"))
-    command = [sys.executable, "-m", "softroce_lab.cli", "sweep", "many", "-j", "2"]
+    command = [sys.executable, "-m", "softroce_lab.cli", "run", "many", "-j", "2"]
     rows = tmp_path / "sweeps/many/rows.jsonl"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     until(lambda: rows.is_file() and rows.read_text().count("\n") >= 5)

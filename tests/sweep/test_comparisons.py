@@ -25,9 +25,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def swept(tmp_path, name, *only):
-    """What `lab sweep` says of some cells."""
+    """What `lab run` says of some cells."""
     options = [option for each in only for option in ("--only", each)]
-    done = CliRunner().invoke(app, ["sweep", name, "-o", str(tmp_path), "-q", "--json", *options])
+    done = CliRunner().invoke(app, ["run", name, "-o", str(tmp_path), "-q", "--json", *options])
     found = json.loads(done.stdout)
     assert found["verdict"] == "passed"
     assert done.exit_code == (not all(each["passed"] for each in found["expect"]))

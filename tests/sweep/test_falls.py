@@ -93,7 +93,7 @@ def test_a_host_with_more_queue_pairs_than_its_rnic_keeps_loses_rate(tmp_path, m
     """The short form of the sweep `qp-scaling`: the same, with fewer peers."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "many.yaml").write_text(SWEEP)
-    result = CliRunner().invoke(app, ["sweep", "many.yaml", "--json", "-q", "-j", "1"])
+    result = CliRunner().invoke(app, ["run", "many.yaml", "--json", "-q", "-j", "1"])
     [rc] = json.loads(result.stdout)["falls"]
     rates = dict(rc["points"])
     assert rates[600] < 0.8 * rates[32]

@@ -33,10 +33,10 @@ CELL = ["workload=permutation-64KiB", "loss=random-1%"]
 )
 def test_a_cell_runs_and_is_compared(tmp_path, name, only, how, rows):
     options = [option for each in ("seed=1", *only) for option in ("--only", each)]
-    arguments = ["sweep", name, "-o", str(tmp_path), "-q", "-j", "1", "--json", *options]
+    arguments = ["run", name, "-o", str(tmp_path), "-q", "-j", "1", "--json", *options]
     swept = CliRunner().invoke(app, arguments)
     assert json.loads(swept.stdout)["verdict"] == "passed"
-    compared = CliRunner().invoke(app, ["compare", str(tmp_path / name), *how, "--json"])
+    compared = CliRunner().invoke(app, ["results", "compare", str(tmp_path / name), *how, "--json"])
     found = json.loads(compared.stdout)["ratios"]
     assert len(found) == rows
     figures = {"makespan_ns", "fct_p99_ns"} | (

@@ -84,7 +84,9 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
     sent = run["h1"]["processes"][0]["qps"]
     assert all(qp["engine"]["tx_connected"] >= 100 * 32 for qp in sent)
     assert {qp["remote_address"] for qp in sent} == {"10.0.0.2"}
-    shown = CliRunner().invoke(app, ["show", str(next(tmp_path.glob("*/manifest.json")).parent)])
+    shown = CliRunner().invoke(
+        app, ["results", "show", str(next(tmp_path.glob("*/manifest.json")).parent)]
+    )
     words = (
         r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
     )
@@ -104,7 +106,9 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
     )
     assert json.loads(run(file, "--json", "-q", "-o", tmp_path).stdout)["verdict"] == "passed"
     directory = tmp_path / "latest"
-    shown = CliRunner().invoke(app, ["explain", str(directory), "--worst", "10000", "--json"])
+    shown = CliRunner().invoke(
+        app, ["results", "explain", str(directory), "--worst", "10000", "--json"]
+    )
     assert shown.exit_code == 0, shown.output
     stories = json.loads(shown.stdout)["stories"]
     drops = pq.read_table(directory / "events.parquet").to_pylist()
@@ -140,7 +144,7 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
     # Each packet arrived, so it left once more than it was lost.
     assert {of: lost for of, lost in dropped.items() if lost > decided[of]} == {}
     assert repaired >= len(found) // 2
-    words = CliRunner().invoke(app, ["explain", str(directory)]).stdout
+    words = CliRunner().invoke(app, ["results", "explain", str(directory)]).stdout
     assert re.search(r"program/1: RDMA_\w+ h1->h2:\d+/\d+, 64 KiB in 32 packets, took", words)
     assert f"ib_{test}_bw (process " in words
 
@@ -198,7 +202,7 @@ def test_one_after_the_other_and_again(experiment, tmp_path):
 def test_the_deadline_ends_all(experiment):
     found = experiment(
         ["h1: {run: sleep 60, roce: false}", "h2: {run: 'true', after: h1, roce: false}"],
-        "--deadline", "1s",
+        "--set", "deadline=1s",
     )  # fmt: skip
     assert found["runs"][0]["reasons"] == [
         "h1: still at work after 1 s", "h2: not begun after 1 s"

@@ -399,7 +399,7 @@ def _verified(lab: Understood, tally: Tally) -> None:
         if run.only is None:
             same = same and digests.get("sent") is not None
         elif document.get("verified") is None:
-            tally.doubts("the run carried no bytes, or did not compare them (--payload verify)")
+            tally.doubts("the run carried no bytes, or did not compare them (payload: verify)")
             continue
         if document.get("verified") and same:
             tally.passed()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab compare`: runs or sweeps side by side."""
+"""`lab results compare`: runs or sweeps side by side."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ app = typer.Typer(add_completion=False)
 
 _NO_DIFFERENCE = "no difference shown"
 _ALONE = (
-    "transports of one directory are compared by --baseline: lab compare latest --baseline csa_ud; "
-    "lab list shows what is here"
+    "transports of one directory are compared by --baseline: lab results compare latest --baseline "
+    "csa_ud; lab results ls shows what is here"
 )
 
 
@@ -101,7 +101,7 @@ def compare(
         _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
         return
     first, *others = _directories(runs, baseline)
-    _warn_of_unfinished((first, *others))
+    _check((first, *others))
     if baseline is None:
         base = str(first.path)
         found = {str(each.path): comparison.compared(first, each) for each in others}
@@ -120,10 +120,12 @@ def compare(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _warn_of_unfinished(directories: Sequence[Recorded]) -> None:
+def _check(directories: Sequence[Recorded]) -> None:
+    """Warn of directories that are not whole. UserError for a table that is cut."""
     for directory in directories:
         if directory.warning:
             typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+        directory.check_tables()
 
 
 def _print_ratios(
@@ -139,7 +141,7 @@ def _print_ratios(
     figures = list(figures or ratios.DEFAULTS)
     ratios.check_figures(figures)
     directories = [Recorded(_found(each)) for each in names]
-    _warn_of_unfinished(directories)
+    _check(directories)
     first, *others = values = [comparison.values(each, only) for each in directories]
     compared = _compared(first, others, *chosen)
     found = list(ratios.rows(first, (others or [first])[0], compared, figures))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab explain`: the story of a message's recovery, in words and as a ladder."""
+"""`lab results explain`: the story of a message's recovery, in words and as a ladder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import STEPS, RunArgument, RunName, opened, runs_of
+from softroce_lab.cli.modes import ModalCommand, Mode, flag
+from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.results.options import (
+    STEPS,
+    RunArgument,
+    RunName,
+    Trust,
+    opened,
+    origin,
+    runs_of,
+)
 from softroce_lab.errors import UserError
 from softroce_lab.report import explained, ladder, program_story, recorded, story
+from softroce_lab.report.blame.charges import LEAST_RUNS, USUAL_RUNS
 from softroce_lab.report.explained import Explained
 from softroce_lab.report.program_story import ProgramRun
 from softroce_lab.report.recorded import Recorded, Run
@@ -24,7 +34,21 @@ from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+class _Command(ModalCommand):
+    """A command that rejects options without effect in the chosen mode."""
+
+    modes = (
+        Mode("--cost", flag("cost"), ("message", "worst")),
+        Mode(
+            "without --cost",
+            lambda params: not params["cost"],
+            ("undo", "runs", "trust", "quiet"),
+        ),
+        Mode("--undo", lambda params: params["undo"] is not None, ("runs",)),
+    )
+
+
+@app.command(cls=_Command)
 def explain(
     run: RunArgument = "latest",
     of: RunName = None,
@@ -36,9 +60,37 @@ def explain(
         int | None, typer.Option(min=1, metavar="N", help="The N slowest messages; default: 1.")
     ] = None,
     step: Annotated[
-        str | None, typer.Option(metavar="STEP", help=f"The slowest message of this step: {STEPS}.")
+        str | None,
+        typer.Option(
+            metavar="STEP",
+            help=f"The slowest message of this step: {STEPS}. With --cost: what its end waited "
+            "for.",
+        ),
     ] = None,
+    cost: Annotated[
+        bool,
+        typer.Option(
+            "--cost",
+            help="Charge each loss with what it cost: repeat the run with losses undone, one "
+            "after the other.",
+        ),
+    ] = False,
+    undo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOSSES",
+            help="With --cost: only run once more without these losses, such as 17,40-52, or all.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            min=LEAST_RUNS, metavar="N", help="With --cost: at most so many further runs."
+        ),
+    ] = USUAL_RUNS,
+    trust: Trust = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Tell what delayed a message: losses, their detection, retransmissions, and where time went.
 
@@ -48,6 +100,12 @@ def explain(
     if sum(each is not None for each in (message, worst, step)) > 1:
         raise UserError("--message, --worst and --step exclude each other")
     found, where = opened(run), shlex.quote(run)
+    if cost:
+        from softroce_lab.cli.results import cost as costs  # late: it runs experiments
+
+        whose = origin(trusted=trust)
+        costs.show(found, of, step, undo, runs, whose, as_json=as_json, quiet=quiet)
+        return
     tale: list[_Shown] = []
     for each in runs_of(found, of):
         if recorded.programs_of(each):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab export`: a run in another tool's format."""
+"""`lab results export`: a run in another tool's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunArgument, RunName, opened
+from softroce_lab.cli.results.options import RunArgument, RunName, opened
 from softroce_lab.report import perfetto
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
@@ -20,10 +20,10 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def export(
-    file: Annotated[
-        Path, typer.Option("--perfetto", metavar="FILE", help="Write a trace for Perfetto to FILE.")
-    ],
     run: RunArgument = "latest",
+    file: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The trace.")] = Path(
+        "trace.json"
+    ),
     of: RunName = None,
     as_json: Json = False,
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab plot`: a figure of a run or a sweep, for a paper."""
+"""`lab results plot`: a figure of a run or a sweep, for a paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunName, RunOrSweep
+from softroce_lab.cli.results.options import RunName, RunOrSweep
 from softroce_lab.report import plots, recorded
 from softroce_lab.report.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -36,7 +36,15 @@ def plot(
     """Draw a figure for a paper: labels and units ready, the command and a digest in the file."""
     found = Recorded(recorded.find(run))
     asked = plots.Asked(found, None if of is None else found.run(of))
-    words = ["lab", "plot", found.name, "--kind", kind.value, *(["--run", of] if of else [])]
+    words = [
+        "lab",
+        "results",
+        "plot",
+        found.name,
+        "--kind",
+        kind.value,
+        *(["--run", of] if of else []),
+    ]
     plots.save(asked, kind.value, output, shlex.join(words))
     if as_json:
         document = {"schema_version": SCHEMA_VERSION, "figure": str(output), "kind": kind.value}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab report`: a run or a sweep as one HTML page that opens offline."""
+"""`lab results report`: a run or a sweep as one HTML page that opens offline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli.options import Json, Quiet
-from softroce_lab.cli.results.repeating import searched
-from softroce_lab.cli.results.result_options import (
+from softroce_lab.cli.results.cost import searched
+from softroce_lab.cli.results.options import (
     RunOrSweep,
-    TrustRun,
+    Trust,
     need_run,
     origin,
     runs_of,
@@ -42,14 +42,14 @@ def report(
             help="The page; default: report.html in the directory.",
         ),
     ] = None,
-    with_blame: Annotated[
+    cost: Annotated[
         bool,
         typer.Option(
-            "--blame",
-            help="With what each loss cost, by counterfactual runs as lab blame makes them.",
+            "--cost",
+            help="With what each loss cost, by runs without it: see lab results explain --cost.",
         ),
     ] = False,
-    trust_run: TrustRun = False,
+    trust: Trust = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,9 +59,7 @@ def report(
     """
     found = Recorded(recorded.find(run))
     path = output or found.path / "report.html"
-    text = assemble.page(
-        found, _blamed(found, origin(trusted=trust_run), quiet=quiet) if with_blame else ""
-    )
+    text = assemble.page(found, _blamed(found, origin(trusted=trust), quiet=quiet) if cost else "")
     assemble.write(path, text)
     size = len(text.encode())
     if as_json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab rerun`: an experiment or a sweep again, from its directory alone; whether it is the same."""
+"""`lab results rerun`: an experiment or a sweep again, from its directory; is it the same?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import typer
 
-from softroce_lab.cli.experiments.experiment_options import RunsUnder
-from softroce_lab.cli.experiments.run import RunScreen
-from softroce_lab.cli.experiments.sweep import Screen as SweepScreen
+from softroce_lab.cli.experiment_options import RunsUnder
 from softroce_lab.cli.options import Json, Quiet, saying
-from softroce_lab.cli.results.result_options import RunOrSweep, TrustRun, origin
+from softroce_lab.cli.results.options import RunOrSweep, Trust, origin
+from softroce_lab.cli.running.experiment import RunScreen
+from softroce_lab.cli.running.sweep import SweepScreen
 from softroce_lab.errors import ExitCode
 from softroce_lab.report import again, again_failover, again_sweep, recorded
 from softroce_lab.report.recorded import Recorded
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False)
 def rerun(
     run: RunOrSweep = "latest",
     output: RunsUnder = Path("runs"),
-    trust_run: TrustRun = False,
+    trust: Trust = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -34,7 +34,7 @@ def rerun(
     A `file` workload saves nothing.
     """
     found = Recorded(recorded.find(run))
-    whose = origin(trusted=trust_run)
+    whose = origin(trusted=trust)
     if found.is_sweep:
         with SweepScreen(quiet=quiet) as screen:
             comparison = again_sweep.again(found, screen, under=output, origin=whose)

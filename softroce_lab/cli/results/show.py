@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab show`: what was run, and the table of its figures, from a run directory."""
+"""`lab results show`: what was run, and the table of its figures, from a run directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from softroce_lab.cli import run_table
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.result_options import RunOrSweep
+from softroce_lab.cli.results.options import RunOrSweep
 from softroce_lab.experiment.hosts import program_words
 from softroce_lab.report import listing, recorded, sweeps
 from softroce_lab.report.recorded import Recorded, name_of, programs_of

@@ -68,5 +68,7 @@ def notes(
         found.append(f"did nothing: {', '.join(met)}: no packet met it in its time")
     for rule in (rule for rule in rules if rule not in met):
         where = listed([names[link] for link in sorted(on[rule])], _MOST_LINKS)
-        found.append(f"did nothing: {rule}: no flow took {where}; lab trace A B shows the paths")
+        found.append(
+            f"did nothing: {rule}: no flow took {where}; lab inspect path A B shows the paths"
+        )
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the fabric of a lab did to frames between two moments, as `lab stats` counts it."""
+"""What the fabric of a lab did to frames between two moments, as `lab inspect stats` counts it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class XdpFabric:
         try:
             return cls(bpffs)
         except FileNotFoundError as error:
-            raise LabError(f"no XDP fabric is pinned in {bpffs}", hint="lab status") from error
+            raise LabError(f"no XDP fabric is pinned in {bpffs}", hint="lab ps") from error
 
     @classmethod
     def attach(

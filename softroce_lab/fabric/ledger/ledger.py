@@ -138,7 +138,7 @@ class LabBusyError(LabError):
     def __init__(self, directory: Path) -> None:
         super().__init__(
             f"another process is working on the lab {directory.name}",
-            hint="wait for it, or stop it; `lab status` shows the labs",
+            hint="wait for it, or stop it; `lab ps` shows the labs",
         )
 
 
@@ -328,7 +328,7 @@ class Ledger:
         if strangers:
             raise LabError(
                 f"{self.directory} holds what the lab did not make: {', '.join(strangers)}",
-                hint="remove that, then run: lab gc",
+                hint="remove that, then run: lab doctor --clean",
             )
         (self.directory / FILE).unlink()
         self.directory.rmdir()

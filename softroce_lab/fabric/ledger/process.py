@@ -98,7 +98,7 @@ def spawn(
     """Run `argv` (no shell) in the network namespace behind `netns_fd`, or in the caller's.
 
     It gets a session of its own, so that Ctrl-C at the terminal reaches only the parent, which
-    ends it. `role` is its name in the ledger and in `lab status`. A program that cannot be
+    ends it. `role` is its name in the ledger and in `lab ps`. A program that cannot be
     executed ends with status 127 and a message on its standard error.
     """
     token = secrets.token_hex(8)

@@ -96,7 +96,7 @@ def end_process(entry: Entry) -> None:
     if known is not None and not known.end(process.GRACE_S):
         raise LabError(
             f"process {known.pid} ({entry.facts['role']}) does not end, not even by SIGKILL",
-            hint="it may wait for a device; when it is gone, run: lab gc",
+            hint="it may wait for a device; when it is gone, run: lab doctor --clean",
         )
 
 

@@ -49,6 +49,6 @@ def remove(directory: Path) -> None:
     if strangers:
         raise LabError(
             f"{directory} holds what the lab did not make: {', '.join(strangers)}",
-            hint="remove that, then run: lab gc",
+            hint="remove that, then run: lab doctor --clean",
         )
     directory.rmdir()

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A node or a link of a lab in every detail, as the document that `lab inspect --json` prints."""
+"""A node or links of a lab in every detail, as `lab inspect node` and `link` print it as JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import ipaddress
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from softroce_lab.errors import UserError
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.net import routes
 from softroce_lab.fabric.net.routes import Routes
 from softroce_lab.fabric.observe import counters_files, describe, traffic
 from softroce_lab.fabric.observe.traffic import Sample
 from softroce_lab.fabric.observe.view import View, moment_ns
-from softroce_lab.faults import lines, tc
+from softroce_lab.faults import lines, resolve, tc
 from softroce_lab.faults.layout import Hits
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
@@ -50,19 +52,32 @@ def observed(seen: View) -> Iterator[Live]:
         yield Live(look_up, fabric.counters(), meter.sample(), moment_ns(fabric))
 
 
-def document(seen: View, what: str) -> dict[str, Any]:
-    """The node or link that `what` names. UserError if there is none."""
+def node_document(seen: View, name: str) -> dict[str, Any]:
+    """The node of this name. UserError if there is none."""
     plan = seen.plan
+    if locate.is_link(name):
+        raise UserError(f"{name} is a link", hint=f"lab inspect link {shlex.quote(name)}")
+    node = locate.node(plan, name)
     with observed(seen) as live:
-        head = {"lab": plan.name, "up": seen.is_up, "timeline_ns": live.now_ns}
-        if not locate.is_link(what):
-            node = locate.node(plan, what)
-            hosts = describe.kernel_hosts(plan, seen.condition)
-            machine = next((host for host in hosts if host["node"] == node.name), None)
-            of_node = {"kernel_host": machine, "shift": _with_backup(seen, node)}
-            return head | {"node": _node(plan, node, live) | of_node}
-        halves = locate.halves(plan, what)
-        return head | {"links": [_half(seen, half, live) for half in halves]}
+        hosts = describe.kernel_hosts(plan, seen.condition)
+        machine = next((host for host in hosts if host["node"] == node.name), None)
+        of_node = {"kernel_host": machine, "shift": _with_backup(seen, node)}
+        return _head(plan, seen, live) | {"node": _node(plan, node, live) | of_node}
+
+
+def link_document(seen: View, pattern: str) -> dict[str, Any]:
+    """The directed links of `a->b`, `a<->b`, a node or a node:port; globs. UserError if none."""
+    plan = seen.plan
+    if locate.is_link(pattern):
+        halves = locate.halves(plan, pattern)
+    else:
+        halves = tuple(plan.halves[number] for number in resolve.links_of(plan, pattern))
+    with observed(seen) as live:
+        return _head(plan, seen, live) | {"links": [_half(seen, half, live) for half in halves]}
+
+
+def _head(plan: Plan, seen: View, live: Live) -> dict[str, Any]:
+    return {"lab": plan.name, "up": seen.is_up, "timeline_ns": live.now_ns}
 
 
 # --- Nodes -------------------------------------------------------------------------------------

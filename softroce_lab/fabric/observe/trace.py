@@ -150,7 +150,7 @@ def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]
     if published is None or not published.alive:
         raise RunError(
             f"no process has queue pairs at {flow.source}",
-            hint="without --live: the ports that a striped queue pair would use",
+            hint="without --sport live: the ports that a striped queue pair would use",
         )
     addresses = (flow.target.address, flow.target.address6)
     found: dict[int, list[str]] = collections.defaultdict(list)

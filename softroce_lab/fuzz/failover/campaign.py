@@ -36,8 +36,8 @@ class Seen:
     def replay(self) -> str:
         """The command that shows it again."""
         if self.file is not None:
-            return shlex.join(["lab", "fuzz", "--failover", "--case", self.file])
-        return f"lab fuzz --failover --from {self.seed} --seeds 1"
+            return shlex.join(["lab", "fuzz", "failover", "--case", self.file])
+        return f"lab fuzz failover --seed {self.seed} --seeds 1"
 
 
 @dataclasses.dataclass(slots=True)

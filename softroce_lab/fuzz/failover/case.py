@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A case of `lab fuzz --failover` as a file: what a seed means, written out."""
+"""A case of `lab fuzz failover` as a file: what a seed means, written out."""
 
 from __future__ import annotations
 

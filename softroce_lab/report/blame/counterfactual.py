@@ -46,10 +46,10 @@ class Case:
         name = name_of(run)
         need_messages(run)
         if recorded.manifest.get("clock") != "virtual":
-            hint = "lab run FILE --clock virtual, then lab blame"
+            hint = "lab run FILE --clock virtual, then lab results explain --cost"
             raise UserError(f"{name} ran on the real clock, which cannot be repeated", hint=hint)
         if run.get("verdict") != "passed":
-            hint = f"lab explain --run {name} shows the messages that were not delivered"
+            hint = f"lab results explain --run {name} shows the messages that were not delivered"
             raise UserError(f"{name} failed: it has no time that losses could have cost", hint=hint)
         path = fabric.kept(recorded.path, "lab run and lab demo write it since version 0.1")
         return cls(path, str(run["transport"]), int(run["seed"]), origin)
@@ -152,4 +152,6 @@ def check_same(recorded: Recorded, run: Run, outcome: Outcome) -> None:
     )
     if not same:
         what = f"{name_of(run)} did not come out as it was recorded"
-        raise RunError(what, hint="lab rerun names the code that made each; lab run it anew")
+        raise RunError(
+            what, hint="lab results rerun names the code that made each; lab run it anew"
+        )

@@ -65,7 +65,9 @@ class Investigation:
         case = Case.of(recorded, run, origin)
         known = Explained.of(recorded, run)
         if not len(known.messages):
-            raise UserError(f"{known.name} has no message", hint="lab show tells what it did")
+            raise UserError(
+                f"{known.name} has no message", hint="lab results show tells what it did"
+            )
         rows = np.arange(len(known.messages))
         steps = Steps.of(recorded, run, known.messages.columns)
         if step is not None:

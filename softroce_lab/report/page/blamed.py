@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which losses cost the runs their time: `lab blame` as a section."""
+"""Which losses cost the runs their time: `lab results explain --cost` as a section."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def library() -> Any:
     except ImportError as error:
         raise EnvironmentLackError(
             "Bokeh, which draws the charts",
-            hint="./lab report installs it; elsewhere: pip install 'softroce-lab[report]'",
+            hint="./lab results report installs it; elsewhere: pip install 'softroce-lab[report]'",
         ) from error
     return bokeh
 

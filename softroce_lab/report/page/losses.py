@@ -47,7 +47,7 @@ def explained(recorded: Recorded) -> dict[str, Explained]:
 def unseen() -> str:
     """In place of the chart, for programs."""
     words = "The messages of programs are not seen, so their losses are not shown in time."
-    more = "Links has the drops of each link, lab explain the messages that met one."
+    more = "Links has the drops of each link, lab results explain the messages that met one."
     return html.section("timeline", _TITLE, html.paragraph(words, more))
 
 
@@ -175,7 +175,7 @@ def ladders(known: Mapping[str, Explained]) -> str:
     )
     few = (
         f"Of each run the {_MOST_LADDERS} slowest messages that lost a packet can be chosen; "
-        "lab explain --message has every one."
+        "lab results explain --message has every one."
     )
     return html.section(
         "ladders", "Messages, packet by packet", html.paragraph(note), choice,

@@ -87,7 +87,15 @@ def verdicts(recorded: Recorded) -> str:
         (*_verdict(recorded, run), (costs.get(name_of(run)) or {}).get("cpu_s", "-"))
         for run in recorded.runs
     ]
-    head = ("run", "verdict", "delivered", "bytes verified", "faithful", "lab check", "CPU seconds")
+    head = (
+        "run",
+        "verdict",
+        "delivered",
+        "bytes verified",
+        "faithful",
+        "lab verify",
+        "CPU seconds",
+    )
     problems = html.items(listing.problems(recorded))
     return html.section("verdicts", "Verdicts", html.table("Runs", head, rows), problems)
 
@@ -103,7 +111,7 @@ def _verdict(recorded: Recorded, run: Run) -> Sequence[str]:
 
 
 def _checked(recorded: Recorded, run: Run) -> str:
-    """What `lab check` finds in the run's capture."""
+    """What `lab verify` finds in the run's capture."""
     name = (run.get("capture") or {}).get("file")
     if name is None:
         return "not captured"
@@ -111,7 +119,7 @@ def _checked(recorded: Recorded, run: Run) -> str:
     if not path.is_file():
         return "the capture is missing"
     if path.stat().st_size > _MOST_CAPTURE_BYTES:
-        return f"large capture: lab check {path}"
+        return f"large capture: lab verify {path}"
     try:
         evidence = suites.evidence_of(path, Options(7, None, ()))
         found = suites.check(evidence, suites.chosen(()), Format.AUTO)

@@ -116,7 +116,7 @@ def test_the_command_line_and_its_run_directory(tmp_path):
                     for run in manifest["runs"])  # fmt: skip
     assert any(plain)
     assert not any(shift)
-    for verb in ("show", "list"):
-        shown = lab(verb, *(["latest"] if verb == "show" else []), cwd=tmp_path)
+    for verb in ("show", "ls"):
+        shown = lab("results", verb, *(["latest"] if verb == "show" else []), cwd=tmp_path)
         assert shown.returncode == 0, shown.stderr
         assert "shift" in shown.stdout

@@ -198,12 +198,12 @@ expect: {"csa_ud.fct_p99 / irn.fct_p99": "< RATIO"}
 """
 
 
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_decides_the_exit_code(verb, text, tmp_path, monkeypatch):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_decides_the_exit_code(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for ratio, code in (("100", 0), ("0.01", ExitCode.FAILED)):
         (tmp_path / "file.yaml").write_text(text.replace("RATIO", ratio))
-        arguments = [verb, "file.yaml", "-q", "--junit", "gates.xml"]
+        arguments = ["run", "file.yaml", "-q", "--junit", "gates.xml"]
         found = CliRunner().invoke(app, arguments)
         assert found.exit_code == code, found.output
         word = "FAILED" if code else "passed"
@@ -223,12 +223,12 @@ def test_a_wrong_gate_has_its_place(tmp_path):
     assert "there is no figure 'speed'" in found.stderr
 
 
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, tmp_path):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(text, tmp_path):
     (tmp_path / "file.yaml").write_text(
         text.replace("irn.fct_p99", "inr.fct_p99").replace("RATIO", "1")
     )
-    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE
     assert re.search(r"file.yaml:\d+:\d+: .*no run is over 'inr'", found.stderr)
     assert "did you mean 'irn'?" in found.stderr
@@ -245,13 +245,11 @@ def test_a_gate_on_a_transport_that_does_not_run_is_refused_before(verb, text, t
         ("time_over_oracle", "< 2", "no run is of oracle"),
     ],
 )
-@pytest.mark.parametrize(("verb", "text"), [("run", FILE), ("sweep", SWEPT)])
-def test_a_gate_that_no_run_can_have_is_refused_before(
-    figure, condition, what, verb, text, tmp_path
-):
+@pytest.mark.parametrize("text", [FILE, SWEPT])
+def test_a_gate_that_no_run_can_have_is_refused_before(figure, condition, what, text, tmp_path):
     text = text.partition("expect:")[0] + f"expect:\n  {json.dumps({figure: condition})[1:-1]}\n"
     (tmp_path / "file.yaml").write_text(text)
-    found = CliRunner().invoke(app, [verb, str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE, found.output
     assert re.search(r"file.yaml:\d+:\d+: ", found.stderr)
     assert what in found.stderr
@@ -271,7 +269,7 @@ def test_a_gate_on_the_excess_needs_a_cell_that_is_another_without_loss(over, ga
     base = "{name: x, topology: two-hosts, workload: {kind: point-to-point, bytes: 64KiB}}"
     text = f"name: excess\nexperiment: {base}\ntransports: [csa_ud, oracle]\nover: {over}\n"
     (tmp_path / "file.yaml").write_text(f"{text}expect:\n  {gate}: '< 2'\n")
-    found = CliRunner().invoke(app, ["sweep", str(tmp_path / "file.yaml"), "--dry-run"])
+    found = CliRunner().invoke(app, ["run", str(tmp_path / "file.yaml"), "--dry-run"])
     assert found.exit_code == ExitCode.USAGE, found.output
     line = text.count("\n") + 2
     assert f"file.yaml:{line}:3: {gate}: no combination differs from another one by its losses" in (
@@ -296,7 +294,7 @@ def test_the_excess_of_a_sweep_is_a_gate(tmp_path, monkeypatch):
     """Rows without loss have none, and some of the others are undefined."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.yaml").write_text(EXCESS)
-    found = CliRunner().invoke(app, ["sweep", "file.yaml", "-q", "-o", "out"])
+    found = CliRunner().invoke(app, ["run", "file.yaml", "-q", "-o", "out"])
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     assert "not judged: csa_ud/1, loss=none has no excess_p99" in found.output
     (path,) = tmp_path.rglob("runs.parquet")

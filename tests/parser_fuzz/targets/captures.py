@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A capture of anybody's, through `lab check`: as it is, and with its ICRCs put right.
+"""A capture of anybody's, through `lab verify`: as it is, and with its ICRCs put right.
 
 Its frames also as `lab capture` prints them.
 

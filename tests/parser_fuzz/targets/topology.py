@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A topology's file, as `lab up` and `lab graph` read it."""
+"""A topology's file, as `lab up` and `lab inspect graph` read it."""
 
 from __future__ import annotations
 

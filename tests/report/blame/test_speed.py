@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long `lab blame` takes: a ring all-reduce of 128 hosts with 1,000 losses."""
+"""How long `lab results explain --cost` takes: a ring all-reduce of 128 hosts with 1,000 losses."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ AIM_S = 120.0  # on two cores
 
 @pytest.mark.full("blame-speed")
 def test_a_large_ring(tmp_path, full, capsys):
-    """`lab blame` of a ring of 128 hosts with 1,000 losses takes less than 2 minutes."""
+    """`lab results explain --cost` of 128 hosts and 1,000 losses: less than 2 minutes."""
     leaves = 16 if full else 2
     fabric = (
         f"{{kind: leaf-spine, leaves: {leaves}, spines: 8, hosts_per_leaf: 8, "
@@ -28,7 +28,16 @@ def test_a_large_ring(tmp_path, full, capsys):
         "workload={kind: ring-all-reduce, bytes: 4MiB, message: 64KiB}",
         "faults=[{name: lossy, links: 'leaf*<->spine*', loss: 0.35%}]", transports=("irn",),
     )  # fmt: skip
-    argv = [sys.executable, "-m", "softroce_lab.cli", "blame", str(directory), "-q"]
+    argv = [
+        sys.executable,
+        "-m",
+        "softroce_lab.cli",
+        "results",
+        "explain",
+        "--cost",
+        str(directory),
+        "-q",
+    ]
     began_s, used = time.monotonic(), os.times()
     done = subprocess.run(argv, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     took_s, now = time.monotonic() - began_s, os.times()

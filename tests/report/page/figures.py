@@ -15,7 +15,7 @@ def grouped(number):
 
 
 def verdicts(directory):
-    """Rows of the table of verdicts, without what `lab check` finds."""
+    """Rows of the table of verdicts, without what `lab verify` finds."""
     rows = []
     for run in manifest(directory)["runs"]:
         verified = {True: "yes", False: "NO", None: "no bytes were carried"}[run["verified"]]

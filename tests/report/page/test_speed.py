@@ -84,8 +84,17 @@ finally:
 
 
 def report(directory, page):
-    """Seconds that `lab report` takes, and its largest memory in bytes."""
-    argv = [sys.executable, "-c", AND_ITS_MEMORY, "report", str(directory), "-o", str(page)]
+    """Seconds that `lab results report` takes, and its largest memory in bytes."""
+    argv = [
+        sys.executable,
+        "-c",
+        AND_ITS_MEMORY,
+        "results",
+        "report",
+        str(directory),
+        "-o",
+        str(page),
+    ]
     began = time.monotonic()
     done = subprocess.run(argv, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     return time.monotonic() - began, int(done.stdout.split()[-1])

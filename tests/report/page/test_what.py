@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The first sections of a page: what the rules of lab check find in a run's capture."""
+"""The first sections of a page: what the rules of lab verify find in a run's capture."""
 
 import json
 
