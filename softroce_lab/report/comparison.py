@@ -94,7 +94,9 @@ class Passed:
     def judged(self, p: float) -> Passed:
         """With its verdict. If all pass in one directory and none in the other, that is a fact."""
         more = len(self.second_only) - len(self.first_only)
-        only_one_works = not (self.in_both or self.neither or (self.first_only and self.second_only))
+        only_one_works = not (
+            self.in_both or self.neither or (self.first_only and self.second_only)
+        )
         if more == 0 or (p > ALPHA and not only_one_works):
             return dataclasses.replace(self, p=p)
         return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")

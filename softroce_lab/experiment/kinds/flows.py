@@ -27,7 +27,7 @@ class IncastSpec(RepeatedSpec):
     """All to one."""
 
     kind: Literal["incast"]
-    to: NodeName | None = None
+    to: NodeName | None = Field(None, description="The receiver. Default: the first host.")
 
     def chosen(self, setting: Setting) -> list[int]:
         """The sink is the first rank."""
@@ -43,7 +43,9 @@ class ScatterSpec(RepeatedSpec):
     elsewhere: ClassVar = {"to": "from: h1; all others receive"}
 
     kind: Literal["scatter"]
-    from_: Annotated[NodeName | None, Field(alias="from")] = None
+    from_: Annotated[
+        NodeName | None, Field(alias="from", description="The sender. Default: the first host.")
+    ] = None
 
     def chosen(self, setting: Setting) -> list[int]:
         """The source is the first rank."""

@@ -29,8 +29,10 @@ class GoalSpec(WorkloadSpec):
     )
 
     kind: Literal["goal"]
-    file: Annotated[str, Field(min_length=1)] | None = None
-    program: str | None = None  # the text itself
+    file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="The GOAL file, relative to the experiment's file."
+    )
+    program: str | None = Field(None, description="The text itself, instead of a file.")
 
     @model_validator(mode="after")
     def _one_text(self) -> GoalSpec:
