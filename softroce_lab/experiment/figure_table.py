@@ -365,8 +365,8 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            workloads=TRAINING,
            of_messages=True, passed_only=True, signed=True),
     Figure("fct_p50_ns", TIME, "p50 message completion",
-           about="median time from the post of a send to its completion at the sender; of `open- "
-                 "loop` from the arrival of the flow",
+           about="median time from the post of a send to its completion at the sender; of "
+                 "`open-loop` from the arrival of the flow",
            short="p50 completion",
            samples=MESSAGES, per_mille=500, better="less", of_messages=True, always=True,
            sweep="p50", place=1, crosschecked=True),

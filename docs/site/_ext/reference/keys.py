@@ -74,6 +74,8 @@ _SIMPLE = {
     Path: "path",
     Fraction: "number",
 }
+_OF_SCHEMA = {"string": "text with a unit", "integer": "whole number"}
+_IN_WORDS = (words.Compact, TransportSpec, model.FaultRule)
 
 
 def experiments() -> str:
@@ -234,6 +236,8 @@ def _kind(each: type[BaseModel]) -> str:
 
 def _about(each: type[BaseModel]) -> str:
     text = inspect.getdoc(each) or ""
+    if text == "The whole file.":
+        return ""
     return "\n\n".join(prose(part) for part in text.split("\n\n"))
 
 
@@ -290,7 +294,7 @@ def _shown(value: Any, kind: str) -> str:
 
 def _type(hint: Any) -> str:
     for known, name in _QUANTITIES:
-        if hint == known:
+        if _is(hint, known):
             return name
     if hint in _SIMPLE:
         return _SIMPLE[hint]
@@ -306,12 +310,27 @@ def _type(hint: Any) -> str:
         return f"list of: {_type(arguments[0])}"
     if origin is dict:
         return f"map to: {_type(arguments[1])}"
-    return "keys and values"
+    is_in_words = inspect.isclass(hint) and issubclass(hint, _IN_WORDS)
+    return "words, or keys and values" if is_in_words else "keys and values"
+
+
+def _is(hint: Any, known: Any) -> bool:
+    """Whether a type is this one, or this one with more conditions."""
+    marks = getattr(known, "__metadata__", None)
+    if marks is None or not hasattr(hint, "__metadata__"):
+        return bool(hint == known)
+    same = hint.__origin__ == known.__origin__
+    return bool(same and hint.__metadata__[: len(marks)] == marks)
 
 
 def _bounded(inner: Any, marks: Iterable[Any]) -> str:
     bounds = []
     for mark in marks:
+        schema = getattr(mark, "json_schema", None) or {}
+        if "enum" in schema:
+            return ", ".join(map(code, schema["enum"]))
+        if schema.get("type") in _OF_SCHEMA and inner in (Any, int):
+            return _OF_SCHEMA[schema["type"]]
         for part in (mark, *getattr(mark, "metadata", ())):
             least, most = getattr(part, "ge", None), getattr(part, "le", None)
             bounds += [f"from {least:,}"] if least is not None else []

@@ -43,7 +43,7 @@ def _sections(command: Any, name: str, parent: Any, level: int) -> Iterator[str]
     yield markdown.section(
         name,
         _paragraphs(command.help or ""),
-        f"    {usage}",
+        f"```text\n{usage}\n```",
         markdown.table(["argument or option", "meaning"], rows) if rows else "",
         level=level,
     )
