@@ -140,7 +140,7 @@ def topologies() -> str:
         markdown.section(f"`kind: {_kind(shape)}`", _about(shape), _keys(shape, but=None), level=3)
         for shape in get_args(shapes.Generator)
     ]
-    ready = [[code(file.stem)] for file in sorted(paths.TOPOLOGIES.glob("*.yaml"))]
+    ready = _ready(paths.TOPOLOGIES)
     return markdown.page(
         "Keys of a topology",
         about,
@@ -150,7 +150,7 @@ def topologies() -> str:
         _model("A link", LinkSpec, but=model.LinkImpairments),
         markdown.section("`generator`", "The key `kind` chooses a shape."),
         *generators,
-        markdown.section("Built-in topologies", markdown.table(["name"], ready)),
+        markdown.section("Built-in topologies", markdown.table(["name", "about"], ready)),
     )
 
 
@@ -179,9 +179,7 @@ def faults() -> str:
                                for key, value in stands_for.items()))
         for name, stands_for in sentence.MANNERS.items()
     ]  # fmt: skip
-    ready = [
-        (code(file.stem), prose(_comment(file))) for file in sorted(paths.FAULTS.glob("*.yaml"))
-    ]
+    ready = _ready(paths.FAULTS)
     return markdown.page(
         "Faults",
         about,
@@ -239,6 +237,11 @@ def _about(each: type[BaseModel]) -> str:
     if text == "The whole file.":
         return ""
     return "\n\n".join(prose(part) for part in text.split("\n\n"))
+
+
+def _ready(folder: Path) -> list[tuple[str, str]]:
+    """Built-in files: (name, what it is about)."""
+    return [(code(file.stem), prose(_comment(file))) for file in sorted(folder.glob("*.yaml"))]
 
 
 def _comment(file: Path) -> str:
