@@ -20,7 +20,7 @@ from reference.markdown import code, prose
 from softroce_lab import paths, units
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.kinds import base as kinds
-from softroce_lab.experiment.kinds import open_loop, training
+from softroce_lab.experiment.kinds import collectives, open_loop, training
 from softroce_lab.experiment.kinds.jobs import JobSpec, JobsSpec
 from softroce_lab.experiment.kinds.programs import CommandSpec, ProgramSpec
 from softroce_lab.experiment.kinds.table import Single
@@ -110,6 +110,7 @@ def experiments() -> str:
         ),
         *(_workload(each) for each in workloads),
         *(_model(_title(each), each, level=3) for each in nested),
+        _algorithms(),
         markdown.section("Built-in experiments", markdown.table(["name", "about"], ready)),
     )
 
@@ -200,6 +201,19 @@ def faults() -> str:
             markdown.table(["manner", "stands for"], manners),
         ),
         markdown.section("Built-in profiles", markdown.table(["name", "about"], ready)),
+    )
+
+
+def _algorithms() -> str:
+    rows = [
+        (code(operation), ", ".join(map(code, collectives.algorithms(operation))))
+        for operation in collectives.OPERATIONS
+    ]
+    return markdown.section(
+        "Operations of `collective`",
+        "The first algorithm is the default.",
+        markdown.table(["`op`", "`algorithm`"], rows),
+        level=3,
     )
 
 
