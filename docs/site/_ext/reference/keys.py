@@ -28,6 +28,7 @@ from softroce_lab.experiment.spec_model import Expected, ExperimentFile, RunTime
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults import drops, model, sentence, words
 from softroce_lab.faults.targets import Links, Nodes, Ports
+from softroce_lab.sim.presets import CONTEXT_BYTES, RNICS
 from softroce_lab.sweep.falls import FallsSpec
 from softroce_lab.sweep.spec import SweepFile
 from softroce_lab.sweep.values import RangeSpec
@@ -111,6 +112,7 @@ def experiments() -> str:
         *(_workload(each) for each in workloads),
         *(_model(_title(each), each, level=3) for each in nested),
         _algorithms(),
+        _rnics(),
         markdown.section("Built-in experiments", markdown.table(["name", "about"], ready)),
     )
 
@@ -215,6 +217,28 @@ def _algorithms() -> str:
         markdown.table(["`op`", "`algorithm`"], rows),
         level=3,
     )
+
+
+def _rnics() -> str:
+    rows = [
+        (
+            code(name),
+            str(rnic.cached_contexts or "all"),
+            f"{rnic.miss_ns} ns",
+            f"{rnic.host_latency_ns} ns",
+            f"{rnic.pcie_latency_ns} ns",
+            f"{rnic.packets_per_second:,}" if rnic.packets_per_second else "no limit",
+            f"{rnic.peer_bytes} B" if rnic.peer_bytes else "none: the host's software has it",
+        )
+        for name, rnic in RNICS.items()
+    ]
+    head = ["name", "contexts that fit", "a miss", "host latency", "PCIe latency",
+            "packets a second", "state of a peer"]  # fmt: skip
+    about = (
+        "Latencies and rates are those of one direction. A context of a queue pair takes "
+        f"{CONTEXT_BYTES} bytes. A miss delays the packets behind it."
+    )
+    return markdown.section("`rnic`", about, markdown.table(head, rows))
 
 
 def _workload(each: type[BaseModel]) -> str:
