@@ -68,7 +68,10 @@ class Head(LossModel):
 ''',
         ),
         ('    "blackout": Blackout,\n', '    "head": Head,\n'),
-        ("    blackout: bool = Field(", '    head: HeadSpec | None = Field(None, description="n")\n'),
+        (
+            "    blackout: bool = Field(",
+            '    head: HeadSpec | None = Field(None, description="n")\n',
+        ),
         ("    Gemodel,\n    LossModel", "    Head,\n"),
     ],
     "xdp/lab_fault.h": [

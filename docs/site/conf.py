@@ -19,6 +19,7 @@ exclude_patterns = ["_ext"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
 nitpicky = True
+smartquotes = False
 
 html_theme = "furo"
 html_title = f"softroce_lab {release}"
