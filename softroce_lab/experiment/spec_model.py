@@ -90,7 +90,7 @@ Expected = Annotated[dict[str, bool | str], AfterValidator(expect.checked)]
 
 
 class StallSpec(Filled):
-    """A host whose timers stand still for a while: virtual clock only."""
+    """A host whose timers stand still for a time, on the virtual clock."""
 
     host: NodeName = Field(description="The host whose timers stand still.")
     at: Annotated[Time, AfterValidator(_of_a_run)] = Field(description="When, since the run began.")

@@ -71,7 +71,7 @@ Opcode = Annotated[
 
 
 class DropEvent(Compact):
-    """Packets to drop: single ones by name, or all that a filter lets through."""
+    """Packets to drop: by their names, or all that match every given key."""
 
     flags: ClassVar = ("absolute",)
 

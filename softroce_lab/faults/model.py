@@ -84,7 +84,7 @@ def _listed(value: object) -> object:
 
 
 class GemodelSpec(Compact):
-    """tc-netem's `gemodel p [r [1-h [1-k]]]`."""
+    """The Gilbert-Elliott model, as tc-netem's `gemodel p [r [1-h [1-k]]]`."""
 
     positional: ClassVar = ("p", "r", "1-h", "1-k")
 
@@ -111,7 +111,7 @@ class GemodelSpec(Compact):
 
 
 class BurstSpec(Compact):
-    """Bursts of `length` packets that take `rate` of all packets."""
+    """Bursts of exactly `length` packets, which are `rate` of all packets in total."""
 
     positional: ClassVar = ("rate", "length")
 
@@ -133,7 +133,7 @@ class BurstSpec(Compact):
 
 
 class PeriodicSpec(Compact):
-    """Of every `every` packets, `length` ones from `offset` on."""
+    """`length` of every `every` packets are dropped, from number `offset` on."""
 
     positional: ClassVar = ("every", "length", "offset")
 
@@ -172,7 +172,7 @@ _LOSS_MODELS: Mapping[str, type[LossModel]] = {
 
 
 class Loss(Compact):
-    """Lost packets, by one model."""
+    """Lost packets. A loss has exactly one model."""
 
     not_yet: ClassVar = {"state": "gemodel has states, burst and periodic have runs"}
     elsewhere: ClassVar = {"ecn": "ecn marks at a queue: rate: 200Mbit ecn 30"}
@@ -248,7 +248,7 @@ class Loss(Compact):
 
 
 class CorruptSpec(Compact):
-    """Flipped bits."""
+    """Packets with a flipped bit."""
 
     positional: ClassVar = ("percent",)
 
@@ -261,7 +261,7 @@ class CorruptSpec(Compact):
 
 
 class DuplicateSpec(Compact):
-    """Second copies."""
+    """Packets that arrive twice."""
 
     positional: ClassVar = ("percent",)
 
@@ -269,7 +269,7 @@ class DuplicateSpec(Compact):
 
 
 class ReorderSpec(Compact):
-    """Packets that leave out of turn."""
+    """Packets that leave out of order."""
 
     positional: ClassVar = ("percent",)
 
@@ -286,7 +286,7 @@ class ReorderSpec(Compact):
 
 
 class DelaySpec(Compact):
-    """Propagation."""
+    """Propagation delay."""
 
     positional: ClassVar = ("delay", "jitter")
 
@@ -305,7 +305,7 @@ class DelaySpec(Compact):
 
 
 class QueueSpec(Compact):
-    """A transmitter and the queue before it."""
+    """A transmitter that sends one frame at a time, and the queue in front of it."""
 
     positional: ClassVar = ("rate",)
     flags: ClassVar = ("trim",)
@@ -456,7 +456,7 @@ class Impairments(Filled):
 
 
 class LinkImpairments(Impairments):
-    """Impairments of a link: of both directions, and of one."""
+    """Effects of a link. Effects next to `forward` and `backward` act in both directions."""
 
     elsewhere: ClassVar = {
         **Impairments.elsewhere,
@@ -484,7 +484,7 @@ _TARGETS = ("links", "nodes", "ports", "nics")
 
 
 class FaultRule(Impairments):
-    """Impairments of the links that a pattern chooses, at their time; or a sentence about a NIC."""
+    """Effects on the links that a pattern chooses, with a timeline; or a sentence about a NIC."""
 
     elsewhere: ClassVar = {
         **Impairments.elsewhere,

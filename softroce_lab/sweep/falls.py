@@ -27,7 +27,7 @@ _NUMBERS = ("int64", "float64")
 
 
 class FallsSpec(Filled):
-    """As the file has it."""
+    """From which value of an entry of `over` on a column has lost a share."""
 
     elsewhere: ClassVar = {"over": "along: the name of an entry of over"}
 

@@ -84,7 +84,7 @@ Factor = Annotated[Any, BeforeValidator(_factor)]
 
 
 class RangeSpec(Filled):
-    """From one value to another, both included, by steps of one size or by a factor."""
+    """Values from one to another, by steps of one size (`step`) or by a factor (`times`)."""
 
     from_: Annotated[End, Field(alias="from", description="The first value.")]
     to: End = Field(description="The last value, included if it is met.")

@@ -109,7 +109,7 @@ def _unquoted(value: object) -> object:
 
 
 class NodeSpec(Model):
-    """A node, or the defaults of all nodes. All but `kind` is a kernel host's."""
+    """A node, or the defaults of all nodes. Only kernel hosts have keys other than `kind`."""
 
     kind: NodeKind | None = Field(
         None,

@@ -65,7 +65,7 @@ class Shape(Model):
 
 
 class Star(Shape):
-    """Hosts on one switch, s1."""
+    """Hosts h1, h2 and so on at one switch, s1."""
 
     kind: Literal["star"]
     hosts: Count = Field(description="Hosts on the switch.")
@@ -75,7 +75,7 @@ class Star(Shape):
 
 
 class Dumbbell(Shape):
-    """Hosts at either side of one link, the bottleneck: h1 - s1 - s2 - h2."""
+    """Hosts at both ends of one link, the bottleneck: h1 - s1 - s2 - h2."""
 
     kind: Literal["dumbbell"]
     hosts_per_side: Count = Field(1, description="Hosts at each end.")
@@ -88,7 +88,7 @@ class Dumbbell(Shape):
 
 
 class ParallelPaths(Shape):
-    """Hosts at either side of a bundle of paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
+    """Hosts at both ends of several paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
 
     kind: Literal["parallel-paths"]
     paths: Count = Field(description="Paths between the two outer switches.")
@@ -102,7 +102,7 @@ class ParallelPaths(Shape):
 
 
 class LeafSpine(Shape):
-    """Hosts on leaves, every leaf linked to every spine."""
+    """Every leaf (leaf1 ...) is linked to every spine (spine1 ...). h1, h2 ... are at leaf1."""
 
     kind: Literal["leaf-spine"]
     leaves: Count = Field(description="Leaf switches.")
@@ -119,7 +119,8 @@ class LeafSpine(Shape):
 class FatTree(Shape):
     """Al-Fares' fat-tree of k-port switches (SIGCOMM'08).
 
-    k pods of k/2 edge and k/2 aggregation switches each, (k/2)^2 core switches, k^3/4 hosts.
+    k pods of k/2 edge (edge1-1 ...) and k/2 aggregation switches (agg1-1 ...) each, (k/2)^2 core
+    switches (core1 ...), k^3/4 hosts.
     """
 
     kind: Literal["fat-tree"]
@@ -135,7 +136,9 @@ class FatTree(Shape):
 
 
 class Clos(Shape):
-    """Pods of leaves and spines under a core, each tier with the same oversubscription.
+    """Pods of leaves (leaf1-1 ...) and spines (spine1-1 ...) under a core (core1 ...).
+
+    Each tier has the same oversubscription.
 
     All links being equal, a leaf with H hosts has H / oversubscription spines above it, and a spine
     with L leaves has L / oversubscription cores above it; neither division may leave a rest. With
@@ -179,7 +182,7 @@ class Clos(Shape):
 
 
 class TwoSites(Shape):
-    """Two leaf-spine sites, the border switches of which are joined by one long link."""
+    """Two leaf-spines (leaf1-1 ..., leaf2-1 ...), joined by one long link: border1 - border2."""
 
     kind: Literal["two-sites"]
     leaves: Count = Field(2, description="Leaves of a site.")
@@ -197,7 +200,7 @@ class TwoSites(Shape):
 
 
 class DualRail(Shape):
-    """Hosts with a port in each of several planes, which have nothing else in common.
+    """Hosts with a port in each of several planes. Planes share nothing but hosts.
 
     A plane is a leaf-spine, or, without spines, a single switch.
     """

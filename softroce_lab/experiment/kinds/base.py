@@ -157,7 +157,7 @@ class WorkloadSpec(Filled, abc.ABC):
         None,
         description=(
             "How many rails these hosts use at once, `rail` first. Each message takes one "
-            "of them, by its number. Default: 1."
+            "of them, by its number. Default: 1. Not with `shift`."
         ),
     )
 

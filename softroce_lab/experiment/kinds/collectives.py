@@ -106,7 +106,7 @@ class _RingSpec(_VectorSpec):
 
 
 class RingAllReduceSpec(_RingSpec):
-    """The sum, for everybody."""
+    """`collective` with `op: all-reduce` and `algorithm: ring`."""
 
     operation: ClassVar = "all-reduce"
 
@@ -114,7 +114,7 @@ class RingAllReduceSpec(_RingSpec):
 
 
 class RingReduceScatterSpec(_RingSpec):
-    """A part of the sum each."""
+    """`collective` with `op: reduce-scatter` and `algorithm: ring`."""
 
     operation: ClassVar = "reduce-scatter"
 
@@ -122,7 +122,7 @@ class RingReduceScatterSpec(_RingSpec):
 
 
 class RingAllGatherSpec(_RingSpec):
-    """Everybody's part, for everybody."""
+    """`collective` with `op: all-gather` and `algorithm: ring`."""
 
     operation: ClassVar = "all-gather"
 

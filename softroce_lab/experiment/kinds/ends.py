@@ -57,7 +57,7 @@ class _EndsSpec(WorkloadSpec):
 
 
 class PointToPointSpec(_EndsSpec, RepeatedSpec):
-    """One host to another."""
+    """One host sends to another."""
 
     elsewhere: ClassVar = _BY_ENDS
 
@@ -68,7 +68,7 @@ class PointToPointSpec(_EndsSpec, RepeatedSpec):
 
 
 class FileSpec(_EndsSpec):
-    """A file, from one host to another."""
+    """One host sends a file to another. Both compare its SHA-256."""
 
     elsewhere: ClassVar = _BY_ENDS | dict.fromkeys(
         ("repeat", "every", "skew"), "a file is sent once"

@@ -15,7 +15,7 @@ from softroce_lab.workloads.work import Sized
 
 
 class PermutationSpec(RepeatedSpec):
-    """Every host to one other."""
+    """Each host sends to one other and receives from one other, drawn from the seed."""
 
     kind: Literal["permutation"]
 
@@ -24,7 +24,7 @@ class PermutationSpec(RepeatedSpec):
 
 
 class IncastSpec(RepeatedSpec):
-    """All to one."""
+    """All other hosts send to one host."""
 
     kind: Literal["incast"]
     to: NodeName | None = Field(None, description="The receiver. Default: the first host.")
@@ -38,7 +38,7 @@ class IncastSpec(RepeatedSpec):
 
 
 class ScatterSpec(RepeatedSpec):
-    """One to all."""
+    """One host sends to all others."""
 
     elsewhere: ClassVar = {"to": "from: h1; all others receive"}
 
@@ -64,7 +64,7 @@ def _first(chosen: list[int], setting: Setting, key: str, name: str | None) -> l
 
 
 class AllToAllSpec(RepeatedSpec):
-    """All to all others."""
+    """Each host sends to each other host."""
 
     kind: Literal["all-to-all"]
 

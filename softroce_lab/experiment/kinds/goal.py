@@ -22,7 +22,7 @@ _PROGRAM = "the program"
 
 
 class GoalSpec(WorkloadSpec):
-    """What a GOAL file contains."""
+    """The operations of a GOAL file. Rank n is the n-th host of `hosts`."""
 
     elsewhere: ClassVar = dict.fromkeys(
         ("bytes", "message", "repeat", "every", "skew"), "the GOAL file has sizes and times"

@@ -23,7 +23,7 @@ _BY_JOB = dict.fromkeys(("hosts", "placement", "rail", "rails"), "in the workloa
 
 
 class JobSpec(Filled, Generic[Single]):
-    """A workload with a name."""
+    """A workload with a name, on hosts of its own."""
 
     name: Annotated[
         str,
@@ -36,7 +36,7 @@ class JobSpec(Filled, Generic[Single]):
 
 
 class JobsSpec(WorkloadSpec, Generic[Single]):
-    """Workloads of the other kinds."""
+    """Several workloads at the same time. A host takes part in one job at most."""
 
     elsewhere: ClassVar = _BY_JOB
 

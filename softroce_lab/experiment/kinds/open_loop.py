@@ -57,7 +57,7 @@ def _not_empty(sizes: list[int]) -> list[int]:
 
 
 class RangeSpec(Filled):
-    """All sizes of a range, equally often."""
+    """All sizes of a range are equally frequent."""
 
     from_: Annotated[MessageBytes, Field(alias="from", description="Smallest size.")]
     to: MessageBytes = Field(description="Largest size.")
@@ -86,7 +86,7 @@ _Point = Annotated[
 
 
 class PointsSpec(Filled):
-    """Points of a cumulative distribution."""
+    """Sizes are distributed evenly between the points of a cumulative distribution."""
 
     points: list[_Point] = Field(
         description="Points of a cumulative distribution: `[[0B, 0%], [10kB, 15%], [1MB, 100%]]`."
@@ -134,7 +134,7 @@ def sizes_of(written: str | list[int] | RangeSpec | PointsSpec) -> Sizes:
 
 
 class IncastMixSpec(Filled):
-    """Incasts among the other flows."""
+    """Incasts: several hosts send to one host at the same moment."""
 
     degree: Annotated[int, Field(ge=1, description="Senders of an incast.")]
     share: Share = Field(description="Share of the load that incasts have.")
@@ -148,7 +148,7 @@ class IncastMixSpec(Filled):
 
 
 class OpenLoopSpec(WorkloadSpec):
-    """Flows that arrive at their times, whatever became of those before."""
+    """Flows arrive at drawn times, also while earlier flows are still running."""
 
     usual_depth: ClassVar = 256
     elsewhere: ClassVar = {

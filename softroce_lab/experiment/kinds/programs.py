@@ -49,7 +49,7 @@ Environment = Annotated[dict[str, str], AfterValidator(_free), Field(default_fac
 
 
 class CommandSpec(Filled):
-    """What one host runs."""
+    """The command of one host."""
 
     run: Annotated[str, AfterValidator(_command)] = Field(
         description="The command, for `sh -c`. Hosts have their names."
@@ -82,7 +82,7 @@ class CommandSpec(Filled):
 
 
 class ProgramSpec(WorkloadSpec):
-    """A command for each host that takes part."""
+    """Unmodified programs of verbs, one command a host. Only on the real clock."""
 
     default_transport: ClassVar[str | None] = "rc"
 

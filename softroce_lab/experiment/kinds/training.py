@@ -42,7 +42,7 @@ _AtLeastOne = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class MoeSpec(WorkloadSpec):
-    """Tokens go to their experts, and come back."""
+    """A mixture of experts: tokens go to the hosts of their experts and come back."""
 
     kind: Literal["moe"]
     tokens: _AtLeastOne = Field(description="Tokens of each host.")
@@ -104,7 +104,7 @@ class MoeSpec(WorkloadSpec):
 
 
 class ParallelSpec(Filled):
-    """How a model is spread over hosts."""
+    """Degrees of parallelism: `data` x `tensor` x `pipeline` is the number of hosts."""
 
     data: _AtLeastOne | None = Field(
         None, description="Replicas. Default: the number of hosts divided by the other degrees."
@@ -115,7 +115,7 @@ class ParallelSpec(Filled):
 
 
 class TrainingSpec(WorkloadSpec):
-    """Steps of a training."""
+    """Steps of a training: computations, all-reduces of gradients, and a barrier."""
 
     kind: Literal["training"]
     layers: _AtLeastOne = Field(

@@ -20,7 +20,7 @@ _Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
 
 
 class TransportSpec(Filled):
-    """A transport, with what it is to do differently from its defaults."""
+    """A transport and its settings. A name alone stands for `{name: NAME}`."""
 
     elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
 
