@@ -80,6 +80,10 @@ def test_the_reference_shows_each_verb_and_key():
     assert "`rx_wrong_icrc`" in pages["counters"]
 
 
+def test_each_transport_states_the_default_of_its_timeout():
+    assert "the transport's own timer" not in reference()["transports"]
+
+
 @pytest.mark.parametrize(("file", "function"), STEP.findall(ARCHITECTURE))
 def test_a_step_names_a_function_of_its_file(file, function):
     assert re.search(rf"\b{function}\(", (PROJECT_ROOT / file).read_text())

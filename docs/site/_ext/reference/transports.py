@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reference import markdown
 from reference.markdown import code, prose
-from softroce_lab.recovery import registry
+from softroce_lab.recovery import knobs, registry
 from softroce_lab.recovery.options import Option
 from softroce_lab.recovery.registry import Entry, Kind
 
@@ -43,23 +43,38 @@ def _section(entry: Entry) -> str:
     return markdown.section(
         entry.name,
         markdown.table(["property", "value"], facts),
-        _options("knob", entry.knobs),
-        _options("option", entry.options),
+        _knobs(entry),
+        _options(entry.options),
     )
 
 
-def _options(what: str, options: Sequence[Option]) -> str:
-    if not options:
-        return ""
-    head = [what, "meaning", "values"] + (["default"] if what == "option" else [])
+def _knobs(entry: Entry) -> str:
     rows = [
-        [code(each.name), prose(each.help), prose(_values(each))]
-        + ([code(each.shown(each.default))] if what == "option" else [])
+        (
+            code(each.name),
+            prose(each.help),
+            prose(_values(each)),
+            prose(knobs.usual(entry.name, each, entry.schedule)),
+        )
+        for each in entry.knobs
+    ]
+    return markdown.table(["knob", "meaning", "values", "default"], rows) if rows else ""
+
+
+def _options(options: Sequence[Option]) -> str:
+    rows = [
+        (code(each.name), prose(each.help), prose(_values(each)), code(_shown(each)))
         for each in options
     ]
-    return markdown.table(head, rows)
+    return markdown.table(["option", "meaning", "values", "default"], rows) if rows else ""
+
+
+def _shown(option: Option) -> str:
+    value = option.default
+    return str(value).lower() if isinstance(value, bool) else option.shown(value)
 
 
 def _values(option: Option) -> str:
     kind = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-    return option.bounds() or option.unit or kind[type(option.default)]
+    values = option.bounds() or option.unit or kind[type(option.default)]
+    return f"{values}, or measured" if isinstance(option, knobs.MeasurableTimeout) else values
