@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
 import os
@@ -32,6 +33,7 @@ from softroce_lab.plan.plan import Link, Port
 from tests import session
 
 DEMO_S = 120.0  # a demo that takes longer hangs
+VERBS_S = 1800.0  # to install packages, and to compile on a busy machine
 SETTLE_S = 30.0
 """The kernel frees BPF objects and namespaces a little after their last user; busy, much later."""
 
@@ -275,6 +277,20 @@ def nothing_left():
         if time.monotonic() > deadline:
             pytest.fail(f"left behind: {sorted(left)}")
         time.sleep(0.05)
+
+
+# ---------------------------------------------------------------- programs of verbs
+
+
+@functools.cache
+def prepare_verbs():
+    """The launcher installs programs of verbs and builds their libraries, as for users."""
+    argv = ["lab", "perf", "--lab", "none-such", "write_bw", "h1", "h2"]
+    prepared = subprocess.run(
+        argv, executable=PROJECT_ROOT / "lab", capture_output=True, text=True,
+        timeout=VERBS_S,
+    )  # fmt: skip
+    assert "there is no lab called none-such" in prepared.stderr, prepared.stderr
 
 
 # ---------------------------------------------------------------- lab demo

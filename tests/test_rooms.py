@@ -20,7 +20,7 @@ STOREYS = (
     {"cli"},
     {"learn"},
     {"report"},
-    {"bench", "fuzz", "sweep", "crosscheck", "perftest"},
+    {"fuzz", "sweep", "crosscheck", "perftest"},
     {"check"},
     {"experiment"},
     {"workloads"},
@@ -102,6 +102,8 @@ def misplaced(source: str, module: str, is_package: bool = False) -> list[str]:
             wrong.append(f"{module} imports {name}")
         if name.split(".")[0] == "scapy" and room != "dissect":
             wrong.append(f"{module} imports {name}: scapy lives in dissect/")
+        if name.split(".")[0] in ("benchmarks", "tests"):
+            wrong.append(f"{module} imports {name}: that is not installed")
     return wrong
 
 
@@ -214,6 +216,7 @@ def test_a_pure_native_room_takes_no_time_and_no_randomness(room):
         ("softroce_lab.telemetry.pcapng", "if TYPE_CHECKING:\n    import softroce_lab.check"),
         ("softroce_lab.fabric.up", "from scapy.packet import Packet"),
         ("softroce_lab.fabric.up", "import scapy.all"),
+        ("softroce_lab.fabric.up", "from benchmarks.traffic import BareTraffic"),
         ("softroce_lab.fabric.lab", "from softroce_lab.kernel_host import guest"),
         ("softroce_lab.fabric.up", "from softroce_lab.sim import clock"),
         ("softroce_lab.fabric.up", "import softroce_lab.sim.clock"),

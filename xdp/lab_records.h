@@ -41,7 +41,7 @@ struct lab_drop {
   lab_u32 length; /* bytes of the frame, Ethernet header included */
 };
 
-/* When a numbered frame of `lab bench faults` was sent and arrived (stamps.c). */
+/* When a numbered frame of `benchmarks/wire.py` was sent and arrived (stamps.c). */
 struct lab_stamp {
   lab_u64 sent_ns;
   lab_u64 arrived_ns;

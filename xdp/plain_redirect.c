@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The yardstick of `lab bench path`: the least that XDP programs can do to move a frame along the
- * same path. No parsing, no counting, no addresses.
+ * The least that XDP programs can do to move a frame along a path: no parsing, no counting, no
+ * addresses. `lab doctor` compiles it to see whether XDP works, and tests of the compiler do.
  *
  * Compile-time parameter: LAB_PORTS (largest ifindex + 1).
  */

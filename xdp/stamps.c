@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * In place of a host's program while `lab bench faults` measures: notes when each frame arrived,
+ * In place of a host's program while `benchmarks/wire.py` measures: notes when each frame arrived,
  * by the number that the frame carries, and takes it off the wire.
  *
  * Compile-time parameters: LAB_STAMPS (numbers from 0), LAB_INDEX_OFFSET and LAB_STAMP_OFFSET

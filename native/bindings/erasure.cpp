@@ -70,7 +70,7 @@ std::vector<double> sdr_expected_ns(
 
 #ifdef SOFTROCE_HAS_ISAL
 
-// What `lab bench ec` compares with: ISA-L's functions alone, with its own matrix.
+// What tests and `benchmarks/ec.py` compare with: ISA-L's functions alone, with its own matrix.
 nb::bytes isal_tables(int k, int m) {
   std::vector<std::uint8_t> matrix(static_cast<std::size_t>((k + m) * k));
   std::vector<std::uint8_t> tables(static_cast<std::size_t>(32 * k * m));

@@ -2,7 +2,6 @@
 #include "../endpoint/perf.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 
@@ -14,20 +13,9 @@ using nb::literals::operator""_a;
 void bind_config(nb::module_& m) {
   nb::enum_<PerfVerb>(m, "PerfVerb", "What a perf run does.")
       .value("SEND", PerfVerb::send)
-      .value("WRITE", PerfVerb::write)
-      .value("READ", PerfVerb::read)
-      .value("ATOMIC", PerfVerb::atomic);
-  nb::class_<PerfQp>(m, "PerfQp", "A queue pair of a perf run, and what it is aimed at.")
+      .value("WRITE", PerfVerb::write);
+  nb::class_<PerfConfig>(m, "PerfConfig", "One side of a perf run.")
       .def(nb::init<>())
-      .def_rw("number", &PerfQp::number)
-      .def_rw("remote_address", &PerfQp::remote_address)
-      .def_rw("rkey", &PerfQp::rkey)
-      .def_rw("address", &PerfQp::address, "UD")
-      .def_rw("remote_qp", &PerfQp::remote_qp, "UD")
-      .def_rw("remote_qkey", &PerfQp::remote_qkey, "UD");
-  nb::class_<PerfConfig> config(m, "PerfConfig", "One side of a perf run.");
-  config.attr("UNTIL_STOPPED") = PerfConfig::kUntilStopped;
-  config.def(nb::init<>())
       .def_rw("verb", &PerfConfig::verb)
       .def_rw("posts", &PerfConfig::posts, "else it only receives")
       .def_rw("begins", &PerfConfig::begins, "a ping-pong")
@@ -36,20 +24,21 @@ void bind_config(nb::module_& m) {
       .def_rw("slots", &PerfConfig::slots, "places of a message in the buffers, used in turn")
       .def_rw("depth", &PerfConfig::depth)
       .def_rw("signal_every", &PerfConfig::signal_every)
-      .def_rw("iterations", &PerfConfig::iterations, "per QP; 0: as many as the duration allows")
+      .def_rw("iterations", &PerfConfig::iterations, "of a ping-pong")
       .def_prop_rw(
           "duration_ns", [](const PerfConfig& c) { return to_ns(c.duration); },
           [](PerfConfig& c, std::int64_t ns) { c.duration = from_ns(ns); })
       .def_prop_rw(
           "patience_ns", [](const PerfConfig& c) { return to_ns(c.patience); },
           [](PerfConfig& c, std::int64_t ns) { c.patience = from_ns(ns); })
-      .def_rw("receives", &PerfConfig::receives, "posted at a time, per QP")
+      .def_rw("receives", &PerfConfig::receives, "posted at a time")
       .def_rw("receive_bytes", &PerfConfig::receive_bytes)
-      .def_rw("expected", &PerfConfig::expected, "messages to receive before the end")
       .def_rw("send_address", &PerfConfig::send_address)
       .def_rw("receive_address", &PerfConfig::receive_address)
       .def_rw("lkey", &PerfConfig::lkey)
-      .def_rw("qps", &PerfConfig::qps);
+      .def_rw("qp", &PerfConfig::qp)
+      .def_rw("remote_address", &PerfConfig::remote_address, "of WRITEs")
+      .def_rw("rkey", &PerfConfig::rkey);
 }
 
 void bind_result(nb::module_& m) {
@@ -69,15 +58,8 @@ void bind_result(nb::module_& m) {
       .def_ro("received", &PerfResult::received)
       .def_prop_ro("began_ns", [](const PerfResult& r) { return to_ns(r.began_at); })
       .def_prop_ro("ended_ns", [](const PerfResult& r) { return to_ns(r.ended_at); })
-      .def_prop_ro("received_first_ns",
-                   [](const PerfResult& r) { return to_ns(r.received_first_at); })
-      .def_prop_ro("received_last_ns",
-                   [](const PerfResult& r) { return to_ns(r.received_last_at); })
       .def_prop_ro(
           "posted_ns", [](const PerfResult& r) { return to_numpy(std::vector(r.posted_ns)); },
-          nb::rv_policy::move)
-      .def_prop_ro(
-          "completed_ns", [](const PerfResult& r) { return to_numpy(std::vector(r.completed_ns)); },
           nb::rv_policy::move);
 }
 
@@ -117,13 +99,6 @@ void bind_run(nb::module_& m) {
             return perf.wait(std::chrono::nanoseconds(longest_ns));
           },
           "longest_ns"_a, nb::call_guard<nb::gil_scoped_release>(), "whether it is over")
-      .def(
-          "wait_posts",
-          [](Perf& perf, std::int64_t longest_ns) {
-            return perf.wait_posts(std::chrono::nanoseconds(longest_ns));
-          },
-          "longest_ns"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "whether its own requests have ended")
       .def("result", &Perf::result, "final once it is over");
 }
 

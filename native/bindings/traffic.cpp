@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <nanobind/stl/string.h>
 
-#include "../live/echo.hpp"
 #include "../live/paced_traffic.hpp"
 #include "../live/raw_traffic.hpp"
-#include "../live/udp_traffic.hpp"
 #include "bindings.hpp"
 
 namespace softroce {
@@ -22,7 +20,7 @@ nb::tuple tuple_of(const TrafficResult& result) {
 }  // namespace
 
 void bind_traffic(nb::module_& m) {
-  nb::class_<XskPort>(m, "RawPort", "An AF_XDP socket on its own, for benches.")
+  nb::class_<XskPort>(m, "RawPort", "An AF_XDP socket on its own, for benchmarks.")
       .def(nb::init<const XskConfig&>())
       .def("insert_into", &XskPort::insert_into);
   m.def(
@@ -49,27 +47,6 @@ void bind_traffic(nb::module_& m) {
       nb::arg("sender_cpu") = -1, nb::arg("receiver_cpu") = -1,
       "(frames sent, frames received, ns)");
   m.def(
-      "udp_traffic",
-      [](int sender_fd, int receiver_fd, std::uint32_t payload_bytes, std::int64_t duration_ns,
-         bool moderate, int sender_cpu, int receiver_cpu) {
-        TrafficResult result;
-        {
-          const nb::gil_scoped_release release;
-          result = run_udp_traffic({.sender_fd = sender_fd,
-                                    .receiver_fd = receiver_fd,
-                                    .payload_bytes = payload_bytes,
-                                    .duration_ns = duration_ns,
-                                    .moderate = moderate,
-                                    .sender_cpu = sender_cpu,
-                                    .receiver_cpu = receiver_cpu});
-        }
-        return tuple_of(result);
-      },
-      nb::arg("sender_fd"), nb::arg("receiver_fd"), nb::arg("payload_bytes"),
-      nb::arg("duration_ns"), nb::arg("moderate") = false, nb::arg("sender_cpu") = -1,
-      nb::arg("receiver_cpu") = -1,
-      "(datagrams sent, datagrams received, ns); the sender's socket is connected");
-  m.def(
       "paced_traffic",
       [](XskPort& port, const nb::bytes& frame, std::uint32_t index_offset,
          std::uint32_t stamp_offset, std::uint32_t count, double frames_per_second, int cpu) {
@@ -89,20 +66,6 @@ void bind_traffic(nb::module_& m) {
       nb::arg("port"), nb::arg("frame"), nb::arg("index_offset"), nb::arg("stamp_offset"),
       nb::arg("count"), nb::arg("frames_per_second"), nb::arg("cpu") = -1,
       "(frames sent, ns, ns that the latest frame was behind its moment)");
-  m.def(
-      "echo",
-      [](XskPort& near, XskPort& far, const nb::bytes& forth, const nb::bytes& back,
-         std::uint32_t rounds, int near_cpu, int far_cpu) {
-        const EchoJob job{copied(forth), copied(back), rounds, near_cpu, far_cpu};
-        std::vector<std::int64_t> trips;
-        {
-          const nb::gil_scoped_release release;
-          trips = run_echo(near, far, job);
-        }
-        return to_numpy(std::move(trips));
-      },
-      nb::arg("near"), nb::arg("far"), nb::arg("forth"), nb::arg("back"), nb::arg("rounds"),
-      nb::arg("near_cpu") = -1, nb::arg("far_cpu") = -1, "each round trip, ns");
 }
 
 }  // namespace softroce

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Bare AF_XDP traffic, the yardstick of benches: one thread writes payloads into frames, another
+// Bare AF_XDP traffic, for benchmarks: one thread writes payloads into frames, another
 // reads them out. No protocol, no checks.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the traffic of all benches has in common: payloads from cold memory, and two threads.
+// What the traffic of benchmarks has in common: payloads from cold memory, and two threads.
 #pragma once
 
 #include <time.h>

@@ -3,7 +3,7 @@
 
 The module `cli/<group>/<verb>.py` holds `app = typer.Typer(add_completion=False)`: one
 `@app.command()` makes a plain verb (`lab up`), an `@app.callback()` beside it makes a group
-(`lab bench path`).
+(`lab fault set`).
 A verb's `-` is a `_` in the name of its module.
 To add a verb, write its file and put its name into `GROUPS`.
 """
@@ -49,9 +49,9 @@ GROUPS = {
     ),
     "labs": ("up", "down", "status", "exec", "fault", "kernel-host", "gc", "doctor"),
     "observe": ("graph", "inspect", "top", "stats", "ping", "trace"),
-    "programs": ("perf", "pingpong"),
+    "programs": ("perf",),
     "evidence": ("capture", "check", "wireshark"),
-    "development": ("bench", "test"),
+    "development": ("test",),
 }
 """The folders of `cli/`, and the verbs in each."""
 

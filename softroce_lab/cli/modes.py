@@ -46,7 +46,3 @@ def refuse(ctx: Any, mode: str, ignored: tuple[str, ...]) -> None:
 def flag(name: str) -> Callable[[Mapping[str, Any]], bool]:
     """The mode is chosen by this parameter."""
     return lambda params: bool(params[name])
-
-
-IN_A_LAB = Mode("a lab that is up", lambda params: params["lab"] and not params["file"], ("xdp",))
-"""Of the verbs that bring up a lab of their own otherwise."""

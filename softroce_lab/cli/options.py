@@ -80,11 +80,6 @@ def either(argument: str | None, option: str | None) -> str | None:
     return argument or option
 
 
-def beside_file(lab: str | None, file: str | None) -> str | None:
-    """The lab to work in, if not one of a topology file; LAB means none then."""
-    return None if file is not None and lab == os.environ.get(LAB_VARIABLE) else lab
-
-
 def saying(quiet: bool) -> Callable[[str], None]:
     """Print progress to stderr, except with --quiet."""
     return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))

@@ -30,6 +30,7 @@ from softroce_lab.telemetry.rundir import give_to_user
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab
+    from softroce_lab.fabric.observe.view import View
     from softroce_lab.sim.fabric import SimFabric
 
 ENDS = "ends"  # stands for all links of the hosts that take part, both ways, and those where
@@ -91,6 +92,11 @@ def summary(document: Mapping[str, Any]) -> str:
     return f"{document['captured']:,} packets captured, {document['missed']:,} missed{why}{where}"
 
 
+def _shown(path: Path) -> str:
+    """As the user knows it: a run directory is written through /proc (`RunDirectory.inside`)."""
+    return path.name if path.is_relative_to("/proc") else str(path)
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
     """A descriptor of the empty file `path`, which belongs to the user. UserError."""
@@ -99,7 +105,7 @@ def opened(path: Path) -> Iterator[int]:
         fd = os.open(path, flags, 0o644)
     except OSError as error:
         hint = "name a file in a folder that exists and may be written"
-        raise UserError(f"cannot write {path.name}: {error.strerror}", hint=hint) from error
+        raise UserError(f"cannot write {_shown(path)}: {error.strerror}", hint=hint) from error
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):  # not /dev/null
             give_to_user(fd)
@@ -109,7 +115,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def capturing(lab: Lab, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
+def capturing(lab: Lab | View, wanted: Wanted, hosts: Iterable[str]) -> Iterator[RunCapture | None]:
     """Captures run while this context is open; its figures are there afterwards.
 
     None: nothing is. UserError, EnvironmentLackError without ring buffers, RunError if the monitor
@@ -190,4 +196,4 @@ def _write(fd: int, blocks: bytes, path: Path) -> None:
         while left:
             left = left[os.write(fd, left) :]
     except OSError as error:
-        raise RunError(f"cannot write {path.name}: {error.strerror}") from error
+        raise RunError(f"cannot write {_shown(path)}: {error.strerror}") from error

@@ -155,7 +155,7 @@ def run(
         frozen.write(directory, whole)
         with contextlib.ExitStack() as tables:
             add = {name: tables.enter_context(directory.growing_table(name)) for name in _GROWING}
-            done = _all_runs(experiment, reporter, _Clock(directory.path, mode, capture, hosts))
+            done = _all_runs(experiment, reporter, _Clock(directory.inside, mode, capture, hosts))
             # One at a time: the variable of a loop would hold a run while the next one is made.
             runs.extend(map(functools.partial(_without_rows, add), done))
         _write(directory, runs, about)

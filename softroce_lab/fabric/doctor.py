@@ -367,14 +367,6 @@ _PROBES = (
         _ROOT + "; with cgroups of version 1: cpu.rt_runtime_us",
         required=False,
     ),
-    _Probe(
-        "iperf3",
-        _program("iperf3"),
-        "TCP and UDP for comparison in lab bench path",
-        "apt install iperf3",
-        required=False,
-        privileged=False,
-    ),
     *(
         _Probe(
             name,

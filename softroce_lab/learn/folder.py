@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A student's folder: laid out by `start`, read by `check` and `grade`.
+"""A student's folder: `start` lays it out, `check` and `grade` read it, `check` adds its results.
 
-It is read as a stranger's: no link is followed, and no file is longer than a bound.
+It may be a stranger's: no link is followed, and no file is longer than a bound.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import io
+import json
 import math
 import os
 import re
 import stat
 import textwrap
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from softroce_lab.errors import UserError
-from softroce_lab.learn.lab import Lab, Question
+from softroce_lab.errors import LabError, UserError
+from softroce_lab.learn.isolation import POLICY
+from softroce_lab.learn.lab import Dice, Lab, Question, variant
 from softroce_lab.learn.labs import find
-from softroce_lab.learn.seeds import Dice, variant
+from softroce_lab.learn.picture import Picture
 
-TEXT, EXPERIMENT, POLICY, ANSWERS = "README.md", "experiment.yaml", "policy.py", "answers.txt"
+TEXT, EXPERIMENT, ANSWERS, LAST = "README.md", "experiment.yaml", "answers.txt", "last-check.json"
 REAL_TEXT = "real-clock.md"
 """The optional half, with real packets; beside it lie the experiments (`*.yaml`) that it names."""
 CONTENT = Path(__file__).resolve().parent / "content"
-MOST_BYTES = 1 << 18
+MAX_BYTES = 1 << 18
 EXAMPLE = "example"
 _STUDENT = re.compile(r"[\w.@ +-]{1,64}")
 _LINE = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?")
@@ -47,42 +50,42 @@ def start(
     lab = find(number)
     if not _STUDENT.fullmatch(student):
         raise UserError(f"{student!r} is no name of a student", hint="letters, digits, . @ + - _")
-    files = laid_out(lab, student)
+    files = make_files(lab, student)
     there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
         what = f"{folder} has {', '.join(there)} already; nothing is overwritten"
         raise UserError(what, hint="another folder, or move these away")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, made in files.items():
+        for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as out:
-                out.write(as_typed(made))
+                out.write(as_typed(text))
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from None
     return lab
 
 
-def laid_out(lab: Lab, student: str) -> dict[str, str]:
+def make_files(lab: Lab, student: str) -> dict[str, str]:
     """The files of a folder, by name."""
     dice = variant(lab.number, student)
     content = CONTENT / str(lab.number)
     return {
-        TEXT: _filled((content / TEXT).read_text(encoding="utf-8"), lab, dice),
+        TEXT: _fill((content / TEXT).read_text(encoding="utf-8"), lab, dice),
         EXPERIMENT: _yaml(lab, dice),
-        POLICY: handed_out(lab),
+        POLICY: read_hand_out(lab),
         ANSWERS: _answers(lab, student, dice),
         REAL_TEXT: (content / REAL_TEXT).read_text(encoding="utf-8"),
         **{path.name: path.read_text(encoding="utf-8") for path in sorted(content.glob("*.yaml"))},
     }
 
 
-def _filled(text: str, lab: Lab, dice: Dice) -> str:
+def _fill(text: str, lab: Lab, dice: Dice) -> str:
     for name, value in lab.values(dice).items():
-        text = text.replace("{{" + name + "}}", value)
+        text = text.replace("{{" + name + "}}", str(value))
     return text
 
 
-def handed_out(lab: Lab) -> str:
+def read_hand_out(lab: Lab) -> str:
     """The policy with its hole."""
     return (CONTENT / str(lab.number) / "policy.py.txt").read_text(encoding="utf-8")
 
@@ -101,8 +104,8 @@ def _yaml(lab: Lab, dice: Dice) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _answers(lab: Lab, student: str, dice: Dice) -> str:
@@ -114,13 +117,11 @@ def _answers(lab: Lab, student: str, dice: Dice) -> str:
         f"student = {student}",
     ]
     for question in lab.questions:
-        lines += ["", *(f"# {line}" for line in _wrapped(_filled(question.text, lab, dice)))]
+        text = _fill(question.text, lab, dice)
+        wrapped = textwrap.wrap(text, 96, break_long_words=False, break_on_hyphens=False)
+        lines += ["", *(f"# {line}" for line in wrapped)]
         lines.append(f"{question.id} =  # {question.unit}")
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str, width: int = 96) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 # --- A submission ----------------------------------------------------------------------------
@@ -146,10 +147,10 @@ class Submission:
         written = self.answers.get(question.id, "")
         if not written:
             return None
-        found = float(written.replace("_", "").replace(",", ""))
-        if not math.isfinite(found):
+        number = float(written.replace("_", "").replace(",", ""))
+        if not math.isfinite(number):
             raise ValueError("not finite")
-        return found
+        return number
 
     @property
     def is_example(self) -> bool:
@@ -158,10 +159,10 @@ class Submission:
 
     @property
     def untouched(self) -> bool:
-        """Whether the policy is as it was handed out."""
-        if self.policy is None:
-            return False
-        return shape(self.policy) == shape(handed_out(self.lab).encode())
+        """Whether the policy is the hand-out."""
+        return self.policy is not None and shape(self.policy) == shape(
+            read_hand_out(self.lab).encode()
+        )
 
 
 def read(folder: Path) -> Submission:
@@ -174,12 +175,12 @@ def read(folder: Path) -> Submission:
     for place, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise UserError(
                 f"{line[:60]!r} is not NAME = NUMBER", file=str(folder / ANSWERS), line=place
             )
-        answers[found[1]] = found[2]
+        answers[match[1]] = match[2]
     number, student = answers.pop("lab", ""), answers.pop("student", "")
     if not number.isdigit():
         raise UserError("'lab = N' is missing", file=str(folder / ANSWERS))
@@ -200,10 +201,10 @@ def read_file(path: Path) -> bytes | None:
         os.close(number)
         raise UserError("is no regular file", file=str(path))
     with os.fdopen(number, "rb") as file:
-        found = file.read(MOST_BYTES + 1)
-    if len(found) > MOST_BYTES:
-        raise UserError(f"is longer than {MOST_BYTES:,} bytes", file=str(path))
-    return found
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UserError(f"is longer than {MAX_BYTES:,} bytes", file=str(path))
+    return content
 
 
 def write_file(path: Path, text: str) -> None:
@@ -216,19 +217,65 @@ def write_file(path: Path, text: str) -> None:
 
 def shape(source: bytes) -> str:
     """A digest of a program without its comments, its docstrings and its layout."""
-    left_out = {
+    ignored = {
         tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     }  # fmt: skip
     begins = (tokenize.ENCODING, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    words, before = [], tokenize.ENCODING
     try:
-        tokens = tokenize.tokenize(io.BytesIO(source).readline)
-        words = []
-        before = tokenize.ENCODING
-        for each in tokens:
-            text = each.type == tokenize.STRING and before in begins
-            if each.type not in left_out and not text:
-                words.append(each.string)
-            before = each.type if each.type not in (tokenize.COMMENT, tokenize.NL) else before
+        for token in tokenize.tokenize(io.BytesIO(source).readline):
+            is_docstring = token.type == tokenize.STRING and before in begins
+            if token.type not in ignored and not is_docstring:
+                words.append(token.string)
+            if token.type not in (tokenize.COMMENT, tokenize.NL):
+                before = token.type
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return hashlib.sha256(source).hexdigest()
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+# --- What `check` leaves ---------------------------------------------------------------------
+
+
+def write_picture(folder: Path, task: str, picture: Picture | None) -> list[str]:
+    """Write the picture of a failed task; the lines that `check` prints about it."""
+    path = folder / f"failed-{task}.svg"
+    if picture is not None:
+        with contextlib.suppress(OSError):
+            write_file(path, picture.svg)
+            return [f"Picture of it: {path}", *(f"  {line}" for line in picture.lines)]
+    return []
+
+
+def remove_pictures(folder: Path, tasks: Iterable[str]) -> None:
+    """Remove the pictures that an earlier check left of these tasks."""
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            (folder / f"failed-{task}.svg").unlink()
+
+
+def remember_points(folder: Path, lab: int, points: int, most: int) -> None:
+    """Write down the points of a check, for the list of labs."""
+    document = {"lab": lab, "points": points, "most": most}
+    with contextlib.suppress(OSError):
+        write_file(folder / LAST, json.dumps(document) + "\n")
+
+
+def list_states(where: Path, most: int) -> dict[int, list[str]]:
+    """How far the folders in `where` are, by number of the lab."""
+    states: dict[int, list[str]] = {}
+    folders = sorted(path for path in where.iterdir() if path.is_dir())[:most]
+    for path in [where, *folders]:
+        if (path / ANSWERS).is_file():
+            with contextlib.suppress(LabError):
+                number = read(path).lab.number
+                states.setdefault(number, []).append(f"{path}: {_state(path, number)}")
+    return states
+
+
+def _state(path: Path, number: int) -> str:
+    with contextlib.suppress(LabError, ValueError, TypeError, KeyError):
+        last: Any = json.loads(read_file(path / LAST) or b"{}")
+        if last["lab"] == number:
+            return f"{int(last['points'])} of {int(last['most'])} points"
+    return "started"

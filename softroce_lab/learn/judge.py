@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Judges a submission: its answers against what is measured, its policy by the lab's tasks.
 
-All of it runs on the virtual clock, so a grade is the same on every machine. A task passes if it
+All runs are on the virtual clock, so a grade is the same on every machine. A task passes if it
 passes with each seed.
 """
 
@@ -14,15 +14,14 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.learn import seeds
-from softroce_lab.learn.crew import Crew, Policy
-from softroce_lab.learn.folder import ANSWERS, POLICY, Submission, shape
-from softroce_lab.learn.lab import Lab, Question, Ran, Task
+from softroce_lab.learn.folder import ANSWERS, Submission, shape
+from softroce_lab.learn.isolation import POLICY, Policy, Workers
+from softroce_lab.learn.lab import Lab, Question, Ran, Task, hidden_seeds, task_dice
 from softroce_lab.learn.trial import Written
 
 State: TypeAlias = Literal["holds", "fails", "open"]
 
-_MOST_SMALLER = 3
+_HALVINGS = 3  # of a failed run's workload
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,10 +38,6 @@ class Item:
     replay: str = ""  # the command that shows it again
     task: str | None = None
 
-    def document(self) -> dict[str, Any]:
-        """For `--json`."""
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
@@ -52,16 +47,16 @@ class Verdict:
     lab: int
     student: str
     items: tuple[Item, ...]
-    shape: str = ""  # of its policy: equal ones are one program
+    shape: str = ""  # of its policy: two programs of the same shape are the same program
 
     @property
     def points(self) -> int:
-        """Of all items."""
+        """The points that were earned."""
         return sum(item.points for item in self.items)
 
     @property
     def most(self) -> int:
-        """That there are."""
+        """The points that can be earned."""
         return sum(item.most for item in self.items)
 
     @property
@@ -79,45 +74,42 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class How:
-    """How strictly, and what of it."""
+class Options:
+    """How strictly to judge, and which part."""
 
-    shut_in: bool  # in bubblewrap
+    isolated: bool  # in bubblewrap
     secret: bytes | None = None  # for hidden seeds
-    task: str | None = None  # that one alone,
+    task: str | None = None  # judge this task alone,
     seed: int | None = None  # with this seed alone,
-    size_bytes: int | None = None  # and so much to send
-    prints: bool = False  # the policy may
+    size_bytes: int | None = None  # and so many bytes to send
+    prints: bool = False  # show what the policy prints
 
 
-Failed: TypeAlias = Callable[[Task, Ran], None]
+OnFailure: TypeAlias = Callable[[Task, Ran], None]
 
 
-def judge(submission: Submission, how: How, failed: Failed = lambda _, __: None) -> Verdict:
-    """Every item. `failed` gets the smallest trial of a task that fails."""
+def judge(
+    submission: Submission, options: Options, on_failure: OnFailure = lambda _, __: None
+) -> Verdict:
+    """Judge every item. `on_failure` gets the smallest run of a task that fails."""
+    lab, policy = submission.lab, submission.policy
     items: list[Item] = []
-    if how.task is None:
-        items += [_answer(submission, each, how) for each in submission.lab.questions]
-    items += _tasks(submission, how, failed)
-    digest = "" if submission.policy is None else _shape(submission)
-    return Verdict(
-        str(submission.folder), submission.lab.number, submission.student, tuple(items), digest
-    )
-
-
-def _shape(submission: Submission) -> str:
-    return "" if submission.untouched or submission.policy is None else shape(submission.policy)
+    if options.task is None:
+        items += [_judge_answer(submission, question, options) for question in lab.questions]
+    items += _judge_tasks(submission, options, on_failure)
+    program = "" if policy is None or submission.untouched else shape(policy)
+    return Verdict(str(submission.folder), lab.number, submission.student, tuple(items), program)
 
 
 # --- Answers ---------------------------------------------------------------------------------
 
 
-def _answer(submission: Submission, question: Question, how: How) -> Item:
+def _judge_answer(submission: Submission, question: Question, options: Options) -> Item:
     title = f"{'prediction' if question.kind == 'prediction' else 'question'} {question.id}"
 
     def item(state: State, text: str = "") -> Item:
-        got = question.points if state == "holds" else 0
-        return Item(question.id, title, state, got, question.points, text)
+        points = question.points if state == "holds" else 0
+        return Item(question.id, title, state, points, question.points, text)
 
     try:
         given = submission.number(question)
@@ -126,7 +118,7 @@ def _answer(submission: Submission, question: Question, how: How) -> Item:
         return item("fails", f"{written!r} is no number; write one without its unit")
     if given is None:
         return item("open", f"write your number behind '{question.id} =' in {ANSWERS}")
-    if how.secret is not None and submission.is_example:
+    if options.secret is not None and submission.is_example:
         return item("fails", "the texts show this student's numbers; student = your own name")
     right = question.right(submission.dice)
     if question.kind == "prediction":
@@ -139,48 +131,48 @@ def _answer(submission: Submission, question: Question, how: How) -> Item:
 # --- Tasks -----------------------------------------------------------------------------------
 
 
-def _tasks(submission: Submission, how: How, failed: Failed) -> list[Item]:
+def _judge_tasks(submission: Submission, options: Options, on_failure: OnFailure) -> list[Item]:
     lab = submission.lab
-    wanted = [each for each in lab.tasks if how.task in (None, each.id)]
-    if not wanted:
-        known = ", ".join(each.id for each in lab.tasks)
-        raise UserError(f"lab {lab.number} has no task {how.task!r}", hint=f"its tasks: {known}")
+    tasks = [task for task in lab.tasks if options.task in (None, task.id)]
+    if not tasks:
+        known = ", ".join(task.id for task in lab.tasks)
+        raise UserError(
+            f"lab {lab.number} has no task {options.task!r}", hint=f"its tasks: {known}"
+        )
     if submission.policy is None:
         hint = f"{POLICY} is missing; lab learn start {lab.number} in another folder makes one"
-        return [_open(each, hint) for each in wanted]
+        return [_item(task, "open", hint) for task in tasks]
     if submission.untouched:
         hint = f"{POLICY} is as it was handed out: write its method {lab.hole}, then check again"
-        return [_open(each, hint) for each in wanted]
+        return [_item(task, "open", hint) for task in tasks]
     policy = Policy(submission.policy, lab.policy, lab.kind)
-    with Crew(policy, shut_in=how.shut_in, prints=how.prints) as crew:
-        if (why := _wavers(lab, wanted[0], how, crew)) is not None:
-            return [_item(each, "fails", why) for each in wanted]
-        items = [_task(submission, each, how, crew, failed) for each in wanted]
-    return [_with_needed(task, item, items) for task, item in zip(wanted, items, strict=True)]
+    with Workers(policy, isolated=options.isolated, prints=options.prints) as workers:
+        if (why := _find_chance(lab, tasks[0], options, workers)) is not None:
+            return [_item(task, "fails", why) for task in tasks]
+        items = [_judge_task(submission, task, options, workers, on_failure) for task in tasks]
+    return [_require(task, item, items) for task, item in zip(tasks, items, strict=True)]
 
 
-def _with_needed(task: Task, item: Item, items: Sequence[Item]) -> Item:
-    """Who does nothing, or repeats everything, passes some tasks: they count with another."""
-    needed = next((each for each in items if each.id == task.needs), None)
+def _require(task: Task, item: Item, items: Sequence[Item]) -> Item:
+    """Withhold points until the prerequisite task passes: a policy may pass this one idly."""
+    needed = next((other for other in items if other.id == task.needs), None)
     if needed is None or needed.state == "holds" or item.state != "holds":
         return item
     return _item(task, "fails", f"{task.because}: it counts once {needed.title} holds")
 
 
-def _open(task: Task, text: str) -> Item:
-    return _item(task, "open", text)
-
-
-def _item(task: Task, state: State, text: str = "", seed: int | None = None) -> Item:
-    got = task.points if state == "holds" else 0
+def _item(
+    task: Task, state: State, text: str = "", seed: int | None = None, again: str = ""
+) -> Item:
+    points = task.points if state == "holds" else 0
     title = f"the policy {task.title}"
-    return Item(task.id, title, state, got, task.points, text, seed, task=task.id)
+    return Item(task.id, title, state, points, task.points, text, seed, again, task.id)
 
 
-def _wavers(lab: Lab, task: Task, how: How, crew: Crew) -> str | None:
-    """A policy that decides otherwise the second time could not be judged."""
-    seed = task.public[0] if how.seed is None else how.seed
-    first, second = (_trial(lab, task, seed, how, crew) for _ in range(2))
+def _find_chance(lab: Lab, task: Task, options: Options, workers: Workers) -> str | None:
+    """A policy that decides differently the second time cannot be judged."""
+    seed = task.public[0] if options.seed is None else options.seed
+    first, second = (_run(lab, task, seed, options, workers) for _ in range(2))
     if first.error is not None or first.same_as(second):
         return None
     return (
@@ -189,80 +181,80 @@ def _wavers(lab: Lab, task: Task, how: How, crew: Crew) -> str | None:
     )
 
 
-def _seeds(task: Task, lab: Lab, how: How) -> list[tuple[int, str]]:
-    if how.seed is not None:
-        return [(how.seed, "seed")]
+def _choose_seeds(task: Task, lab: Lab, options: Options) -> list[tuple[int, str]]:
+    if options.seed is not None:
+        return [(options.seed, "seed")]
     public = [(seed, "public seed") for seed in task.public]
-    if how.secret is None:
+    if options.secret is None:
         return public
-    hidden = seeds.hidden(how.secret, lab.number, task.id, task.hidden)
+    hidden = hidden_seeds(options.secret, lab.number, task.id, task.hidden)
     return [*public, *((seed, "hidden seed") for seed in hidden)]
 
 
-def _task(submission: Submission, task: Task, how: How, crew: Crew, failed: Failed) -> Item:
+def _judge_task(
+    submission: Submission, task: Task, options: Options, workers: Workers, on_failure: OnFailure
+) -> Item:
     lab = submission.lab
-    for seed, kind in _seeds(task, lab, how):
-        found = _trial(lab, task, seed, how, crew)
-        wrong = _wrong(task, found)
-        if not wrong:
+    for seed, kind in _choose_seeds(task, lab, options):
+        run = _run(lab, task, seed, options, workers)
+        problems = _list_problems(task, run)
+        if not problems:
             continue
-        smallest, size = _smallest(lab, task, found, wrong[0], crew)
-        failed(task, smallest)
-        text = f"{kind} {seed}: {'; '.join(_wrong(task, smallest)[:2])}"
+        run, problems, size = _shrink(lab, task, run, problems, workers)
+        on_failure(task, run)
+        text = f"{kind} {seed}: {'; '.join(problems[:2])}"
         if kind == "hidden seed":
             text += "; the public seeds pass: does the policy rest on what they have in common?"
-        replay = ["lab", "learn", "check", str(submission.folder)]
-        replay += ["--task", task.id, "--seed", str(seed)]
+        again = ["lab", "learn", "check", str(submission.folder)]
+        again += ["--task", task.id, "--seed", str(seed)]
         if size is not None:
-            replay += ["--bytes", f"{size // 1024}KiB"]
-        item = _item(task, "fails", text, seed)
-        return dataclasses.replace(item, replay=shlex.join(replay))
+            again += ["--bytes", f"{size // 1024}KiB"]
+        return _item(task, "fails", text, seed, shlex.join(again))
     return _item(task, "holds")
 
 
-def _trial(lab: Lab, task: Task, seed: int, how: How, crew: Crew) -> Ran:
-    written = task.build(seeds.of_seed(task.id, seed))
-    if how.size_bytes is not None:
-        written = _sized(written, how.size_bytes)
-    return lab.run(written, seed, crew)
+def _run(lab: Lab, task: Task, seed: int, options: Options, workers: Workers) -> Ran:
+    written = task.build(task_dice(task.id, seed))
+    if options.size_bytes is not None:
+        written = _resize(written, options.size_bytes)
+    return lab.run(written, seed, workers)
 
 
-def _wrong(task: Task, found: Ran) -> list[str]:
-    failure = found.failure()
-    if found.error is not None and failure is not None:
+def _list_problems(task: Task, run: Ran) -> list[str]:
+    failure = run.failure()
+    if run.error is not None and failure is not None:
         return [failure]
-    judged = task.judge(found)
+    judged = task.judge(run)
     return judged if failure is None else [*judged, failure]
 
 
-# --- Smaller ---------------------------------------------------------------------------------
-
-
-def _sized(written: Written, size_bytes: int) -> Written:
+def _resize(written: Written, size_bytes: int) -> Written:
     if "workload" not in written:
         raise UserError("--bytes: this lab sends no workload", hint="leave it out")
     return {**written, "workload": {**written["workload"], "bytes": f"{size_bytes}B"}}
 
 
-def _smallest(lab: Lab, task: Task, found: Ran, wrong: str, crew: Crew) -> tuple[Ran, int | None]:
-    """The same failure with less to send, and how much that is; None: as much as before."""
-    workload: Mapping[str, Any] = found.written.get("workload", {})
-    if "bytes" not in workload or "message" not in workload or found.error is not None:
-        return found, None
+def _shrink(
+    lab: Lab, task: Task, run: Ran, problems: list[str], workers: Workers
+) -> tuple[Ran, list[str], int | None]:
+    """The same failure with fewer bytes to send, and how many; None: as many as before."""
+    workload: Mapping[str, Any] = run.written.get("workload", {})
+    if "bytes" not in workload or "message" not in workload or run.error is not None:
+        return run, problems, None
     size, least = (units.parse_bytes(str(workload[key])) for key in ("bytes", "message"))
     best: int | None = None
-    for _ in range(_MOST_SMALLER):
+    for _ in range(_HALVINGS):
         size = max(size // 2 // least, 1) * least
-        smaller = lab.run(_sized(found.written, size), found.seed, crew)
-        again = _wrong(task, smaller)
-        if not again or _manner(again) != _manner([wrong]):
+        smaller = lab.run(_resize(run.written, size), run.seed, workers)
+        again = _list_problems(task, smaller)
+        if not again or _kind(again[0]) != _kind(problems[0]):
             break
-        found, best = smaller, size
+        run, problems, best = smaller, again, size
         if size == least:
             break
-    return found, best
+    return run, problems, best
 
 
-def _manner(wrong: Sequence[str]) -> str:
-    """What kind of failure: its words without numbers."""
-    return "".join(each for each in wrong[0].partition(":")[0] if not each.isdigit())
+def _kind(problem: str) -> str:
+    """The words of a problem without its numbers."""
+    return "".join(char for char in problem.partition(":")[0] if not char.isdigit())

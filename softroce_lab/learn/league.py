@@ -11,16 +11,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
-from softroce_lab.learn import folder, seeds, trial
-from softroce_lab.learn.crew import Crew, Policy
-from softroce_lab.learn.labs import fabrics
-from softroce_lab.learn.seeds import Dice
+from softroce_lab.learn import folder, trial
+from softroce_lab.learn.isolation import Policy, Workers
+from softroce_lab.learn.lab import Dice, hidden_seeds, task_dice
+from softroce_lab.learn.labs import experiments
 from softroce_lab.learn.trial import Written
 
 BOUND = "oracle"
@@ -42,41 +43,39 @@ class Standing:
 # --- Fabrics ---------------------------------------------------------------------------------
 
 
-def _clean(dice: Dice) -> Written:
-    return fabrics.line(f"{dice.number('delay', 5, 60)}us", total="2MiB")
+def _tenths(dice: Dice, most: int) -> str:
+    return f"{dice.number('loss', 1, most) / 10:g}%"
 
 
-def _lossy(dice: Dice) -> Written:
-    share = f"{dice.number('loss', 1, 30) / 10:g}%"
-    return fabrics.line(f"{dice.number('delay', 5, 60)}us", faults=[fabrics.loss(share)],
-                        total="2MiB")  # fmt: skip
+def _line(dice: Dice, *faults: Mapping[str, Any], most_us: int = 60, **more: Any) -> Written:
+    delay = f"{dice.number('delay', 5, most_us)}us"
+    return experiments.line(delay, faults=faults, **{"total": "2MiB", **more})
 
 
 def _reordering(dice: Dice) -> Written:
-    share = f"{dice.number('loss', 1, 10) / 10:g}%"
-    return fabrics.paths(dice.number("paths", 2, 6), f"{dice.number('jitter', 1, 8)}us",
-                         faults=[fabrics.loss(share, "s2->h2")], total="2MiB")  # fmt: skip
+    paths, jitter = dice.number("paths", 2, 6), f"{dice.number('jitter', 1, 8)}us"
+    faults = [experiments.loss(_tenths(dice, 10), "s2->h2")]
+    return experiments.paths(paths, jitter, faults=faults, total="2MiB")
 
 
 def _grey(dice: Dice) -> Written:
-    faults = [fabrics.loss(f"{dice.number('loss', 3, 15)}%", "s1->m1")]
-    return {**fabrics.paths(3, "1us", faults=faults, total="2MiB"), "lb": "flow"}
+    faults = [experiments.loss(f"{dice.number('loss', 3, 15)}%", "s1->m1")]
+    return experiments.paths(3, "1us", faults=faults, total="2MiB", lb="flow")
 
 
 def _tails(dice: Dice) -> Written:
-    faults = [fabrics.drop(f"tail {dice.number('tail', 1, 3)} iter {dice.number('times', 1, 2)}")]
-    return fabrics.line(f"{dice.number('delay', 5, 60)}us", faults=faults, total="1MiB",
-                        message="64KiB", depth=1)  # fmt: skip
+    tail = experiments.drop(f"tail {dice.number('tail', 1, 3)} iter {dice.number('times', 1, 2)}")
+    return _line(dice, tail, total="1MiB", message="64KiB", depth=1)
 
 
 def _dark(dice: Dice) -> Written:
-    faults = [fabrics.outage(f"{dice.number('at', 50, 300)}us", f"{dice.number('for', 1, 4)}ms")]
-    return fabrics.line(f"{dice.number('delay', 5, 40)}us", faults=faults, total="2MiB")
+    outage = experiments.outage(f"{dice.number('at', 50, 300)}us", f"{dice.number('for', 1, 4)}ms")
+    return _line(dice, outage, most_us=40)
 
 
 KINDS: dict[str, Callable[[Dice], Written]] = {
-    "clean": _clean,
-    "lossy": _lossy,
+    "clean": _line,
+    "lossy": lambda dice: _line(dice, experiments.loss(_tenths(dice, 30))),
     "reordering": _reordering,
     "grey path": _grey,
     "lost tails": _tails,
@@ -85,19 +84,20 @@ KINDS: dict[str, Callable[[Dice], Written]] = {
 
 
 def arenas(secret: bytes | None) -> list[tuple[str, int, Written]]:
-    """Kind, seed and experiment of each run; public ones without a secret."""
-    found = []
-    for kind, build in KINDS.items():
-        chosen = range(1, ROUNDS + 1) if secret is None else seeds.hidden(secret, 8, kind, ROUNDS)
-        found += [(kind, seed, build(seeds.of_seed(kind, seed))) for seed in chosen]
-    return found
+    """Kind, seed and experiment of each run. Without a secret: the public ones."""
+    public = list(range(1, ROUNDS + 1))
+    return [
+        (kind, seed, build(task_dice(kind, seed)))
+        for kind, build in KINDS.items()
+        for seed in (public if secret is None else hidden_seeds(secret, 8, kind, ROUNDS))
+    ]
 
 
 # --- Runs ------------------------------------------------------------------------------------
 
 
-def entrant(text: str) -> tuple[str, Policy]:
-    """What FILE:CLASS names. UserError if it cannot be read, or has no such name."""
+def read_entrant(text: str) -> tuple[str, Policy]:
+    """The policy that FILE:CLASS names. UserError if there is none."""
     path, name = policy_file.split(text)
     source = folder.read_file(Path(path))
     if source is None:
@@ -107,49 +107,46 @@ def entrant(text: str) -> tuple[str, Policy]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"is no Python: {error}", file=path) from None
     if name not in known:
-        raise UserError(
-            f"has no class {name}", file=path, hint="FILE:CLASS, as it is written there"
-        )
+        hint = "FILE:CLASS, as the file writes it"
+        raise UserError(f"has no class {name}", file=path, hint=hint)
     return text, Policy(source, name)
 
 
 def _names(tree: ast.Module) -> set[str]:
     """What the program defines or imports."""
-    found: set[str] = set()
-    for each in ast.walk(tree):
-        if isinstance(each, ast.ClassDef):
-            found.add(each.name)
-        elif isinstance(each, ast.alias):
-            found.add(each.asname or each.name)
-        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
-    return found
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
 
 
-def ranked(
+def rank(
     entrants: Sequence[tuple[str, Policy]],
     secret: bytes | None,
     *,
-    shut_in: bool,
+    isolated: bool,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Standing]:
-    """The best first; the oracle, which nobody beats by retransmission, on top."""
+    """Everybody, the best first; nobody beats the oracle by retransmission."""
     runs = arenas(secret)
-    bounds = [trial.of_transport(each, seed, BOUND).makespan_ns for _, seed, each in runs]
-    found = []
+    times: dict[str, list[int | None]] = {}  # None: the run failed
     for name in (BOUND, *HOUSE):
         say(name)
-        made = (trial.of_transport(each, seed, name) for _, seed, each in runs)
-        found.append(_standing(
-            name, runs, bounds, [r.makespan_ns if r.verdict == "passed" else None for r in made]
-        ))  # fmt: skip
+        ended = [trial.run_transport(written, seed, name) for _, seed, written in runs]
+        times[name] = [run.makespan_ns if run.verdict == "passed" else None for run in ended]
+    bounds = [trial.run_transport(written, seed, BOUND).makespan_ns for _, seed, written in runs]
     for name, policy in entrants:
         say(name)
-        with Crew(policy, shut_in=shut_in) as crew:
-            trials = [trial.of_policy(each, seed, crew) for _, seed, each in runs]
-        times = [None if each.failure() else each.run.makespan_ns for each in trials]
-        found.append(_standing(name, runs, bounds, times))
-    return sorted(found, key=lambda each: (each.over_oracle, each.name))
+        with Workers(policy, isolated=isolated) as workers:
+            trials = [trial.run_policy(written, seed, workers) for _, seed, written in runs]
+        times[name] = [None if made.failure() else made.run.makespan_ns for made in trials]
+    standings = [_standing(name, runs, bounds, taken) for name, taken in times.items()]
+    return sorted(standings, key=lambda standing: (standing.over_oracle, standing.name))
 
 
 def _standing(
@@ -160,8 +157,8 @@ def _standing(
 ) -> Standing:
     ratios = []
     for (kind, _, written), bound, taken in zip(runs, bounds, times, strict=True):
-        most_ns = units.parse_time_ns(str(written["deadline"]))
-        ratios.append(((most_ns if taken is None else taken) / bound, kind))
-    mean = math.exp(math.fsum(math.log(each) for each, _ in ratios) / len(ratios))
+        deadline_ns = units.parse_time_ns(str(written["deadline"]))
+        ratios.append(((deadline_ns if taken is None else taken) / bound, kind))
+    mean = math.exp(math.fsum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
     failed = sum(taken is None for taken in times)
     return Standing(name, mean, failed, max(ratios)[1])

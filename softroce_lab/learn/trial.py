@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One run of a task on the virtual clock, and what it came to, for the judge of the task."""
+"""One run of a task on the virtual clock, and what the judge of the task reads of it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -17,8 +19,9 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.inputs.yaml_source import Source
-from softroce_lab.learn.crew import Crew
-from softroce_lab.learn.hosted import Record, Retransmission, Weighting, transport
+from softroce_lab.learn.isolation import POLICY, Workers
+from softroce_lab.learn.remote import Record, transport
+from softroce_lab.telemetry.repairs import REPAIR, Repairs
 
 Written: TypeAlias = Mapping[str, Any]
 """An experiment file, as data."""
@@ -30,28 +33,32 @@ class Trial:
 
     written: Written
     seed: int
-    ended: WorkloadRun | None  # None: the policy failed before there was one
+    ended: WorkloadRun | None  # None: the policy failed before there was a run
     error: PolicyError | None
-    retransmissions: list[Retransmission]
-    weightings: list[Weighting] = dataclasses.field(default_factory=list)
-    calls: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of hooks, by name
+    record: Record
 
     @property
     def run(self) -> WorkloadRun:
-        """What the run came to. Only where `error` is None."""
+        """The run. ValueError if there was none: only where `error` is None."""
         if self.ended is None:
             raise ValueError(f"there was no run: {self.error}")
         return self.ended
 
     @property
     def figures(self) -> dict[str, Any]:
-        """As `lab run --json` has them."""
+        """The figures of `lab run --json`."""
         return self.run.summary()
 
     @property
     def rtt_ns(self) -> int:
-        """Base round-trip time of the fabric."""
+        """The round-trip time of the empty fabric."""
         return int(self.run.facts["base_rtt_ns"])
+
+    @property
+    def lost(self) -> Repairs:
+        """The packets whose first transmission was lost."""
+        repairs = None if self.ended is None else self.ended.repairs
+        return np.zeros(0, REPAIR) if repairs is None else repairs
 
     def failure(self) -> str | None:
         """Why the run failed, in words for its author; None: every message was delivered."""
@@ -59,10 +66,28 @@ class Trial:
             return str(self.error)
         if self.run.verdict == "passed":
             return None
-        return _unrepaired(self.run, self.retransmissions) or self.run.reasons[0]
+        return self._first_missing() or self.run.reasons[0]
+
+    def _first_missing(self) -> str | None:
+        """The first packet that never arrived, and how often it was sent again."""
+        never = self.lost[self.lost["arrived_ns"] < 0]
+        if not len(never):
+            return None
+        first = never[0]
+        key = (int(first["operation"]), int(first["step"]), int(first["message"]))
+        packet = int(first["index"])
+        decisions = self.record.retransmissions
+        count = sum(1 for made in decisions if made.key == key and packet in made.packets)
+        again = f"sent again {count} times" if count else "never sent again"
+        dropped = units.format_duration(int(first["dropped_ns"]))
+        return (
+            f"packet {packet} of message {'/'.join(map(str, key))} was dropped at {dropped} and "
+            f"{again}; it is still missing at {units.format_duration(self.run.end_ns)}, when the "
+            "run ended"
+        )
 
     def same_as(self, other: Trial) -> bool:
-        """Whether both went alike, packet by packet."""
+        """Whether both runs went alike, packet by packet."""
         if self.ended is None or other.ended is None:
             return str(self.error) == str(other.error)
         return (
@@ -71,61 +96,51 @@ class Trial:
         )
 
 
-def of_policy(written: Written, seed: int, crew: Crew) -> Trial:
-    """A run of the submission of this crew."""
+def run_policy(written: Written, seed: int, workers: Workers) -> Trial:
+    """A run of the submission of these workers."""
     record = Record()
     try:
-        found = VirtualRun(experiment(written), transport(crew, record), seed, lambda _: None).go()
+        run = VirtualRun(experiment(written), transport(workers, record), seed, _ignore).go()
     except PolicyError as error:
-        return Trial(written, seed, None, error, record.retransmissions)
+        return Trial(written, seed, None, error, record)
     except RunError as error:
-        wrong = PolicyError("policy.py", None, error.what)
-        return Trial(written, seed, None, wrong, record.retransmissions)
-    failed = next((each for each in found.problems if each.startswith("policy.py")), None)
-    known = None if failed is None else _as_error(failed)
-    return Trial(
-        written, seed, found, known, record.retransmissions, record.weightings, record.calls
-    )
+        return Trial(written, seed, None, PolicyError(POLICY, None, error.what), record)
+    problem = next((text for text in run.problems if text.startswith(POLICY)), None)
+    wrong = None if problem is None else _policy_error(problem)
+    return Trial(written, seed, run, wrong, record)
 
 
-def _as_error(text: str) -> PolicyError:
+def _ignore(_: object) -> None:
+    pass
+
+
+def _policy_error(text: str) -> PolicyError:
+    """Of `policy.py:LINE: why`."""
     place, _, why = text.partition(": ")
     line = place.rpartition(":")[2]
-    return PolicyError("policy.py", int(line) if line.isdigit() else None, why)
+    return PolicyError(POLICY, int(line) if line.isdigit() else None, why)
 
 
-def of_transport(
-    written: Written, seed: int, name: str, congestion_control: str | None = None
+def run_transport(
+    written: Written, seed: int, name: str, control: str | None = None
 ) -> WorkloadRun:
-    """A run of a built-in transport."""
-    chosen = dataclasses.replace(Transport.named(name), congestion_control=congestion_control)
-    return VirtualRun(experiment(written), chosen, seed, lambda _: None).go()
+    """A run of a built-in transport; `control` names its congestion control."""
+    chosen = dataclasses.replace(Transport.named(name), congestion_control=control)
+    return VirtualRun(experiment(written), chosen, seed, _ignore).go()
+
+
+def measure(written: Written, name: str, control: str | None = None) -> Mapping[str, Any]:
+    """The figures of a built-in transport in an experiment, with the experiment's seed."""
+    return _measured(json.dumps(written), name, control)
+
+
+@functools.lru_cache(maxsize=512)
+def _measured(text: str, name: str, control: str | None) -> Mapping[str, Any]:
+    written = json.loads(text)
+    return run_transport(written, written["seeds"][0], name, control).summary()
 
 
 def experiment(written: Written) -> spec.Experiment:
     """The experiment of a file's data."""
-    data = dict(written)
-    data.setdefault("name", "task")
-    data.setdefault("transports", ["ud_rto"])
+    data = {"name": "task", "transports": ["ud_rto"], **written}
     return spec.of(Source(None, data, {}, {}))
-
-
-def _unrepaired(run: WorkloadRun, retransmissions: list[Retransmission]) -> str | None:
-    """Of the first message that lacks a packet: which, and what was done about it."""
-    if run.repairs is None:
-        return None
-    lost = run.repairs[run.repairs["arrived_ns"] < 0]
-    if not len(lost):
-        return None
-    first = lost[0]
-    key = (int(first["operation"]), int(first["step"]), int(first["message"]))
-    index = int(first["index"])
-    again = sum(1 for each in retransmissions if each.key == key and index in each.packets)
-    what = f"sent again {again} times" if again else "never sent again"
-    end = units.format_duration(run.end_ns)
-    dropped = units.format_duration(int(first["dropped_ns"]))
-    name = "/".join(map(str, key))
-    return (
-        f"packet {index} of message {name} was dropped at {dropped} and {what}; "
-        f"it is still missing at {end}, when the run ended"
-    )

@@ -55,20 +55,14 @@ def all_reduce(
     sites: int,
     runs: int,
     stream: np.random.Generator,
-    *,
-    for_own: bool = True,
 ) -> AllReduce:
-    """The collective whose messages, each an N-th of the vector, take such times.
-
-    Not `for_own`: a site waits for its predecessor's message alone, and `message` is the time until
-    that has arrived.
-    """
+    """The collective whose messages, each an N-th of the vector, take such times."""
     steps = steps_of(sites)
     if runs < 2:
         raise UserError(f"{runs} runs have no standard error", hint="2 or more")
     at_once = max(1, _MOST_DRAWN // (steps * sites))
     parts = [
-        _run(message, min(at_once, runs - begin), sites, stream, for_own)
+        _run(message, min(at_once, runs - begin), sites, stream)
         for begin in range(0, runs, at_once)
     ]
     return AllReduce(
@@ -78,13 +72,9 @@ def all_reduce(
     )
 
 
-def _run(
-    message: Completion, runs: int, sites: int, stream: np.random.Generator, for_own: bool
-) -> Floats:
+def _run(message: Completion, runs: int, sites: int, stream: np.random.Generator) -> Floats:
     complete = np.zeros((runs, sites))
     for _ in range(steps_of(sites)):
-        ready = np.roll(complete, 1, axis=1)
-        if for_own:
-            ready = np.maximum(complete, ready)
+        ready = np.maximum(complete, np.roll(complete, 1, axis=1))
         complete = ready + message.draw(stream, (runs, sites))
     return np.asarray(complete.max(axis=1))

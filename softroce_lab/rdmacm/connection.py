@@ -28,6 +28,7 @@ from softroce_lab.rdmacm.messages import (
     Rep,
     Req,
     Rtu,
+    TransportService,
 )
 from softroce_lab.rdmacm.service import HEADER_BYTES, IpHeader, gid_of
 from softroce_lab.rdmacm.settings import CmTiming, PortIdentity, ack_timeout, peer_time_ns, time_ns
@@ -469,4 +470,57 @@ def _asked(req: Req) -> ConnParams:
         rnr_retry_count=req.rnr_retry_count,
         srq=req.srq,
         qp_num=req.local_qpn,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """Attributes of a queue pair of a connection, by their names in `struct ibv_qp_attr`."""
+
+    reliable: bool
+    remote_gid: IPv6Address
+    flow_label: int
+    traffic_class: int
+    hop_limit: int
+    path_mtu: int
+    dest_qp_num: int
+    rq_psn: int
+    sq_psn: int
+    max_dest_rd_atomic: int
+    max_rd_atomic: int
+    min_rnr_timer: int
+    timeout: int
+    retry_cnt: int
+    rnr_retry: int
+
+
+def qp_attributes(connection: Connection) -> QpAttributes:
+    """The attributes of a connection's queue pair; EINVAL before they are known.
+
+    They are set state by state (IBA 12.9.6, 12.9.7), as Linux's ib_cm_init_qp_attr() does.
+    """
+    is_unknown = connection.state in ASKED | OVER  # no REQ or REP of the peer's has come
+    if is_unknown and connection.state is not CmState.TIMEWAIT:
+        raise PyverbsRDMAError(
+            "Failed to get QP attributes",
+            errno.EINVAL,
+            hint=f"the connection is in {connection.state.name}",
+        )
+    path = connection.path
+    return QpAttributes(
+        reliable=connection.transport_service == TransportService.RC,
+        remote_gid=path.remote_gid,
+        flow_label=path.flow_label,
+        traffic_class=path.traffic_class,
+        hop_limit=path.hop_limit,
+        path_mtu=connection.path_mtu,
+        dest_qp_num=connection.remote_qpn,
+        rq_psn=connection.starting_psn,
+        sq_psn=connection.remote_psn,
+        max_dest_rd_atomic=connection.responder_resources,
+        max_rd_atomic=connection.initiator_depth,
+        min_rnr_timer=0,  # 655 ms, as Linux's CM has it
+        timeout=connection.ack_timeout,
+        retry_cnt=connection.retry_count,
+        rnr_retry=connection.rnr_retry_count,
     )

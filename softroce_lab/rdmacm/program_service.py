@@ -14,11 +14,10 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 
 from softroce_lab.rdmacm import program_wire
-from softroce_lab.rdmacm.connection import CmState
+from softroce_lab.rdmacm.connection import CmState, qp_attributes
 from softroce_lab.rdmacm.events import CmEvent, ConnParams, Outputs, Send
 from softroce_lab.rdmacm.manager import ConnectionManager, Target
 from softroce_lab.rdmacm.program_wire import Call, Hello, MadMessage, Verb
-from softroce_lab.rdmacm.qp_attributes import qp_attributes
 from softroce_lab.rdmacm.service import address_of, gid_of
 from softroce_lab.rdmacm.settings import CmTiming, PortIdentity, Stream
 from softroce_lab.rnic.errors import PyverbsRDMAError

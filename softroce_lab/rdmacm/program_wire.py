@@ -13,8 +13,8 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Any, TypeAlias
 
+from softroce_lab.rdmacm.connection import QpAttributes
 from softroce_lab.rdmacm.events import ConnParams
-from softroce_lab.rdmacm.qp_attributes import QpAttributes
 from softroce_lab.structs import CONSTANTS, Struct
 
 MOST_GIDS: int = CONSTANTS["cm::kMostGids"]

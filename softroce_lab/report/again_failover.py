@@ -11,10 +11,11 @@ from typing import Any
 from softroce_lab import paths
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import trust
+from softroce_lab.experiment.failover import clock as failover_clock
+from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.perftest import failover_clock, failover_record
-from softroce_lab.perftest.failover import Options
 from softroce_lab.report import again as experiments
 from softroce_lab.report.again import Comparison
 from softroce_lab.report.recorded import MANIFEST, Recorded

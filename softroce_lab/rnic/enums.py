@@ -26,9 +26,8 @@ class ibv_access_flags(enum.IntFlag):  # noqa: N801 - the C name, as pyverbs has
 
 
 class ibv_qp_type(enum.IntEnum):  # noqa: N801
-    """Transport service of a queue pair; IBV_QPT_GSI is the lab's own, for QP 1."""
+    """Transport service of a queue pair."""
 
-    IBV_QPT_GSI = 1
     IBV_QPT_RC = 2
     IBV_QPT_UC = 3
     IBV_QPT_UD = 4
@@ -233,7 +232,6 @@ class ibv_link_layer(enum.IntEnum):  # noqa: N801
     IBV_ACCESS_RELAXED_ORDERING,
 ) = ibv_access_flags
 (
-    IBV_QPT_GSI,
     IBV_QPT_RC,
     IBV_QPT_UC,
     IBV_QPT_UD,

@@ -32,7 +32,6 @@ from softroce_lab.rnic.enums import (
     IBV_QPS_RESET,
     IBV_QPS_RTR,
     IBV_QPS_RTS,
-    IBV_QPT_GSI,
     IBV_QPT_RC,
     IBV_QPT_UC,
     IBV_QPT_UD,
@@ -61,7 +60,6 @@ _MASKS: dict[int, tuple[int, int, int]] = {
     ),
     IBV_QPT_UC: (_CONNECTED_INIT, _CONNECTED_RTR, IBV_QP_SQ_PSN),
     IBV_QPT_UD: (_DATAGRAM_INIT, 0, IBV_QP_SQ_PSN),
-    IBV_QPT_GSI: (_DATAGRAM_INIT, 0, IBV_QP_SQ_PSN),
 }
 _STEPS: tuple[int, ...] = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
 _STEP_FAILURES = (
@@ -69,7 +67,6 @@ _STEP_FAILURES = (
     "Failed to modify QP state to RTR",
     "Failed to modify QP state to RTS",
 )
-_DATAGRAMS = (IBV_QPT_UD, IBV_QPT_GSI)
 
 
 def transition_mask(qp_type: int, state: int) -> int:
@@ -115,7 +112,7 @@ class QP(Closable):
         super().__init__(*parents)
         creator.ctx.know_qp(self)
         if qp_attr is not None:
-            (self.to_rts if self.qp_type in _DATAGRAMS else self.to_init)(qp_attr)
+            (self.to_rts if self.qp_type == IBV_QPT_UD else self.to_init)(qp_attr)
 
     # ---------------------------------------------------------------- states
 
@@ -202,7 +199,7 @@ class QP(Closable):
         """Post a send and those chained to it; on failure `bad_wr` becomes the one refused."""
         failure = "Failed to post send"
         chain = chain_of(wr, SendWR, bad_wr)
-        ready = self._addressed(chain) if self.qp_type in _DATAGRAMS else chain
+        ready = self._addressed(chain) if self.qp_type == IBV_QPT_UD else chain
         rc, index = ask(failure, self._endpoint.post_sends, self.qp_num, ready)
         if rc == 0 and len(ready) < len(chain):
             why = "a datagram needs an open AH of the QP's PD: set_wr_ud(ah, rqpn, rqkey)"

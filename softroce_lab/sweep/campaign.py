@@ -257,24 +257,22 @@ class Options:
     scheduler: str | None = None  # of a Dask cluster that does the work; None: this machine
     keep_runs: bool = False  # the run directories, too
     fresh: bool = False  # what is chosen is done anew, even if it was done before
-    where: Callable[[Task], bool] = lambda _: True  # of these, the ones to do
-    option: str = sweep_rows.WHERE  # of the command, that names another folder
 
 
-def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = Work) -> Outcome:
+def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
     """Do what is left to do, and write the table. UserError, EnvironmentLackError, RunError.
 
     Runs that end badly are rows. However this ends, rows that were written are kept, and the next
     call goes on behind them.
     """
-    tasks = sweep.tasks(code_version.fingerprint() + work.kind)
-    chosen = list(filter(options.where, spec.only(tasks, sweep, options.only)))
+    tasks = sweep.tasks(code_version.fingerprint())
+    chosen = spec.only(tasks, sweep, options.only)
     directory = options.under / sweep.name
     keep = str(directory / "runs") if options.keep_runs else None
     with contextlib.ExitStack() as stack:
         crew = crew_of(sweep, options, chosen)
         anew = {task.key for task in chosen} if options.fresh else ()
-        rows = stack.enter_context(sweep_rows.opened(directory, without=anew, where=options.option))
+        rows = stack.enter_context(sweep_rows.opened(directory, without=anew))
         left = [task for task in chosen if not _is_done(rows, task, options)]
         outcome = Outcome(sweep, directory, chosen, [], len(chosen) - len(left), crew)
         _say(outcome, rows, tasks, left, reporter)
@@ -285,7 +283,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter, work: type[Work] = W
             if left:
                 pool = stack.enter_context(_pool(crew, min(crew.jobs, len(left))))
                 outcome.crew = dataclasses.replace(crew, jobs=pool.slots)
-                for task, row in carry_out(left, work(keep), pool):
+                for task, row in carry_out(left, Work(keep), pool):
                     rows.add(task.key, {**row, **_code()})
                     reporter.done(task, row)
             state = "done"

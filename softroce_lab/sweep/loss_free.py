@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from softroce_lab.experiment.gates.expect import Term
+from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.plan.digest import with_digest
@@ -50,13 +50,9 @@ def check(source: Source, combinations: Mapping[Labels, Experiment]) -> None:
     """UserError, at its place, for a gate on the excess over the oracle that no run can have."""
     written = source.data.get("expect")
     names = written if isinstance(written, dict) else {}
-    gates = [name for name in names if any(_is_excess(part) for part in name.split("/"))]
+    gates = [name for name in names if any(term.figure.sweep_only for term in expect.terms(name))]
     if not gates or any(one != other for one, other in loss_free(combinations).items()):
         return
     what = f"{gates[0]}: no combination differs from another one by its losses alone"
     hint = "such as over: {loss: {none: {faults: []}, some: {faults: [...]}}}"
     raise source.error(("expect", gates[0]), what, hint=hint, at_key=True)
-
-
-def _is_excess(term: str) -> bool:
-    return Term.of(term).figure.sweep_only

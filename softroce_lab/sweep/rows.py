@@ -54,10 +54,8 @@ class Rows:
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, without: Container[str] = (), where: str = WHERE) -> Iterator[Rows]:
+def opened(path: Path, *, without: Container[str] = ()) -> Iterator[Rows]:
     """The rows in this directory, which is made if it is not there, but those of some keys.
-
-    `where`: the option that names another directory.
 
     UserError if it cannot be made, or another sweep is writing there; RunError if it cannot be
     written.
@@ -70,39 +68,39 @@ def opened(path: Path, *, without: Container[str] = (), where: str = WHERE) -> I
             give_to_user(path)
         except OSError as error:
             what = f"no folder can be made at {path}: {error.strerror}"
-            raise UserError(what, hint=f"{where} puts it elsewhere") from None
-        journal = stack.enter_context(_locked(file, where))
+            raise UserError(what, hint=f"{WHERE} puts it elsewhere") from None
+        journal = stack.enter_context(_locked(file))
         found, damaged = _read(journal)
         rows = {key: row for key, row in found.items() if key not in without}
         if len(rows) < len(found):
             # The old file stays locked: who opened it before it was replaced cannot write, either.
-            journal = stack.enter_context(_replaced(file, rows.values(), where))
+            journal = stack.enter_context(_replaced(file, rows.values()))
         yield Rows(file, journal, rows, damaged)
 
 
 @contextlib.contextmanager
-def _locked(file: Path, where: str) -> Iterator[IO[bytes]]:
+def _locked(file: Path) -> Iterator[IO[bytes]]:
     """The file, to be read and appended to by nobody else; it is made if it is not there."""
-    with _writing(file, where):
+    with _writing(file):
         journal = open(file, "ab+")  # noqa: PTH123, SIM115 - closed below
     with journal:
         try:
             fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            hint = f"wait for it, or let this one write elsewhere: {where}"
+            hint = f"wait for it, or let this one write elsewhere: {WHERE}"
             raise UserError(f"another sweep is writing to {file.parent}", hint=hint) from None
         give_to_user(journal.fileno())
         yield journal
 
 
 @contextlib.contextmanager
-def _replaced(file: Path, rows: Iterable[Row], where: str) -> Iterator[IO[bytes]]:
+def _replaced(file: Path, rows: Iterable[Row]) -> Iterator[IO[bytes]]:
     """The file with these rows alone, locked; killed on the way, the one that was there stays."""
     fresh = file.with_suffix(".tmp")
-    with _writing(fresh, where):
+    with _writing(fresh):
         fresh.unlink(missing_ok=True)
-    with _locked(fresh, where) as journal:
-        with _writing(file, where):
+    with _locked(fresh) as journal:
+        with _writing(file):
             journal.writelines(map(_line, rows))
             journal.flush()
             fresh.replace(file)
@@ -110,11 +108,11 @@ def _replaced(file: Path, rows: Iterable[Row], where: str) -> Iterator[IO[bytes]
 
 
 @contextlib.contextmanager
-def _writing(file: Path, where: str) -> Iterator[None]:
+def _writing(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = f"{where} puts it elsewhere"
+        hint = f"{WHERE} puts it elsewhere"
         raise RunError(f"cannot write {file}: {error.strerror}", hint=hint) from None
 
 

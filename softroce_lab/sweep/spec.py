@@ -264,17 +264,6 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 
-def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Of each axis of a sweep the labels of its values. UserError.
-
-    Sooner than `load`, which makes all experiments: for complaints about what the user chose.
-    """
-    source = _read(_path(where))
-    raw = validate(SweepFile, source)
-    axes = (_axis(name, values, source) for name, values in raw.over.items())
-    return {axis.name: [point.label for point in axis.points] for axis in axes}
-
-
 def _read(path: Path, origin: Origin = Origin.USER) -> Source:
     """A file, completed by the sweep that it is `like`: by its keys, and by its entries of `over`.
 

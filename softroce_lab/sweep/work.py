@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from softroce_lab.errors import LabError
 from softroce_lab.experiment import run as experiment_run
@@ -17,7 +17,6 @@ from softroce_lab.experiment import virtual
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.spec import Experiment
-from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.sweep.schema import ERROR
 from softroce_lab.sweep.spec import Recipe, Task, alone
 
@@ -27,8 +26,6 @@ Row: TypeAlias = dict[str, Any]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
     """What is done with a task."""
-
-    kind: ClassVar[str] = ""  # of rows: those of another kind are not taken for these
 
     keep: str | None = None  # the folder that run directories are kept in
 
@@ -53,17 +50,13 @@ class Work:
         if experiment.clock == "virtual" and self.keep is None:
             found = virtual.run(experiment, task.transport, task.seed, lambda _: None)
             cost = {"cpu_s": found.cost.get("cpu_s")}  # of a process of its own
-            return {**self.figures(found), "notes": experiment_run.notes(single), **cost}
+            return {**found.summary(), "notes": experiment_run.notes(single), **cost}
         with tempfile.TemporaryDirectory(prefix="softroce-lab-sweep-") as unwanted:
             under = Path(self.keep or unwanted)
             outcome = experiment_run.run(single, Silent(), under=under)
         kept = {"run_dir": str(outcome.directory)} if self.keep else {}
         more = {"notes": outcome.notes, "cpu_s": outcome.runs[0].cost.get("cpu_s"), **kept}
-        return {**self.figures(outcome.runs[0]), **more}
-
-    def figures(self, run: WorkloadRun) -> Row:
-        """What a row has of a run."""
-        return run.summary()
+        return {**outcome.runs[0].summary(), **more}
 
 
 def unfinished(task: Task, reason: str) -> Row:

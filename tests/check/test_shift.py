@@ -4,12 +4,12 @@
 import pytest
 
 from softroce_lab.check.verdict import Outcome
+from softroce_lab.experiment.failover import rig as failover
+from softroce_lab.experiment.failover.rig import Options
+from softroce_lab.experiment.failover.ring_job import reference
+from softroce_lab.experiment.failover.virtual import VirtualRun
 from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
-from softroce_lab.perftest import failover
-from softroce_lab.perftest.failover import Options
-from softroce_lab.perftest.failover_virtual import VirtualRun
-from softroce_lab.perftest.ring_job import reference
 from softroce_lab.shift.classes import Classes
 from softroce_lab.shift.machine import Machine
 from tests.check.plant import Frame, Tape, check, failed, shown

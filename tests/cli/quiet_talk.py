@@ -7,8 +7,8 @@ Says "ready" when both have counted something. Unlike `lab perf` it leaves the C
 import sys
 import time
 
+from softroce_lab.experiment.hosts import rnics
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.perftest import rnics
 from softroce_lab.rnic.enums import IBV_WR_RDMA_WRITE
 from tests.rnic.sides import Side, connect
 

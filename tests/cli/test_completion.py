@@ -18,7 +18,7 @@ LEAVES = {"leaf1", "leaf2", "spine1", "spine2"}
 HOSTS = {"h1", "h2", "h3", "h4"}
 WORK_ON_A_LAB = {
     "down", "status", "exec", "graph", "inspect", "top", "stats", "ping", "trace", "perf",
-    "pingpong", "capture",
+    "capture",
 }  # fmt: skip
 PARTS_WORK_ON_A_LAB = {
     "fault": {"set", "clear", "apply", "show"}, "kernel-host": {"console", "boot"},

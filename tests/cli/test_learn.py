@@ -4,7 +4,9 @@
 import csv
 import io
 import json
+import os
 import re
+import signal
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,12 +15,11 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli import app as cli
 from softroce_lab.cli import typed
-from softroce_lab.learn import crew, grading
+from softroce_lab.learn import grading, isolation, judge
 from softroce_lab.learn.grading import COLUMNS
-from softroce_lab.learn.judge import How, Item, Verdict
+from softroce_lab.learn.judge import Item, Options, Verdict
 from tests.learn import submissions
-
-needs_bubblewrap = pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))
+from tests.learn.submissions import needs_bubblewrap
 
 
 @pytest.fixture
@@ -36,18 +37,13 @@ def secret(tmp_path):
 
 def test_the_list_has_the_state_of_folders(lab, tmp_path):
     assert "not started" in lab().stdout
-    assert lab("start", 1, "mine", "--student", "ada").exit_code == 0
+    assert "then: lab learn check mine" in lab("start", 1, "mine", "--student", "ada").stdout
+    assert "nothing is overwritten" in lab("start", 1, "mine").output
     assert "mine: started" in lab().stdout
-    assert lab("check", "mine").exit_code == 1
+    checked = lab("check", "mine")
+    assert checked.exit_code == 1
+    assert "Next: prediction p1: write your number behind 'p1 ='" in checked.stdout
     assert "mine: 0 of 20 points" in lab().stdout
-
-
-def test_start_says_what_to_do_and_overwrites_nothing(lab):
-    done = lab("start", 3, "mine", "--student", "ada")
-    assert "lab learn check mine" in done.stdout
-    again = lab("start", 3, "mine")
-    assert again.exit_code != 0
-    assert "nothing is overwritten" in again.output
 
 
 def test_start_without_a_folder_says_what_to_type(lab, tmp_path):
@@ -82,13 +78,6 @@ def _without_policy(lab, folder):
     return lab("check", str(folder)).stdout
 
 
-def test_a_hand_out_is_told_what_to_do(lab):
-    lab("start", 1, "mine", "--student", "ada")
-    found = lab("check", "mine")
-    assert found.exit_code == 1
-    assert "Next: prediction p1: write your number behind 'p1 ='" in found.stdout
-
-
 def test_check_draws_what_fails(lab, tmp_path):
     right = submissions.solution(1)
     wrong = submissions.changed(right, ("arange(first_missing, sent)", "arange(0, sent)"))
@@ -102,29 +91,30 @@ def test_check_draws_what_fails(lab, tmp_path):
     assert "lost at" in names["desc"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("--seed", 7), ("--bytes", "1MiB"), ("--task", "nothing")],
-)
-def test_check_refuses_what_has_no_effect(lab, words):
-    lab("start", 1, "mine", "--student", "ada")
-    Path("mine/policy.py").write_text(submissions.solution(1))
-    assert lab("check", "mine", *words).exit_code != 0
+def test_options_without_an_effect_are_refused(lab):
+    submissions.laid_out(1, Path("mine"), submissions.solution(1), "ada")
+    for words in (("--seed", 7), ("--bytes", "1MiB"), ("--task", "nothing")):
+        assert lab("check", "mine", *words).exit_code != 0
 
 
 def test_grade_needs_a_secret(lab):
-    lab("start", 1, "mine", "--student", "ada")
-    found = lab("grade", "mine", "--trust")
-    assert found.exit_code != 0
-    assert "no secret" in found.output
+    submissions.laid_out(1, Path("mine"))
+    assert "no secret" in lab("grade", "mine").output or not submissions.ISOLATED
 
 
-def test_grade_refuses_where_it_cannot_shut_in(lab, secret, monkeypatch):
-    monkeypatch.setattr(crew, "lacks_bubblewrap", lambda: "bubblewrap is not installed")
-    lab("start", 1, "mine", "--student", "ada")
-    found = lab("grade", "mine", "--secret", secret)
-    assert found.exit_code != 0
-    assert "--trust" in found.output
+def test_where_bubblewrap_is_missing_policies_are_refused(lab, secret, monkeypatch):
+    """Unless they are one's own: --trust runs them all the same, but grades nobody."""
+    monkeypatch.setattr(isolation, "why_not_isolated", lambda: "bubblewrap is not installed")
+    submissions.laid_out(7, Path("mine"), submissions.solution(7), "ada")
+    league = ("league", "mine/policy.py:Failover")
+    failover = ("failover", "mine/experiment.yaml", "--policy", "mine/policy.py:Failover")
+    for words in (("check", "mine"), ("grade", "mine", "--secret", secret), league, failover):
+        refused = lab(*words)
+        assert refused.exit_code == 3
+        assert "apt install bubblewrap" in refused.output
+        assert ("--trust" in refused.output) == (words[0] != "grade")
+    assert lab(*failover, "--trust").exit_code == 0
+    assert lab("grade", "mine", "--secret", secret, "--trust").exit_code == 2
 
 
 @needs_bubblewrap
@@ -152,44 +142,51 @@ def test_grades_as_tables_and_documents(lab, secret, tmp_path):
     assert lab("grade", "a", "--secret", secret, "--json", "lab", "--csv").exit_code != 0
 
 
-def test_a_student_s_name_is_no_formula():
-    assert grading._no_formula("=1+1") == "'=1+1"
-    assert grading._no_formula("ada") == "ada"
-
-
-def test_two_of_one_student_are_named(tmp_path):
-    verdicts = [Verdict(name, 1, student, ()) for name, student in (("a", "ada"), ("b", "Ada"))]
-    assert [row["same_student_as"] for row in grading.rows(verdicts)] == ["b", "a"]
-
-
-def test_a_teacher_is_told_of_the_policy_first_and_how_to_see_it():
+def test_grades_of_verdicts():
+    """What a table, a document and Gradescope make of them."""
     prediction = Item("p1", "prediction p1", "open", 0, 1, "write your number")
-    task = Item("tail", "the policy a", "fails", 0, 5, "seed 2:\n  lost", task="tail", replay="x")
-    verdict = Verdict("a", 1, "ada", (prediction, task))
-    (row,) = grading.rows([verdict])
-    assert (row["first_failure"], row["replay"]) == ("the policy a: seed 2: lost", "x")
-    (row,) = grading.rows([Verdict("a", 1, "ada", (prediction,))])
-    assert (row["first_failure"][:13], row["replay"]) == ("prediction p1", "")
+    task = Item("tail", "the policy a", "fails", 2, 5, "seed 2:\n  lost", task="tail", replay="x")
+    verdicts = [Verdict("a", 1, "ada", (prediction, task), "s"), Verdict("b", 1, "Ada", ())]
+    verdicts.append(Verdict("c", 1, "=1+1", (prediction,), "s"))
+    first, second, third = grading.rows(verdicts)
+    assert (first["first_failure"], first["replay"]) == ("the policy a: seed 2: lost", "x")
+    assert [row["same_student_as"] for row in (first, second, third)] == ["b", "a", ""]
+    assert [row["same_program_as"] for row in (first, second, third)] == ["c", "", "a"]
+    assert (third["first_failure"][:13], third["replay"]) == ("prediction p1", "")
+    assert "\nc,'=1+1,1," in grading.as_csv(verdicts)
+    document = grading.as_gradescope(verdicts[0])
+    assert document["score"] == 2
+    assert [(test["score"], test["max_score"]) for test in document["tests"]] == [(0, 1), (2, 5)]
+    assert grading.find_twins(verdicts[:1] * 2) == ({}, {})
 
 
-def test_gradescope_has_the_points_that_were_earned():
-    items = Item("p1", "prediction p1", "holds", 1, 1), Item("tail", "a", "fails", 2, 5, "lost")
-    document = grading.as_gradescope(Verdict("a", 1, "ada", items))
-    assert document["score"] == 3
-    assert [(each["score"], each["max_score"]) for each in document["tests"]] == [(1, 1), (2, 5)]
+def grade_or_die(path, _):
+    """A judge, which is killed for one folder."""
+    if path.endswith("bad"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Verdict(path, 1, "ada", ())
 
 
-def test_an_empty_folder_is_one_line_in_the_table(tmp_path):
-    (row,) = grading.rows([grading.one(str(tmp_path), How(shut_in=True))])
+def test_a_judge_that_fails_is_of_one_submission(tmp_path, monkeypatch):
+    folders = [Path("a"), Path("bad"), Path("b"), Path("c")]
+    verdicts = grading.grade(folders, Options(isolated=True), 2, by=grade_or_die)
+    assert [verdict.folder for verdict in verdicts] == ["a", "bad", "b", "c"]
+    ended = ["not decided, the judge was ended" in verdict.next_step for verdict in verdicts]
+    assert ended == [False, True, False, False]
+    (row,) = grading.rows([grading.grade_one(str(tmp_path), Options(isolated=True))])
     assert "has no answers.txt" in row["first_failure"]
-    assert "\n" not in row["first_failure"]
     assert "hint" not in row["first_failure"]
+    monkeypatch.setattr(judge, "judge", lambda *_: 1 / 0)
+    submissions.laid_out(1, tmp_path / "lab")
+    verdict = grading.grade_one(str(tmp_path / "lab"), Options(isolated=True))
+    assert (verdict.points, verdict.most) == (0, 0)
+    assert "the judge itself failed" in verdict.next_step
 
 
 def test_a_folder_of_submissions_is_no_submission(lab, secret, tmp_path):
     for name in ("ada", "grace"):
         submissions.laid_out(1, tmp_path / "subs" / name)
-    found = lab("grade", "subs", "--secret", secret, "--trust")
+    found = lab("grade", "subs", "--secret", secret)
     assert found.exit_code != 0
     assert "a folder of 2 submissions" in found.output
     assert "lab learn grade subs/*" in found.output

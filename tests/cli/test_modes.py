@@ -10,10 +10,6 @@ from softroce_lab.cli.modes import ModalCommand
 from softroce_lab.errors import UserError
 
 CHOSEN = {
-    ("bench check", "captures of your own"): ["mine.pcapng"],
-    ("bench recovery", "--short"): ["--short"],
-    ("bench spines", "--full"): ["--full"],
-    ("bench faults", "--only wire"): ["--only", "wire"],
     ("capture", "-r FILE"): ["-r", "mine.pcapng"],
     ("demo", "--clock virtual"): ["--clock", "virtual"],
     ("demo", "failover"): ["failover"],
@@ -21,11 +17,7 @@ CHOSEN = {
     ("demo", "nothing captured"): ["--capture", "none"],
     ("fuzz", "--case"): ["--case", "case.yaml"],
     ("fuzz", "--failover"): ["--failover"],
-    ("perf", "--all"): ["send_bw", "--all"],
-    ("perf", "a lab that is up"): ["send_bw", "--lab", "mine"],
-    ("perf", "nothing captured"): ["send_bw"],
-    ("pingpong", "a lab that is up"): ["--lab", "mine"],
-    ("pingpong", "nothing captured"): [],
+    ("perf", "nothing captured"): ["send_bw", "h1", "h2"],
     ("run", "--dry-run"): ["--dry-run", "incast"],
     ("run", "--list"): ["--list"],
     ("run", "nothing captured"): ["incast"],
@@ -112,10 +104,3 @@ def test_the_clock_of_the_file_counts_too():
     command = commands()["run"]
     with pytest.raises(UserError, match="--xdp: no effect with the virtual clock"):
         command.main(["incast", "--xdp", "native"], prog_name="run", standalone_mode=False)
-
-
-@pytest.mark.parametrize("option", ["-F", "--CPU-freq", "-N", "--noPeak"])
-def test_flags_of_perftest_without_effect_are_refused_with_the_reason(option):
-    with pytest.raises(UserError, match="does not take") as caught:
-        commands()["perf"].main(["send_bw", option], prog_name="perf", standalone_mode=False)
-    assert caught.value.hint.startswith("leave it out: ")

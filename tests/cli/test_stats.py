@@ -3,7 +3,6 @@ import contextlib
 import http.client
 import ipaddress
 import json
-import os
 import re
 import signal
 import subprocess
@@ -20,8 +19,9 @@ from softroce_lab.cli.observe.stats_server import Handler, Server, loopback
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.telemetry import counters, event_log
+from softroce_lab.telemetry import counters
 from softroce_lab.telemetry.counters_file import Published, Snapshot
+from tests.labs import prepare_verbs
 
 PATIENCE_S = 30.0
 
@@ -139,7 +139,9 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     assert not last["alive"]
     assert last["hw_counters"]["sent_pkts"] >= near["hw_counters"]["sent_pkts"]
     # Whoever opens the port next takes its place, and leaves none.
-    opened = talk.lab.run("perf", "write_bw", "--lab", talk.lab.name, "-n", "10")
+    prepare_verbs()
+    words = ("perf", "write_bw", "h1", "h2", "--lab", talk.lab.name, "--", "-n", "10")
+    opened = talk.lab.run(*words)
     assert opened.returncode == 0
     assert talk.stats()["rnics"] == []
 
@@ -315,22 +317,3 @@ def test_what_makes_no_sense(lab):
         assert result.returncode == 2, arguments
         assert complaint in result.stderr
     assert lab.run("stats", "--lab", "nosuchlab").returncode == 2
-
-
-def test_a_run_of_perf_logs_its_events(lab, tmp_path):
-    log = tmp_path / "log.jsonl"
-    assert lab.up().returncode == 0
-    result = lab.run("perf", "send_bw", "--lab", lab.name, "-s", "5000", "-n", "50",
-                     "--event-log", str(log))  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    found = list(event_log.read(log))
-    assert [event_log.misfit(line) for line in found] == [None] * len(found)
-    assert f"{event_log.totals(log)} in" in result.stderr
-    ended = [line for line in found if line["event"] == "completion" and line["host"] == "h1"]
-    assert len(ended) == 50
-    assert all(line["status"] == "SUCCESS" for line in ended)
-    assert event_log.totals(log).lost == 0
-    refused = lab.run("perf", "send_bw", "--lab", lab.name, "--event-log", f"{log}/x")
-    assert refused.returncode == 2
-    assert "cannot write the event log" in refused.stderr
-    assert os.listdir(tmp_path) == ["log.jsonl"]

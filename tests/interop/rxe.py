@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from softroce_lab import rnic
+from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
-from softroce_lab.perftest.rnics import opened
 from tests.interop import verbs_peer
 from tests.interop.rxe_errors import QpErrors
 

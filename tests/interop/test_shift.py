@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from softroce_lab import rnic, topology
+from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
-from softroce_lab.perftest.rnics import opened
 from softroce_lab.rnic import (
     CQ,
     GID,

@@ -11,6 +11,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
+from tests.labs import prepare_verbs
 from tests.verbs_programs.pair import Pair
 
 SOFT, KERNEL = "h1", "k1"
@@ -49,7 +50,7 @@ def lab():
     name = f"t{secrets.token_hex(3)}"
     up = fabric.up(topology.load("kernel-peer", name=name), ephemeral=True)
     try:
-        Pair(up, server=SOFT).prepare()
+        prepare_verbs()
         yield up
     finally:
         up.down()

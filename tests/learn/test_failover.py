@@ -2,16 +2,16 @@
 """Lab 7's experiment: what it shows is what SHIFT does, and a submission cannot ask SHIFT."""
 
 import json
-import re
 
 import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli import app as cli
 from softroce_lab.errors import UserError
-from softroce_lab.learn import crew, folder, seeds
-from softroce_lab.learn.crew import Crew, Policy
-from softroce_lab.learn.failover import outcome, run, scene, ways
+from softroce_lab.learn import folder
+from softroce_lab.learn.failover import outcome, run, scene
+from softroce_lab.learn.isolation import Policy, Workers
+from softroce_lab.learn.lab import task_dice
 from softroce_lab.learn.labs import failover
 from tests.learn import submissions
 
@@ -35,7 +35,7 @@ SCENES = [
 def test_the_lab_s_rules_are_shift_s(written):
     """The machine that asks somebody, with SHIFT's answers, does what the machine of SHIFT does."""
     played = scene.read(written)
-    own, asked = run.run(played), run.run(played, ways.Shift())
+    own, asked = run.run(played), run.run(played, run.Shift())
     assert own.wrong == asked.wrong == []
     assert own.notified == asked.notified
     assert own.ended == asked.ended
@@ -46,21 +46,21 @@ def test_the_lab_s_rules_are_shift_s(written):
 @pytest.mark.parametrize("task", failover.LAB.tasks, ids=lambda task: task.id)
 def test_shift_passes_every_task_with_many_seeds(task):
     for seed in range(40):
-        played = scene.read(task.build(seeds.of_seed(task.id, seed)))
-        assert run.run(played, ways.Shift()).wrong == []
+        played = scene.read(task.build(task_dice(task.id, seed)))
+        assert run.run(played, run.Shift()).wrong == []
 
 
 def test_a_counter_tells_what_was_added_twice():
     played = scene.read({"requests": ["SEND 8", "ADD", "SEND 8"], "dies": "acknowledgements"})
-    assert run.run(played, ways.Shift()).added == 1
-    twice = run.run(played, ways.RepeatsAll())
+    assert run.run(played, run.Shift()).added == 1
+    twice = run.run(played, run.RepeatsAll())
     assert twice.added == 2
     assert "2 additions were executed, of 1 requests" in twice.wrong
 
 
 def test_a_run_is_the_same_each_time():
     played = scene.read(SCENES[-1])
-    assert run.run(played, ways.RepeatsAll()).lines == run.run(played, ways.RepeatsAll()).lines
+    assert run.run(played, run.RepeatsAll()).events == run.run(played, run.RepeatsAll()).events
 
 
 @pytest.mark.parametrize(
@@ -121,29 +121,20 @@ def test_check_draws_a_failover_that_fails(tmp_path):
     assert (where / "failed-other.svg").exists()
 
 
-@pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))
-@pytest.mark.parametrize("module", ["shift.classes", "learn.failover.ways", "learn.labs"])
-def test_a_submission_cannot_ask_shift(tmp_path, module):
-    source = submissions.changed(
-        submissions.solution(7),
-        ("    def on_failure(self):\n",
-         f"    def on_failure(self):\n        import softroce_lab.{module}\n"),
-    )  # fmt: skip
-    where = submissions.laid_out(7, tmp_path / "lab", source)
-    (item,) = submissions.judged(where, task="order").items
-    assert item.state == "fails"
-    assert re.search("(ModuleNotFound|FileNotFound)Error", item.text), item.text
-
-
 def test_answers_of_a_process_are_not_trusted():
     """What comes from there is checked, whatever its own guard lets pass."""
 
     class Liar:
+        def get(self, _):
+            return self
+
+        def begin(self, _):
+            pass
+
         def call(self, question, _):
             return answers[question[0]]
 
-    remote = object.__new__(outcome.Remote)
-    remote._members = [Liar(), Liar()]
+    remote = outcome.RemoteWay(Liar())
     for found in ([7], ["halt"], ["stop"] * 99):
         answers = {"on_failure": found}
         with pytest.raises(outcome.PolicyError):
@@ -158,15 +149,15 @@ def test_one_that_loops_is_ended(tmp_path):
     source = b"class Failover:\n    def on_failure(self):\n        while True: pass\n"
     source += b"    def on_move(self, requests, executed):\n        return [], None\n"
     policy = Policy(source, "Failover", "failover")
-    with Crew(policy, shut_in=submissions.SHUT_IN) as members:
-        found = outcome.of_policy(SCENES[0], 1, members)
+    with Workers(policy, isolated=submissions.ISOLATED) as members:
+        found = outcome.run_policy(SCENES[0], 1, members)
     assert "on_failure did not return within 5 s" in str(found.error)
 
 
 def test_the_hand_out_fails_both_ways():
     """Its order loses notifications, and what it repeats is executed twice."""
-    policy = Policy(folder.handed_out(failover.LAB).encode(), "Failover", "failover")
-    with Crew(policy, shut_in=submissions.SHUT_IN) as members:
-        found = outcome.of_policy(SCENES[3], 1, members)
+    policy = Policy(folder.read_hand_out(failover.LAB).encode(), "Failover", "failover")
+    with Workers(policy, isolated=submissions.ISOLATED) as members:
+        found = outcome.run_policy(SCENES[3], 1, members)
     assert found.failure() is None
     assert found.problems

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -22,8 +21,8 @@ import pytest
 from softroce_lab.learn import labs
 from tests import test_wheel
 from tests.learn import submissions
+from tests.learn.submissions import NUMBERS
 
-NUMBERS = sorted(labs.SERIES)
 RUN_S = 1200  # of one command; a machine with other work needs minutes to grade lab 3
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
@@ -107,42 +106,21 @@ def test_every_lab_works_from_a_wheel(full, nobody):
         assert found.stdout.split()[0] == str(nobody if machine.user else os.getuid())
         assert "/home/venv/" in found.stdout
         assert "ModuleNotFoundError" in found.stderr
-        listed = machine.lab("learn")
-        assert listed.returncode == 0, listed.stderr
-        for number in NUMBERS:
-            assert re.search(rf"^ *{number} ", listed.stdout, re.M)
-            judge(machine, number, full)
-
-
-def judge(machine, number, full):
-    name = f"lab{number}"
-    started = machine.lab("learn", "start", number, name, "--student", "ada")
-    assert started.returncode == 0, started.stderr
-    lab = labs.find(number)
-    untouched = machine.lab("learn", "check", name, "--task", lab.tasks[0].id, "--seed", 1)
-    assert untouched.returncode == 1, untouched.stderr
-    assert "policy.py is as it was handed out" in untouched.stdout
-    where = machine.home / name
-    (where / "policy.py").write_text(submissions.solution(number))
-    if full:
-        submissions.answer(where, lab)
-        grade(machine, name, lab)
-        return
-    task = min(lab.tasks, key=lambda each: each.points)
-    checked = machine.lab("learn", "check", name, "--task", task.id, "--seed", task.public[0])
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert f"the policy {task.title}" in checked.stdout
-    if number == max(NUMBERS):
-        grade(machine, name, lab)
+        home = machine.home
+        submissions.use_labs(
+            lambda name, *words: machine.run(home / "venv/bin" / name, *words),
+            lambda path, text: (home / path).write_text(text),
+        )
+        for number in NUMBERS if full else NUMBERS[-1:]:
+            lab = labs.find(number)
+            submissions.answer(home / f"lab{number}", lab)
+            grade(machine, f"lab{number}", lab)
 
 
 def grade(machine, name, lab):
     graded = machine.lab("learn", "grade", name, "--json", "gradescope", "-q")
     if graded.returncode == 3:  # no user namespaces for users without rights here
-        assert "submissions cannot be shut in" in graded.stderr
-        graded = machine.lab("learn", "grade", name, "--json", "gradescope", "-q", "--trust")
+        assert "the policy cannot be isolated" in graded.stderr
+        return
     assert graded.returncode == 0, graded.stderr
-    tasks = [task.id for task in lab.tasks]
-    wrong = [each for each in json.loads(graded.stdout)["tests"] if each["number"] in tasks and
-             each["status"] != "passed"]  # fmt: skip
-    assert wrong == []
+    assert json.loads(graded.stdout)["score"] == lab.points

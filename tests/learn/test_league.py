@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The league: entrants beside the lab's transports, on fabrics that follow from a secret."""
 
-import dataclasses
 import re
 
 import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.learn import league, trial
-from softroce_lab.learn.labs import fabrics
+from softroce_lab.learn.labs import experiments
 from softroce_lab.paths import PROJECT_ROOT
 from tests.learn import submissions
 
@@ -35,13 +34,13 @@ def test_fabrics_follow_from_the_secret():
 
 def test_a_shorter_time_is_a_better_place(files, monkeypatch):
     """On one lossy fabric: who sends nothing again fails, and comes last."""
-    lossy = fabrics.line("20us", faults=[fabrics.loss("1%")], total="512KiB")
+    lossy = experiments.line("20us", faults=[experiments.loss("1%")], total="512KiB")
     monkeypatch.setattr(league, "arenas", lambda _: [("lossy", 1, lossy)])
     entrants = [
-        league.entrant(f"{files}/{name}.py:{kind}")
+        league.read_entrant(f"{files}/{name}.py:{kind}")
         for name, kind in (("three", "SackSender"), ("nothing", "SackSender"))
     ]
-    found = league.ranked(entrants, None, shut_in=submissions.SHUT_IN)
+    found = league.rank(entrants, None, isolated=submissions.ISOLATED)
     names = [each.name for each in found]
     assert names[0] == "oracle"
     assert found[0].over_oracle == 1
@@ -57,27 +56,19 @@ def test_the_table_of_the_page(files):
     text = (PROJECT_ROOT / "docs/learn/README.md").read_text()
     rows = re.findall(r"^\| \d \| (\S.*?) \| ([\d.]+) \| (.*?) ?\|$", text, re.M)
     names = {"lab 2's": f"{files}/two.py:Expecting", "lab 3's": f"{files}/three.py:SackSender"}
-    entrants = [league.entrant(each) for each in names.values()]
-    found = league.ranked(entrants, None, shut_in=submissions.SHUT_IN)
+    entrants = [league.read_entrant(each) for each in names.values()]
+    found = league.rank(entrants, None, isolated=submissions.ISOLATED)
     shown = [(names.get(name, name), ratio) for name, ratio, _ in rows]
     assert [(each.name, f"{each.over_oracle:.3f}") for each in found] == shown
     worst = [each.worst for each in found][1:]
     assert worst == [where for _, _, where in rows][1:]
 
 
-@pytest.mark.parametrize("text", ["mine.py", "nowhere.py:Mine"])
-def test_an_entrant_that_is_none(text):
-    with pytest.raises(UserError):
-        league.entrant(text)
-
-
-def test_a_class_that_is_not_there_is_refused_before_any_run(files):
-    with pytest.raises(UserError, match="has no class Nope"):
-        league.entrant(f"{files}/two.py:Nope")
+def test_an_entrant_that_is_none_is_refused_before_any_run(files):
     (files / "broken.py").write_text("class (")
-    with pytest.raises(UserError, match="is no Python"):
-        league.entrant(f"{files}/broken.py:Mine")
-
-
-def test_a_standing_is_a_document():
-    assert dataclasses.asdict(league.Standing("a", 1.5, 0, "lossy"))["over_oracle"] == 1.5
+    for text, why in (
+        ("mine.py", "names no class"), ("nowhere.py:Mine", "is not there"),
+        (f"{files}/two.py:Nope", "has no class Nope"), (f"{files}/broken.py:Mine", "is no Python"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=why):
+            league.read_entrant(text)

@@ -12,17 +12,16 @@ import time
 
 import pytest
 
-from softroce_lab.learn import crew, labs
+from softroce_lab.learn import labs
 from softroce_lab.paths import PROJECT_ROOT
 from tests.learn import submissions
-from tests.learn.test_wrong_solutions import LAB_3
+from tests.learn.submissions import needs_bubblewrap
+from tests.learn.test_mistakes import LAB_3
 
 MOST_S = 600  # for a hundred, on two cores without other work
 OTHERS = "SOFTROCE_LAB_PYTHONS"
 """Further interpreters that have the package, as a path list: another machine's, another version's.
 """
-
-needs_bubblewrap = pytest.mark.skipif(not submissions.SHUT_IN, reason=str(crew.lacks_bubblewrap()))
 
 
 def graded(folders, python=sys.executable, *, hash_seed="0", jobs=2):

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from softroce_lab.model import partial_repeat, sdr
+from softroce_lab.model import sdr
 from softroce_lab.model.sdr import Scenario
+from tests.model import partial_repeat
 
 SCHEMES = ("mds", "xor")
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native, topology
+from softroce_lab.experiment.hosts import rnics
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.experiment.hosts.processes import mac_number
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.perftest import rnics
 from softroce_lab.recovery import registry
 from softroce_lab.recovery.defaults import DEFAULT_TIMING
 from tests.recovery.pair_rig import DATA, IBV_ACCESS_LOCAL_WRITE, QKEY, config

@@ -54,14 +54,13 @@ PYTHON = {
         Target("goal", True, (_LAB + "workloads.goal", _LAB + "workloads.graph")),
         Target("control", False, (_LAB + "recovery",)),
         Target("cm", False, (_LAB + "rnic.cm",)),
-        Target("oob", False, (_LAB + "rnic.oob", _LAB + "rnic.oob_perftest")),
         Target("captures", False, (_LAB + "telemetry", _LAB + "check", _LAB + "dissect")),
         Target(
             "results",
             False,
             (
                 _LAB + "telemetry",
-                _LAB + "experiment.perf_kernel",
+                _LAB + "experiment.perftest.printed",
                 _LAB + "fabric.planfile",
                 _LAB + "check",
             ),

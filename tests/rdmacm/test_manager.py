@@ -6,11 +6,10 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from softroce_lab.rdmacm.connection import CmState
+from softroce_lab.rdmacm.connection import CmState, qp_attributes
 from softroce_lab.rdmacm.events import ConnParams
 from softroce_lab.rdmacm.manager import Target
 from softroce_lab.rdmacm.messages import Drep, Dreq, Mad, RejectReason, TransportService
-from softroce_lab.rdmacm.qp_attributes import qp_attributes
 from softroce_lab.rdmacm.service import gid_of
 from softroce_lab.rdmacm.settings import CmTiming, time_ns
 from tests.rdmacm.cm_rig import (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softroce_lab.rdmacm import program_wire, rdma_cm_event_type
-from softroce_lab.rdmacm.events import ConnParams
+from softroce_lab.rdmacm import program_wire
+from softroce_lab.rdmacm.events import ConnParams, rdma_cm_event_type
 from softroce_lab.rdmacm.program_service import ProgramService
 from softroce_lab.rdmacm.program_wire import Kind, Verb
 from softroce_lab.rdmacm.sidr import UDP_QKEY

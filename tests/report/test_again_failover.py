@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover import virtual as failover_virtual
+from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.perftest import failover_record, failover_virtual
-from softroce_lab.perftest.failover import Options
 from softroce_lab.report import again_failover, artifact
 from softroce_lab.report.recorded import Recorded
 

@@ -7,7 +7,6 @@ import importlib
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.rdmacm import enums as cm_enums
 from softroce_lab.rnic import (
     AH,
     GID,
@@ -71,16 +70,10 @@ def names_of_devices():
     return [each.name for each in get_device_list()]
 
 
-def test_modules_have_pyverbs_names():
-    for name, has in (
-        ("rdmacm.enums", "RDMA_CM_EVENT_ESTABLISHED RAI_PASSIVE RDMA_PS_UDP RDMA_OPTION_ID"),
-        ("rdmacm", "CMID AddrInfo CMEvent CMEventChannel ConnParam UDParam"),
-        ("rnic.pyverbs_error", "PyverbsError PyverbsRDMAError PyverbsUserError"),
-    ):
-        module = importlib.import_module(f"softroce_lab.{name}")
-        assert set(has.split()) <= set(module.__all__)
-        assert all(hasattr(module, each) for each in module.__all__)
-    assert cm_enums.RDMA_CM_EVENT_TIMEWAIT_EXIT == 15
+def test_the_module_of_errors_has_pyverbs_names():
+    module = importlib.import_module("softroce_lab.rnic.pyverbs_error")
+    assert {"PyverbsError", "PyverbsRDMAError", "PyverbsUserError"} <= set(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 DEVICE = """
 import sys, threading
 from softroce_lab import _native
-from softroce_lab.rdmacm import CmAgent
 from softroce_lab.rnic import CQ, MR, PD, CompChannel, Context
 
 config = _native.MessageConfig()
@@ -23,8 +22,6 @@ cq = CQ(context, 10, channel=CompChannel(context))
 
 LEFT_OPEN = {
     "queues": "",
-    "an agent": "agent = CmAgent(context)",
-    "an agent whose port fails": "agent = CmAgent(context)\nagent._fail(OSError(5))",
     "a cycle": "cq.cq_context = [cq, context]",
     "an exception": "def fail():\n    mine = cq\n    raise OSError\nfail()",
     "a perf run": """

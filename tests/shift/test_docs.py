@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from softroce_lab.cli.experiments import demo_failover
-from softroce_lab.perftest import failover_virtual
-from softroce_lab.perftest.failover import Options
+from softroce_lab.experiment.failover import virtual as failover_virtual
+from softroce_lab.experiment.failover.rig import Options
 
 TEXT = (Path(__file__).parents[2] / "docs" / "shift.md").read_text()
 

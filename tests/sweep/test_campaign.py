@@ -342,24 +342,6 @@ def test_changed_code_is_noticed(carry_out, monkeypatch):
     assert carry_out()[1].runs == 16
 
 
-def test_rows_of_another_kind_of_work_are_not_taken(carry_out):
-    """What it has beside a sweep's figures is not in them."""
-
-    class Other(Work):
-        kind = "other"
-
-        def figures(self, run):
-            return {**super().figures(run), "more": 1}
-
-    chosen = ["seed=1", "loss=none"]
-    done = carry_out(only=chosen)[1].runs
-    reported = Reported()
-    campaign.run(sweep_spec.load("many"), Options(only=chosen), reported, Other)
-    assert reported.runs == done > 0
-    assert {row["more"] for _, row in reported.rows} == {1}
-    assert carry_out(only=chosen)[1].runs == 0
-
-
 def test_another_native_module_is_other_code(tmp_path, monkeypatch):
     def native(build):
         (tmp_path / "_native.so").write_bytes(build)

@@ -9,7 +9,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
-from tests.labs import needs_root  # noqa: F401
+from tests.labs import needs_root, prepare_verbs  # noqa: F401
 from tests.verbs_programs.pair import Pair
 
 
@@ -21,9 +21,8 @@ def pair():
         plan = topology.load("two-hosts", name=f"t{secrets.token_hex(3)}")
         lab = fabric.up(plan, ephemeral=True)
         stack.callback(lab.down)
-        pair = Pair(lab)
-        pair.prepare()
-        yield pair
+        prepare_verbs()
+        yield Pair(lab)
 
 
 @pytest.fixture(autouse=True)

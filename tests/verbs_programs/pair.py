@@ -16,7 +16,6 @@ from softroce_lab.fabric.observe import traffic, view
 from softroce_lab.paths import PROJECT_ROOT
 
 TIMEOUT_S = 30
-PREPARE_S = 1800
 LISTENS_S = 20
 BEGINS_S = 1.5  # of a program: Python's start, and the library's
 UNACKNOWLEDGED = "transport retry counter exceeded", "Failed status 12:", "Request Flushed"
@@ -47,15 +46,6 @@ class Pair:
             [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
         )  # fmt: skip
-
-    def prepare(self):
-        """The launcher installs and builds the libraries if they are missing, as for users."""
-        argv = ["lab", "exec", "--verbs", "--lab", self.name, self.server, "--", "true"]
-        prepared = subprocess.run(
-            argv, executable=PROJECT_ROOT / "lab", capture_output=True, text=True,
-            timeout=PREPARE_S,
-        )  # fmt: skip
-        assert prepared.returncode == 0, prepared.stderr
 
     def run(self, host, *command, **options):
         with ended(self.start(host, *command, **options)) as process:

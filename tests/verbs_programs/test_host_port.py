@@ -13,8 +13,8 @@ import time
 
 import pytest
 
+from softroce_lab.experiment.hosts import rnics
 from softroce_lab.fabric.daemons.wire import WireStage
-from softroce_lab.perftest import rnics
 from softroce_lab.rnic.enums import IBV_WR_RDMA_WRITE, IBV_WR_SEND
 from tests import patience
 from tests.rnic.sides import BYTES, connected

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Verbs for those who work on the lab: tests and benchmarks."""
+"""Verbs for those who work on the lab."""

@@ -25,9 +25,11 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
+from softroce_lab.experiment.failover import clock as failover_clock
+from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.workload_table import Line, cell
-from softroce_lab.perftest import failover, failover_clock, failover_record
 from softroce_lab.statistics import footnotes
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from softroce_lab import units
-from softroce_lab.perftest.failover import Outcome, first_events
+from softroce_lab.experiment.failover.rig import Outcome, first_events
 
 _MS = 1e6
 

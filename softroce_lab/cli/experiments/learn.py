@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -24,12 +24,12 @@ from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.inputs import yaml_source
-from softroce_lab.learn import crew, evidence, folder, grading, judge, labs
+from softroce_lab.learn import folder, grading, judge, labs
 from softroce_lab.learn import league as league_table
-from softroce_lab.learn.failover import outcome, run, ways
+from softroce_lab.learn.failover import outcome, run
 from softroce_lab.learn.failover import scene as failovers
-from softroce_lab.learn.failover.run import Seen
-from softroce_lab.learn.judge import How, Verdict
+from softroce_lab.learn.isolation import Policy, Workers, require_isolation
+from softroce_lab.learn.judge import Options, Verdict
 from softroce_lab.learn.lab import Ran, Task
 from softroce_lab.learn.labs import SERIES
 
@@ -49,6 +49,9 @@ class Format(enum.StrEnum):
 
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `start` laid out.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run policies of your own without bubblewrap.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -95,29 +98,33 @@ def check(
     size: Annotated[
         str | None, typer.Option("--bytes", metavar="BYTES", help="Send only so much.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Say what holds and what does not, with seeds and packets, and what to do next.
 
-    Exit code 0: everything holds; 1: something does not, or is open.
+    The policy runs in bubblewrap. Exit code 0: everything holds; 1: something does not, or is open;
+    3: bubblewrap cannot run here, and --trust is not given.
     """
     submission = folder.read(directory)
+    lab = submission.lab
     if task is None and (seed is not None or size is not None):
         raise UserError("--seed and --bytes are of one task", hint="add --task ID")
-    lacks = crew.lacks_bubblewrap()
-    if lacks is not None:
-        typer.echo(f"lab: {lacks}: the policy is bounded by rlimits alone", err=True)
     size_bytes = None if size is None else units.parse_bytes(size)
-    how = How(lacks is None, task=task, seed=seed, size_bytes=size_bytes, prints=True)
+    runs = submission.policy is not None and not submission.untouched
+    isolated = runs and require_isolation(trust=trust)
+    options = Options(isolated, None, task, seed, size_bytes, prints=True)
     notes: list[str] = []
-    evidence.clear(directory, [each.id for each in submission.lab.tasks if task in (None, each.id)])
+    folder.remove_pictures(directory, [one.id for one in lab.tasks if task in (None, one.id)])
 
-    def failed(which: Task, found: Ran) -> None:
-        notes.extend([] if notes else evidence.write(directory, submission.lab, which, found))
+    def draw_first(which: Task, ran: Ran) -> None:
+        if not notes:
+            picture = lab.draw(ran, f"{which.id}, seed {ran.seed}")
+            notes.extend(folder.write_picture(directory, which.id, picture))
 
-    verdict = judge.judge(submission, how, failed)
+    verdict = judge.judge(submission, options, draw_first)
     if task is None:
-        evidence.remember(directory, verdict)
-    _print(verdict)
+        folder.remember_points(directory, verdict.lab, verdict.points, verdict.most)
+    _print_verdict(verdict)
     for note in notes:
         print(note)
     if not verdict.passed:
@@ -144,14 +151,11 @@ def grade(
     jobs: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Processes. [default: one a core]")
     ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Grade without bubblewrap, where it cannot run.")
-    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Grade submissions with hidden seeds, each shut in by bubblewrap.
+    """Grade submissions with hidden seeds, each in bubblewrap.
 
-    A grade is no failure: exit code 0. 3: bubblewrap cannot run here, and --trust is not given.
+    A grade is no failure: exit code 0. 3: bubblewrap cannot run here.
     """
     if as_csv and as_json is not None:
         raise UserError("--csv and --json are two formats", hint="give one of them")
@@ -162,21 +166,21 @@ def grade(
         grading.check_folders(directories)
     if junit_file is not None:
         writable.check(junit_file, "--junit FILE")
-    how = How(grading.safe_way(trust), _secret(secret))
+    options = Options(require_isolation(may_trust=False), _secret(secret))
     with Screen(quiet=quiet) as screen:
         count = len(directories)
         bar = screen.bar("grading", count, units.format_count(count, "submission"))
-        found = grading.grade(directories, how, jobs or os.cpu_count() or 1, bar)
+        verdicts = grading.grade(directories, options, jobs or os.cpu_count() or 1, bar)
     if as_csv:
-        print(grading.as_csv(found), end="")
+        print(grading.as_csv(verdicts), end="")
     elif as_json is Format.GRADESCOPE:
-        print(json.dumps(grading.as_gradescope(found[0]), indent=1))
+        print(json.dumps(grading.as_gradescope(verdicts[0]), indent=1))
     elif as_json is Format.LAB:
-        print(json.dumps(grading.as_documents(found), indent=1))
+        print(json.dumps(grading.as_documents(verdicts), indent=1))
     else:
-        _print_grades(found)
+        _print_grades(verdicts)
     if junit_file is not None:  # last: grades that are known are printed
-        grading.write_junit(junit_file, found)
+        grading.write_junit(junit_file, verdicts)
 
 
 @app.command()
@@ -189,27 +193,21 @@ def league(
         typer.Option(metavar="FILE", help="Rank on fabrics that follow from its bytes."),
     ] = None,
     as_json: ReportJson = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Run without bubblewrap, where it cannot run.")
-    ] = False,
+    trust: Trust = False,
     quiet: Quiet = False,
 ) -> None:
     """Rank transports beside csa_ud, irn, ud_rto and the oracle: time over the oracle's."""
-    entrants = [league_table.entrant(each) for each in entries]
-    shut_in = grading.safe_way(trust)
+    entrants = [league_table.read_entrant(entry) for entry in entries]
+    isolated = require_isolation(trust=trust)
     hidden = None if secret is None else _secret(secret)
-    found = league_table.ranked(entrants, hidden, shut_in=shut_in, say=saying(quiet))
+    standings = league_table.rank(entrants, hidden, isolated=isolated, say=saying(quiet))
     if as_json:
-        print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
+        print(json.dumps([dataclasses.asdict(standing) for standing in standings], indent=1))
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("place", "transport", "time over the oracle's", "failed runs", "worst on"):
-        table.add_column(
-            heading, justify="left" if heading in ("transport", "worst on") else "right"
-        )
-    for place, each in enumerate(found, 1):
-        ratio = f"{each.over_oracle:.3f}"
-        table.add_row(str(place), each.name, ratio, str(each.failed or ""), each.worst)
+    table = _table("place", "transport<", "time over the oracle's", "failed runs", "worst on<")
+    for place, standing in enumerate(standings, 1):
+        ratio, failed = f"{standing.over_oracle:.3f}", str(standing.failed or "")
+        table.add_row(str(place), standing.name, ratio, failed, standing.worst)
     Console(width=_WIDTH).print(table)
 
 
@@ -219,26 +217,37 @@ def failover(
     policy: Annotated[
         str | None, typer.Option(metavar="FILE:CLASS", help="A failover of yours, beside them.")
     ] = None,
+    trust: Trust = False,
     as_json: ReportJson = False,
 ) -> None:
     """Let a NIC die without a backup, with one that repeats all, and with SHIFT's rules."""
     scene = failovers.read(yaml_source.read(file).data)
-    found = ways.side_by_side(scene)
+    results = run.compare_ways(scene)
     if policy is not None:
-        found["yours"] = _own(policy, scene)
+        results["yours"] = _run_failover(policy, scene, trust)
     if as_json:
-        print(json.dumps({name: _figures(each) for name, each in found.items()}, indent=1))
+        print(json.dumps({name: one.document() for name, one in results.items()}, indent=1))
         return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in found:
-        table.add_column(name, justify="right")
-    for name, cells in ways.rows(found, scene):
+    table = _table("<", *results)
+    for name, cells in run.tabulate(list(results.values()), scene):
         table.add_row(name, *cells)
     Console(width=_WIDTH).print(table)
-    for name, each in found.items():
-        for text in run.kinds(each.wrong):
+    for name, result in results.items():
+        for text in run.first_of_each_kind(result.wrong):
             print(f"{name}: {text}")
+
+
+def _run_failover(reference: str, scene: failovers.Scene, trust: bool) -> run.Result:
+    file, name = policy_file.split(reference)
+    source = folder.read_file(Path(file))
+    if source is None:
+        raise UserError("is not there", file=file)
+    policy = Policy(source, name, "failover")
+    with Workers(policy, isolated=require_isolation(trust=trust), prints=True) as workers:
+        result = run.run(scene, outcome.RemoteWay(workers))
+    if result.broken is not None:
+        raise result.broken
+    return result
 
 
 def _secret(file: Path | None) -> bytes:
@@ -264,46 +273,32 @@ def _user() -> str:
         raise UserError("this user has no name", hint="--student NAME") from None
 
 
-def _own(reference: str, scene: failovers.Scene) -> Seen:
-    file, name = policy_file.split(reference)
-    source = folder.read_file(Path(file))
-    if source is None:
-        raise UserError("is not there", file=file)
-    shut_in = crew.lacks_bubblewrap() is None
-    with crew.Crew(crew.Policy(source, name, "failover"), shut_in=shut_in, prints=True) as members:
-        seen = run.run(scene, outcome.Remote(members))
-    if seen.broken is not None:
-        raise seen.broken
-    return seen
-
-
-def _figures(seen: Seen) -> dict[str, object]:
-    return {
-        "succeeded": seen.succeeded, "notified": seen.notified, "notified_twice": seen.twice,
-        "added": seen.added, "detected_ns": seen.detected_ns, "gap_ns": seen.gap_ns,
-        "consumed": seen.consumed, "resubmitted": seen.resubmitted, "wrong": seen.wrong,
-    }  # fmt: skip
-
-
 # --- Tables ----------------------------------------------------------------------------------
 
 
-def _list() -> None:
+def _table(*headings: str) -> Table:
+    """Columns on the right, or on the left for a heading that ends with `<`."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("lab", "title", "minutes", "points", "state"):
-        table.add_column(heading, justify="left" if heading in ("title", "state") else "right")
-    begun = evidence.begun(Path(), _MOST_FOLDERS)
+    for heading in headings:
+        justify: Literal["left", "right"] = "left" if heading.endswith("<") else "right"
+        table.add_column(heading.removesuffix("<"), justify=justify)
+    return table
+
+
+def _list() -> None:
+    table = _table("lab", "title<", "minutes", "points", "state<")
+    known = folder.list_states(Path(), _MOST_FOLDERS)
     for lab in SERIES.values():
-        states = begun.get(lab.number) or ["not started"]
-        for place, state in enumerate(states):
-            first = [str(lab.number), lab.title, str(lab.minutes), str(lab.points)]
-            table.add_row(*(first if place == 0 else [""] * 4), state)
+        facts = [str(lab.number), lab.title, str(lab.minutes), str(lab.points)]
+        for state in known.get(lab.number) or ["not started"]:
+            table.add_row(*facts, state)
+            facts = [""] * len(facts)
     Console(width=_WIDTH).print(table)
-    lab = typed.name()
-    print(f"\n{lab} learn start N DIR lays one out; {lab} learn check DIR says what holds")
+    name = typed.name()
+    print(f"\n{name} learn start N DIR lays one out; {name} learn check DIR says what holds")
 
 
-def _print(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     print(f"Lab {verdict.lab}, {verdict.student}: {verdict.points} of {verdict.most} points")
     for item in verdict.items:
         print(f"  {_MARKS[item.state]:<6}{item.points:>3}/{item.most:<3}{item.title}")

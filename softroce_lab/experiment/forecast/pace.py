@@ -20,7 +20,7 @@ from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.plan.plan import Plan
 
-# Measured by `lab bench faults` and `lab bench path` on a machine where a datagram took so long.
+# Measured by benchmarks/faults.py and path.py on a machine where a datagram took so long.
 _STAGE_FRAMES_PER_S = 400_000
 _PATH_FRAMES_PER_S = 367_000
 _REFERENCE_DATAGRAM_NS = 3500

@@ -3,6 +3,7 @@
 
 A gate is `FIGURE: CONDITION`, `TRANSPORT.FIGURE: CONDITION`, or a ratio of two of them. It holds if
 every run of every seed holds it; a ratio is of two runs of one seed and, in a sweep, of one cell.
+`median` in front of it compares the median of the seeds, of each transport and cell.
 A run that passed without the figure is not judged, and is counted; a gate that judges no run fails.
 """
 
@@ -13,9 +14,11 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from softroce_lab import units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import figure_table
 from softroce_lab.experiment.figure_table import RATIO, TRUTH, Figure, Row
@@ -25,6 +28,7 @@ from softroce_lab.inputs.yaml_source import Source
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
+MEDIAN = "median "
 _CONDITION = re.compile(r"\s*(<=|>=|==|<|>)\s*(.+?)\s*")
 
 
@@ -54,15 +58,19 @@ class Gate:
     over: Term | None  # what it is divided by
     compare: str
     bound: Any
+    of_median: bool = False  # of the seeds; otherwise each seed must hold it
 
     @classmethod
     def of(cls, name: str, condition: object) -> Gate:
         """UserError for an unknown figure, or a condition that does not fit it."""
-        above, slash, below = name.partition("/")
-        term, over = Term.of(above), Term.of(below) if slash else None
+        of_median = name.startswith(MEDIAN)
+        term, *below = terms(name)
+        over = below[0] if below else None
         if over is not None and term.figure.unit.suffix != over.figure.unit.suffix:
             raise UserError(f"{name}: a ratio of figures with different units")
         judges_truth = term.figure.unit == TRUTH and over is None
+        if judges_truth and of_median:
+            raise UserError(f"{name}: {term.figure.gate} has no median")
         if isinstance(condition, bool) and judges_truth:
             return cls(f"{name}: {_truth(condition)}", term, over, "==", condition)
         if isinstance(condition, bool) or judges_truth:
@@ -72,7 +80,12 @@ class Gate:
         if match is None:
             raise UserError(f"{name}: {condition!r} is no condition", hint='such as "< 1 ms"')
         bound = (RATIO if over is not None else term.figure.unit).parse(match[2])
-        return cls(f"{name} {match[1]} {match[2]}", term, over, match[1], bound)
+        return cls(f"{name} {match[1]} {match[2]}", term, over, match[1], bound, of_median)
+
+
+def terms(name: str) -> list[Term]:
+    """The figure of a gate, and the one that it is divided by if it is a ratio. UserError."""
+    return [Term.of(part) for part in name.removeprefix(MEDIAN).split("/", 1)]
 
 
 def _meant(figure: str, known: Mapping[str, Figure]) -> str:
@@ -122,7 +135,8 @@ def judged(written: Sequence[Gate], rows: Sequence[Row], axes: Sequence[str] = (
 
 
 def _judge(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Judged:
-    samples = list(_samples(gate, rows, axes))
+    named = _medians if gate.of_median else _each
+    samples = [*named(_samples(gate, rows, axes))]
     if not samples:
         return Judged(gate.text, passed=False, detail="no run is of such a transport")
     compare = _COMPARED[gate.compare]
@@ -156,8 +170,42 @@ class Lacking(str):
     __slots__ = ()
 
 
-def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Names of runs, and their values: None of a run that failed, `Lacking` of others."""
+class _Sample(NamedTuple):
+    transport: str
+    seed: int
+    cell: str
+    value: Any  # None of a run that failed, `Lacking` of others
+
+    @property
+    def name(self) -> str:
+        return f"{self.transport}/{self.seed}{self.cell}"
+
+
+def _each(samples: Iterable[_Sample]) -> Iterator[tuple[str, Any]]:
+    return ((run.name, run.value) for run in samples)
+
+
+def _medians(samples: Iterable[_Sample]) -> Iterator[tuple[str, Any]]:
+    """Of the seeds of each transport and cell that have a value; None if one of them failed."""
+    found: dict[str, list[Any]] = {}
+    for each in samples:
+        found.setdefault(f"{each.transport}{each.cell}", []).append(each.value)
+    for name, values in found.items():
+        known = [value for value in values if not isinstance(value, Lacking)]
+        if not known:
+            yield name, values[0]
+            continue
+        median = None if None in known else _median(known)
+        yield f"{name}, median of {units.format_count(len(known), 'seed')}", median
+
+
+def _median(values: Sequence[Any]) -> Any:
+    """As whole as the values are."""
+    return type(values[0])(statistics.median(values))
+
+
+def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[_Sample]:
+    """The values of all runs that a gate is about."""
     below: dict[tuple[Any, ...], Any] = {}
     over = gate.over
     if over is not None:
@@ -173,7 +221,7 @@ def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[t
                 continue
             value = _divided(value, below.get(_place(row, axes, over.transport is None)))
         cell = "".join(f", {axis}={row[axis]}" for axis in axes)
-        yield f"{row['transport']}/{row['seed']}{cell}", value
+        yield _Sample(row["transport"], row["seed"], cell, value)
 
 
 def _value(term: Term, row: Row) -> Any:
@@ -219,8 +267,8 @@ def check_transports(source: Source, labels: Sequence[str]) -> None:
     """UserError, at its place, for a gate of a file about a transport that no run of it has."""
     written = source.data.get("expect")
     for name in written if isinstance(written, dict) else ():
-        for part in name.split("/"):
-            transport = Term.of(part).transport
+        for term in terms(name):
+            transport = term.transport
             if transport is not None and transport not in labels:
                 what = f"{name}: no run is over {transport!r}"
                 hint = did_you_mean(transport, dict.fromkeys(labels))

@@ -8,7 +8,7 @@ from typing import Any
 
 from softroce_lab.experiment import over_oracle
 from softroce_lab.experiment.figure_table import FIGURES, TRUTH, Figure
-from softroce_lab.experiment.gates.expect import Term
+from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.workloads.operations import Operations
@@ -19,9 +19,8 @@ def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = Fa
     """UserError, at its place, for a gate on a figure that none of these experiments has."""
     names: Any = source.data.get("expect") or {}
     for name in names:
-        for part in name.split("/"):
-            figure = Term.of(part).figure
-            lacks = [_lacks(figure, each, sweep=sweep) for each in experiments]
+        for term in expect.terms(name):
+            lacks = [_lacks(term.figure, each, sweep=sweep) for each in experiments]
             if lacks and lacks[0] is not None and None not in lacks:
                 what, hint = lacks[0]
                 raise source.error(("expect", name), f"{name}: {what}", hint=hint, at_key=True)

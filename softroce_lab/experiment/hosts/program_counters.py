@@ -21,8 +21,9 @@ from softroce_lab.errors import RunError
 from softroce_lab.experiment.figure_table import RETRANSMITTED, data_packets, total
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files
+from softroce_lab.fabric.observe.view import View
 from softroce_lab.telemetry import counters, counters_file
-from softroce_lab.telemetry.counters_file import Snapshot
+from softroce_lab.telemetry.counters_file import Published, Snapshot
 
 FOLDER_VARIABLE = "SOFTROCE_COUNTERS"  # native/verbs/settings.cpp
 _LOOKS_S = 0.2  # as often as it is worth it: processes publish ten times a second
@@ -46,7 +47,7 @@ class OfProcess:
             "pid": self.snapshot.pid,
             "program": self.program,
             "queue_pairs": len(self.snapshot.qps),
-            "packets_sent": data_packets(counts),
+            "packets_sent": data_packets(counts) + counts.get("tx_ud", 0),
             "retransmitted": total(counts, RETRANSMITTED),
         }
 
@@ -54,7 +55,7 @@ class OfProcess:
 class ProgramCounters:
     """Of the hosts that take part in a run, while it lasts."""
 
-    def __init__(self, lab: Lab, hosts: Sequence[str], folder: Path) -> None:
+    def __init__(self, lab: Lab | View, hosts: Sequence[str], folder: Path) -> None:
         """`folder`: empty, for what processes leave; its owner removes it."""
         self._lab = lab
         self._looked_s = 0.0
@@ -62,6 +63,8 @@ class ProgramCounters:
         self._known: dict[str, dict[int, OfProcess]] = {host: {} for host in hosts}
         for each in self._folders.values():
             each.mkdir()
+        # A process that was killed leaves its counters until another opens the port.
+        self._before = {each.snapshot.pid for host in hosts if (each := self._published(host))}
 
     def environment(self, host: str) -> dict[str, str]:
         """For the commands of a host."""
@@ -73,13 +76,18 @@ class ProgramCounters:
             return
         self._looked_s = time.monotonic()
         for host, known in self._known.items():
-            port = self._lab.plan.node(host).ports[0]
-            with contextlib.suppress(RunError, OSError):
-                published = counters_files.of_port(self._lab.directory, port)
-                if published is not None and published.snapshot.pid:
-                    pid = published.snapshot.pid
-                    name = known[pid].program if pid in known else _name_of(pid)
-                    known[pid] = OfProcess(name, published.snapshot)
+            published = self._published(host)
+            if published is not None and (pid := published.snapshot.pid) not in self._before:
+                name = known[pid].program if pid in known else _name_of(pid)
+                known[pid] = OfProcess(name, published.snapshot)
+
+    def _published(self, host: str) -> Published | None:
+        port = self._lab.plan.node(host).ports[0]
+        with contextlib.suppress(RunError, OSError):
+            published = counters_files.of_port(self._lab.directory, port)
+            if published is not None and published.snapshot.pid:
+                return published
+        return None
 
     def end(self) -> dict[str, list[OfProcess]]:
         """Of all processes, by host, in the order of their numbers; all have ended."""
@@ -98,7 +106,7 @@ class ProgramCounters:
 
 
 @contextlib.contextmanager
-def of_run(lab: Lab, hosts: Sequence[str]) -> Iterator[ProgramCounters]:
+def of_run(lab: Lab | View, hosts: Sequence[str]) -> Iterator[ProgramCounters]:
     """The folder lasts as long as this."""
     with tempfile.TemporaryDirectory(prefix="softroce_lab-counters-") as folder:
         yield ProgramCounters(lab, hosts, Path(folder))

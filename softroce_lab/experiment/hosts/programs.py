@@ -8,14 +8,9 @@ runs afterwards (leftovers.py).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import functools
-import os
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -25,7 +20,8 @@ import numpy as np
 from softroce_lab import units
 from softroce_lab.experiment import real
 from softroce_lab.experiment.hosts import leftovers, program_counters, program_losses, program_words
-from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, Printed, search
+from softroce_lab.experiment.hosts.exec_process import ExecProcess, read_output
+from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, search
 from softroce_lab.experiment.hosts.program_counters import OfProcess
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.observation import Observation, Observed
@@ -43,8 +39,6 @@ _TURN_S = 0.02
 _AGAIN_S = 0.2  # before a failed command is run again
 _PARTING_S = 5.0  # that the others get when one has failed for good
 _LAST_CHARACTERS = 500  # of a line in a verdict
-_PR_SET_PDEATHSIG = 1  # prctl(2)
-_LIBC = ctypes.CDLL(None)  # before any fork
 
 
 def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> WorkloadRun:
@@ -130,8 +124,8 @@ class _Process:
         self.killed: str | None = None  # why, if it was
         self.after: _Process | None = None
         self._lab = lab
-        self.printed = Printed()
-        self._process: subprocess.Popen[bytes] | None = None  # waited for by `kill` alone
+        self._process = ExecProcess(lab.plan.name, host)
+        self.printed = self._process.printed
         self._begun_s = self._took_s = self._again_s = 0.0
 
     @property
@@ -148,55 +142,37 @@ class _Process:
         """Begin, or find out that it has ended."""
         if self.is_over or time.monotonic() < self._again_s:
             return
-        if self._process is None:
+        if not self._process.has_begun:
             if may_begin:
                 self._begin()
             return
-        status = _exit_status(self._process.pid)
+        status = self._process.status()
         if status is None:
             return
         self._took_s = time.monotonic() - self._begun_s
         if status != self.command.status and self.tries <= self.command.retries:
-            self._end_session()
+            self._process.end()
             self._again_s = time.monotonic() + _AGAIN_S
             return
         self.status = status
 
     def _begin(self) -> None:
         self.tries += 1
-        self.printed.clear()
         self._begun_s = time.monotonic()
-        argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self._lab.plan.name]
-        self._process = subprocess.Popen(
-            [*argv, "--verbs", self.host, "--", "sh", "-c", self.command.run],
-            cwd=PROJECT_ROOT,
-            env={**os.environ, **self._environment},
-            stdin=subprocess.DEVNULL,
-            stdout=self.printed.writer,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_dying_with(os.getpid()),
+        self._process.begin(
+            ["sh", "-c", self.command.run], environment=self._environment, cwd=PROJECT_ROOT
         )
 
     def kill(self, why: str) -> None:
         """End it, and what of its session outlived it."""
-        if self._process is None:
+        if not self._process.has_begun:
             return
-        status = self._end_session()
+        status = self._process.end()
         if self.status is None:
             self.status = status
             self._took_s = time.monotonic() - self._begun_s
             if status == -signal.SIGKILL:
                 self.killed = why
-
-    def _end_session(self) -> int:
-        """Its exit status. Before it is waited for, the number of its session is nobody else's."""
-        assert self._process is not None  # noqa: S101 - both callers have seen it
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        status = self._process.wait()
-        self._process = None
-        return status
 
     def _listens(self) -> bool:
         port = self.command.listens
@@ -262,25 +238,6 @@ def _lack(pattern: str, found: Found) -> str:
     return f"its output has no {pattern!r}"
 
 
-def _exit_status(pid: int) -> int | None:
-    """Of a child that has ended, as subprocess has it; the child stays to be waited for."""
-    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if ended is None:
-        return None
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def _dying_with(parent: int) -> Callable[[], None]:
-    """For a child before its exec: SIGKILL when the thread that forked it has gone (prctl(2))."""
-
-    def prepare() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had gone before
-            os._exit(1)
-
-    return prepare
-
-
 @contextlib.contextmanager
 def _crew(
     workload: Programs, names: tuple[str, ...], lab: Lab, records: Sequence[Records]
@@ -330,21 +287,9 @@ def _until_over(
             until_s = min(until_s, time.monotonic() + _PARTING_S)
         if time.monotonic() > until_s:
             return _overdue(crew, deadline_ns, failed=failed)
-        _read(crew.values())
+        read_output([each.printed for each in crew.values()], _TURN_S)
         look()
     return []
-
-
-def _read(crew: Collection[_Process]) -> None:
-    """For one turn, keep the end of what the commands print, so that none waits for a reader."""
-    until_s = time.monotonic() + _TURN_S
-    pipes = {each.printed.fileno(): each.printed for each in crew}
-    poller = select.poll()
-    for fd in pipes:
-        poller.register(fd, select.POLLIN)
-    while (left_s := until_s - time.monotonic()) > 0:
-        for fd, _ in poller.poll(left_s * 1e3):
-            pipes[fd].read()
 
 
 def _overdue(crew: Mapping[str, _Process], deadline_ns: int, *, failed: bool) -> list[str]:

@@ -18,7 +18,7 @@ import posix
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,7 +30,6 @@ from softroce_lab.experiment.transports.policy_call import (
     by_user,
     line_in,
 )
-from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.recovery.policy import MessagePolicy
 from softroce_lab.recovery.registry import Entry
 
@@ -126,7 +125,7 @@ def _check_hooks(policy: type[MessagePolicy], file: str) -> None:
                 code = getattr(value, "__code__", None)
                 line = code.co_firstlineno if code and code.co_filename == file else None
                 what = f"{each.__name__}.{name} is no hook, so it is never called"
-                raise UserError(what, hint=did_you_mean(name, known), file=file, line=line)
+                raise UserError(what, hint=_did_you_mean(name, known), file=file, line=line)
 
 
 def _read(file: Path) -> bytes:
@@ -200,8 +199,15 @@ def _absent(file: str, source: bytes, name: str, sha256: str) -> UserError:
         and issubclass(value, MessagePolicy)
         and value.__module__ == module
     ]
-    hint = did_you_mean(name, own) if own else f"class {name}(MessagePolicy): ..."
+    hint = _did_you_mean(name, own) if own else f"class {name}(MessagePolicy): ..."
     return UserError(f"has no class {name!r}", hint=hint, file=file)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    # Late: pydantic, which this imports, takes half the time in which a student's process starts.
+    from softroce_lab.inputs.validation import did_you_mean
+
+    return did_you_mean(name, known)
 
 
 def _kind(found: object) -> str:

@@ -46,6 +46,11 @@ class View:
         """Where the maps of the lab that is up are pinned."""
         return self.directory / runtime.BPFFS
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Capabilities that the lab that is up does without (lacks.py)."""
+        return () if self.condition is None else tuple(self.condition.history.state_facts["lacks"])
+
     def now(self) -> View:
         """The same lab with the faults that are set now. RunError if it went down."""
         if self.condition is None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Lab 7's experiment: a NIC dies under a queue pair with a backup, on a clock that is moved."""
+"""Lab 7: two hosts in memory, a NIC that dies, and a failover that a student writes."""

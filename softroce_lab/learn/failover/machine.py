@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A ShiftQP's machine whose failover is decided elsewhere: the order of steps, and what is done.
+"""A ShiftQP's machine that asks a `Way` for the order of its steps and for what is done.
 
-Each step takes time, as modifying a queue pair of a NIC does. So a wrong order has consequences.
+Each step takes time, as modifying a queue pair of a NIC does, so a wrong order has consequences.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from softroce_lab.shift.classes import Classes, classify
 from softroce_lab.shift.machine import PSN_GAP, RETRY_EXC, Machine
-from softroce_lab.shift.messages import PSN_MASK, Kind, Message
+from softroce_lab.shift.messages import PSN_MASK, Kind, Message, ProtocolError
 from softroce_lab.shift.states import Receiver, Sender, Settings
 
 STEPS = ("stop", "receives", "move")
@@ -22,10 +22,10 @@ STEP_NS = 20_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about the requests in flight, and what is right."""
+    """What was decided about the requests in flight, by number, and what is right."""
 
     at_ns: int
-    requests: tuple[int, ...]  # in flight, by number, in their order
+    requests: tuple[int, ...]  # in flight, in their order
     executed: int  # notifications that the peer counts
     done: tuple[int, ...]
     again: tuple[int, ...] | None  # None: the failure surfaces
@@ -33,7 +33,7 @@ class Decision:
 
 
 class Way(Protocol):
-    """Who decides. Requests are meant by their places."""
+    """Who decides. `on_move` names requests by their places among the unfinished ones."""
 
     def on_failure(self, host: int) -> Sequence[str]:
         """The steps, in their order."""
@@ -44,31 +44,35 @@ class Way(Protocol):
         """Places of what is done, and of what is posted again, in that order."""
 
 
-@dataclasses.dataclass(slots=True)
-class Hooks:
-    """What a decided machine needs of the world around it."""
+class World(Protocol):
+    """What a machine needs of the run around it."""
 
-    host: int
     way: Way
-    count: Callable[[], int]  # notifications that the application has taken
-    after_step: Callable[[int], None]  # what the network does meanwhile
-    note: Callable[[int, str], None]
+
+    def count_notifications(self, host: int) -> int:
+        """How many notifications the application has taken."""
+
+    def deliver_late(self, host: int) -> None:
+        """Let the network deliver what it held, after a step of this host."""
+
+    def note(self, host: int, text: str, at_ns: int | None = None) -> None:
+        """Write down what happens."""
 
 
-class Decided(Machine):
-    """One end. `decisions` has what was decided."""
+class AskingMachine(Machine):
+    """One end. `decisions` lists what was decided; `broken` is the way's exception."""
 
-    def __init__(self, face: Any, qp_num: int, settings: Settings, hooks: Hooks) -> None:
+    def __init__(self, face: Any, qp_num: int, settings: Settings, world: World, host: int) -> None:
         super().__init__(face, qp_num, settings, signal_all=False)
-        self._hooks = hooks
+        self._world, self._host = world, host
         self._todo: list[str] = []
         self._step_at_ns: int | None = None
         self._stopped = True
         self._answer: Message | None = None
         self._receives: list[Any] = []
-        self._now_ns = 0
+        self._chosen: Classes | None = None
         self.decisions: list[Decision] = []
-        self.broken: Exception | None = None  # of the way
+        self.broken: Exception | None = None
 
     # ---------------------------------------------------------------- steps
 
@@ -83,28 +87,28 @@ class Decided(Machine):
         self._deadline_ns = now_ns + self.settings.handshake_timeout_ns
         self._enter_receiver(Receiver.FALLBACK, why, now_ns, 0)
         self._enter(Sender.FALLBACK, why, now_ns)
-        self._hooks.note(now_ns, why)
+        self._world.note(self._host, why, now_ns)
         try:
-            self._todo = list(self._hooks.way.on_failure(self._hooks.host))
+            self._todo = list(self._world.way.on_failure(self._host))
         except Exception as error:
             self._break(error, now_ns)
             return
         self._step(now_ns)
 
     def _break(self, error: Exception, now_ns: int) -> None:
-        self.broken, self._todo, self._step_at_ns = error, [], None
+        self.broken = error
         self._surface("the policy failed", now_ns)
 
     def _step(self, now_ns: int) -> None:
         self._step_at_ns = None
-        if self._todo:
-            step = self._todo.pop(0)
-            self._hooks.note(now_ns, f"step {step!r}")
-            {"stop": self._stop, "receives": self._post_all, "move": self._tell}[step]()
-            self._hooks.after_step(self._hooks.host)
-            self._step_at_ns = now_ns + STEP_NS
+        if not self._todo:
+            self._resolve_if_ready(now_ns)
             return
-        self._resolve_if_ready(now_ns)
+        step = self._todo.pop(0)
+        self._world.note(self._host, f"step {step!r}", now_ns)
+        {"stop": self._stop, "receives": self._post_all, "move": self._tell}[step]()
+        self._world.deliver_late(self._host)
+        self._step_at_ns = now_ns + STEP_NS
 
     def _stop(self) -> None:
         if self._stopped:
@@ -122,8 +126,14 @@ class Decided(Machine):
         self._post_moved(receives)
 
     def _tell(self) -> None:
-        count = self._received if self._stopped else self._hooks.count()
+        counted = self._world.count_notifications(self._host)
+        count = self._received if self._stopped else counted
         self._face.tell(Message(Kind.MOVE, self.epoch, count, self._own_psn))
+
+    def _end_steps(self) -> None:
+        if self._waiting:
+            self._stop()
+        self._todo, self._step_at_ns = [], None
 
     # ---------------------------------------------------------------- the peer, and time
 
@@ -139,73 +149,62 @@ class Decided(Machine):
         self._resolve_if_ready(now_ns)
 
     def _peer_failed(self, message: Message, now_ns: int) -> None:
-        if self._waiting:
-            self._stop()
-        self._todo, self._step_at_ns = [], None
+        self._end_steps()
         super()._peer_failed(message, now_ns)
 
-    def _resolve_if_ready(self, now_ns: int) -> None:
-        if self._answer is None or self._todo or self._step_at_ns is not None:
-            return
-        self._stop()
-        answer, self._answer = self._answer, None
-        self._now_ns = now_ns
-        self._hooks.note(now_ns, f"the peer counts {answer.received} notifications")
-        try:
-            self._resolve(answer, now_ns)
-        except _BrokenError as error:
-            self._break(error.why, now_ns)
+    def _surface(
+        self, why: str, now_ns: int, more: Sequence[Any] = (), *, status: int = RETRY_EXC
+    ) -> None:
+        self._end_steps()
+        self._world.note(self._host, f"an error surfaces: {why}", now_ns)
+        super()._surface(why, now_ns, more, status=status)
 
     def next_time_ns(self) -> int | None:
-        """As of a machine; a step counts, too."""
-        times = [each for each in (super().next_time_ns(), self._step_at_ns) if each is not None]
+        """The next step counts, too."""
+        times = [at for at in (super().next_time_ns(), self._step_at_ns) if at is not None]
         return min(times, default=None)
 
     def advance(self, now_ns: int) -> None:
-        """What is due."""
+        """Do what is due."""
         if self._step_at_ns is not None and now_ns >= self._step_at_ns:
             self._step(now_ns)
         super().advance(now_ns)
 
     # ---------------------------------------------------------------- decisions
 
-    def _classify(self, move: Message) -> Classes:
-        executed = move.received - self._executed
-        expected = classify(self._unresolved, executed)
-        if move.kind is not Kind.MOVE:
-            return expected  # the peer surfaced an error: nobody is asked
+    def _resolve_if_ready(self, now_ns: int) -> None:
+        if self._answer is None or self._todo or self._step_at_ns is not None:
+            return
+        self._stop()
+        answer, self._answer = self._answer, None
+        self._world.note(self._host, f"the peer counts {answer.received} notifications", now_ns)
         try:
-            done, again = self._hooks.way.on_move(self._hooks.host, self._unresolved, executed)
+            self._chosen = self._ask(answer.received - self._executed, now_ns)
+        except ProtocolError as error:
+            self._surface(str(error), now_ns)
         except Exception as error:
-            raise _BrokenError(error) from error
-        requests = [each.request for each in self._unresolved]
-        numbers = tuple(each.wr_id for each in requests)
+            self._break(error, now_ns)
+        else:
+            self._resolve(answer, now_ns)
+
+    def _ask(self, executed: int, now_ns: int) -> Classes:
+        expected = classify(self._unresolved, executed)
+        done, again = self._world.way.on_move(self._host, self._unresolved, executed)
+        requests = [unfinished.request for unfinished in self._unresolved]
+        numbers = tuple(request.wr_id for request in requests)
         made = Decision(
-            self._now_ns, numbers, executed, tuple(numbers[i] for i in done),
+            now_ns, numbers, executed, tuple(numbers[i] for i in done),
             None if again is None else tuple(numbers[i] for i in again), expected,
         )  # fmt: skip
         self.decisions.append(made)
         consumed = [requests[i] for i in done]
         if again is not None:
             return Classes(consumed, [requests[i] for i in again], None)
-        left = [each for place, each in enumerate(self._unresolved) if place not in set(done)]
+        left = [unfinished for i, unfinished in enumerate(self._unresolved) if i not in set(done)]
         self._unresolved = [*[self._unresolved[i] for i in done], *left]
-        culprit = next(iter(left), None)
-        return Classes(consumed, [], None if culprit is None else culprit.request)
+        return Classes(consumed, [], left[0].request if left else None)
 
-    def _surface(
-        self, why: str, now_ns: int, more: Sequence[Any] = (), *, status: int = RETRY_EXC
-    ) -> None:
-        if self._waiting:
-            self._stop()
-        self._todo, self._step_at_ns = [], None
-        self._hooks.note(now_ns, f"an error surfaces: {why}")
-        super()._surface(why, now_ns, more, status=status)
-
-
-class _BrokenError(Exception):
-    """The way failed while it was asked."""
-
-    def __init__(self, why: Exception) -> None:
-        super().__init__(str(why))
-        self.why = why
+    def _classify(self, move: Message) -> Classes:
+        if move.kind is Kind.MOVE and self._chosen is not None:
+            return self._chosen
+        return super()._classify(move)  # the peer surfaced an error: nobody is asked

@@ -9,64 +9,67 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.experiment.transports.policy_call import PolicyError
-from softroce_lab.learn.crew import POLICY, Crew
 from softroce_lab.learn.failover import run, scene
+from softroce_lab.learn.failover.hosts import OPCODES
 from softroce_lab.learn.failover.machine import STEPS, Decision
-from softroce_lab.learn.failover.rig import OPCODES
-from softroce_lab.learn.failover.scene import Asked, Scene
+from softroce_lab.learn.failover.scene import PostedRequest, Scene
+from softroce_lab.learn.isolation import POLICY, Workers
+from softroce_lab.learn.picture import Picture, draw_events
 from softroce_lab.shift.classes import SEND_ONCE
 
-_MOST_STEPS, _MOST_AGAIN = 16, 64
-_KIND_OF = {int(opcode): kind for kind, opcode in OPCODES.items()}
+_MAX_STEPS, _MAX_AGAIN = 16, 64
+_KINDS = {int(opcode): kind for kind, opcode in OPCODES.items()}
 
 
-class Remote:
-    """The submission's failover, in a process for each host."""
+class RemoteWay:
+    """The submission's failover, in a process for each host. `steps`: the last order it gave."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._members = [crew.member(host) for host in range(2)]
-        for member in self._members:
-            member.begin({})
-        self.steps: list[str] | None = None  # of the host that was asked last
+    def __init__(self, workers: Workers) -> None:
+        self._workers = [workers.get(host) for host in range(2)]
+        for worker in self._workers:
+            worker.begin({})
+        self.steps: list[str] | None = None
 
     def on_failure(self, host: int) -> Sequence[str]:
-        """Steps, all of which there are."""
-        found = self._members[host].call(["on_failure"], None)
-        if len(found) > _MOST_STEPS or not all(isinstance(each, str) for each in found):
+        """Steps; PolicyError for one that there is not."""
+        steps = self._workers[host].call(["on_failure"], _answer_nothing)
+        if len(steps) > _MAX_STEPS or not all(isinstance(step, str) for step in steps):
             raise PolicyError(POLICY, None, "on_failure returned no list of steps")
-        unknown = next((each for each in found if each not in STEPS), None)
+        unknown = next((step for step in steps if step not in STEPS), None)
         if unknown is not None:
-            hint = f"the steps: {', '.join(STEPS)}"
-            why = f"on_failure returned {unknown[:40]!r}, which is no step; {hint}"
+            known = f"the steps: {', '.join(STEPS)}"
+            why = f"on_failure returned {unknown[:40]!r}, which is no step; {known}"
             raise PolicyError(POLICY, None, why)
-        self.steps = found
-        return found
+        self.steps = steps
+        return steps
 
     def on_move(
         self, host: int, unfinished: Sequence[Any], executed: int
     ) -> tuple[Sequence[int], Sequence[int] | None]:
-        """Places, all of which there are."""
-        written = [_plain(each.request, each.begun) for each in unfinished]
-        found = self._members[host].call(["on_move", written, executed], None)
+        """Places; PolicyError for one that there is not."""
+        requests = [_as_document(each.request, each.begun) for each in unfinished]
+        answer = self._workers[host].call(["on_move", requests, executed], _answer_nothing)
         try:
-            done, again = found
-            places = range(len(unfinished))
-            every = [*done, *(again or ())]
-            if all(isinstance(each, int) and each in places for each in every) and (
-                len(set(done)) == len(done) and len(every) <= _MOST_AGAIN
-            ):
+            done, again = answer
+            places = [*done, *(again or ())]
+            known = all(isinstance(i, int) and 0 <= i < len(unfinished) for i in places)
+            if known and len(set(done)) == len(done) and len(places) <= _MAX_AGAIN:
                 return list(done), None if again is None else list(again)
         except (TypeError, ValueError):
             pass
         raise PolicyError(POLICY, None, "on_move returned no two lists of requests: done, again")
 
 
-def _plain(request: Any, begun: bool) -> dict[str, Any]:
-    kind = _KIND_OF[int(request.opcode)]
+def _answer_nothing(_: object, __: object) -> None:
+    """A failover has nothing to ask."""
+
+
+def _as_document(request: Any, begun: bool) -> dict[str, Any]:
+    kind = _KINDS[int(request.opcode)]
     return {
         "number": request.wr_id,
         "kind": kind,
-        "bytes": sum(each.length for each in request.sources),
+        "bytes": sum(sge.length for sge in request.sources),
         "notifies": kind in scene.NOTIFYING,
         "once": bool(request.send_flags & SEND_ONCE),
         "begun": bool(begun),
@@ -75,12 +78,12 @@ def _plain(request: Any, begun: bool) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """A submission's run of one scene."""
+    """A submission's run of one scene. `problems`: what the author has to know, the worst first."""
 
     written: Mapping[str, Any]
     seed: int
     error: PolicyError | None
-    seen: run.Seen
+    result: run.Result
     problems: list[str]
 
     def failure(self) -> str | None:
@@ -89,42 +92,48 @@ class Outcome:
 
     def same_as(self, other: Outcome) -> bool:
         """Whether both went alike."""
-        return (self.seen.lines, str(self.error)) == (other.seen.lines, str(other.error))
+        events, more = self.result.events, other.result.events
+        return (events, str(self.error)) == (more, str(other.error))
+
+    def draw(self, title: str) -> Picture | None:
+        """A picture of the run; None if there was none."""
+        return draw_events(self.result.events, title)
 
 
-def of_policy(written: Mapping[str, Any], seed: int, crew: Crew) -> Outcome:
-    """A run of the submission of this crew."""
+def run_policy(written: Mapping[str, Any], seed: int, workers: Workers) -> Outcome:
+    """A run of the submission of these workers."""
     played = scene.read(written)
     try:
-        way = Remote(crew)
-        seen = run.run(played, way)
+        way = RemoteWay(workers)
+        result = run.run(played, way)
     except PolicyError as error:
-        return Outcome(written, seed, error, run.Seen(), [])
-    if seen.broken is not None:
-        if not isinstance(seen.broken, PolicyError):
-            raise seen.broken
-        return Outcome(written, seed, seen.broken, seen, [])
-    return Outcome(written, seed, None, seen, _problems(played, way.steps, seen))
+        return Outcome(written, seed, error, run.Result(), [])
+    if isinstance(result.broken, PolicyError):
+        return Outcome(written, seed, result.broken, result, [])
+    if result.broken is not None:
+        raise result.broken
+    return Outcome(written, seed, None, result, _list_problems(played, way.steps, result))
 
 
 # --- What is wrong ---------------------------------------------------------------------------
 
 
-def _problems(played: Scene, steps: Sequence[str] | None, seen: run.Seen) -> list[str]:
-    """The reasons first, then what came of them."""
-    reasons = [] if steps is None else _order(steps)
-    for decision in seen.decisions:
-        reasons += _decided(played, decision)
-    if not reasons and not seen.wrong and seen.succeeded < len(played.requests):
-        expected = all(each.expected.culprit is not None for each in seen.decisions)
-        if not seen.decisions or not expected:
-            reasons.append(f"{len(played.requests) - seen.succeeded} requests did not end well")
-    worst = [each for each in seen.wrong if "twice" in each or "again" in each] or seen.wrong
+def _list_problems(played: Scene, steps: Sequence[str] | None, result: run.Result) -> list[str]:
+    """The first reason, then its worst consequence."""
+    reasons = [] if steps is None else _judge_order(steps)
+    for decision in result.decisions:
+        reasons += _judge_decision(played, decision)
+    failed = len(played.requests) - result.succeeded
+    if not reasons and not result.wrong and failed:
+        expected = all(made.expected.culprit is not None for made in result.decisions)
+        if not result.decisions or not expected:
+            reasons.append(f"{failed} requests did not end well")
+    worst = [text for text in result.wrong if "twice" in text or "again" in text] or result.wrong
     consequences = [f"so {worst[0]}"] if reasons and worst else worst[:1]
     return [*reasons[:1], *consequences]
 
 
-def _order(steps: Sequence[str]) -> list[str]:
+def _judge_order(steps: Sequence[str]) -> list[str]:
     """What is wrong with an order of steps, and why it matters."""
     given = f"on_failure returned {', '.join(steps) or 'no steps'}"
     missing = {
@@ -137,7 +146,7 @@ def _order(steps: Sequence[str]) -> list[str]:
             return [f"{given}, without {step!r}: {why}"]
     if len(steps) != len(set(steps)):
         return [f"{given}: each step is done once"]
-    stop, receives, move = (steps.index(each) for each in STEPS)
+    stop, receives, move = (steps.index(step) for step in STEPS)
     if move < stop:
         why = "the failed queue pair still executes what arrives late: the count in MOVE is too low"
         return [f"{given}. When MOVE is sent before the stop, {why}"]
@@ -148,20 +157,18 @@ def _order(steps: Sequence[str]) -> list[str]:
     return []
 
 
-def _decided(played: Scene, made: Decision) -> list[str]:
+def _judge_decision(played: Scene, made: Decision) -> list[str]:
     """What is wrong with a decision of on_move."""
-    where = (
-        f"at {units.format_duration(made.at_ns)}, in on_move: h2 counts {made.executed} of the "
-        f"notifications in flight"
-    )
-    done = {each.wr_id for each in made.expected.consumed}
+    done = {request.wr_id for request in made.expected.consumed}
     culprit = made.expected.culprit
     wrong = _wrong(played.requests, made, done, None if culprit is None else culprit.wr_id)
+    at = units.format_duration(made.at_ns)
+    where = f"at {at}, in on_move: h2 counts {made.executed} of the notifications in flight"
     return [] if wrong is None else [f"{where}. {wrong}"]
 
 
 def _wrong(
-    requests: Sequence[Asked], made: Decision, done: set[int], culprit: int | None
+    requests: Sequence[PostedRequest], made: Decision, done: set[int], culprit: int | None
 ) -> str | None:
     again = made.again
     for number in again or ():
@@ -191,7 +198,7 @@ def _wrong(
 
 
 def _left_out(
-    requests: Sequence[Asked], made: Decision, done: set[int], rest: Sequence[int]
+    requests: Sequence[PostedRequest], made: Decision, done: set[int], rest: Sequence[int]
 ) -> str | None:
     again = list(made.again or ())
     for number in made.requests:

@@ -5,42 +5,38 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import socket
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab import units
-from softroce_lab.learn.failover import rig as two_hosts
-from softroce_lab.learn.failover.machine import Decided, Decision, Hooks, Way
-from softroce_lab.learn.failover.rig import Rig, value
-from softroce_lab.learn.failover.scene import Asked, Scene
-from softroce_lab.rnic.enums import IBV_WC_SUCCESS, IBV_WC_WITH_IMM
+from softroce_lab.learn.failover.hosts import READ_VALUE, Host, target, value
+from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, Way
+from softroce_lab.learn.failover.scene import WRITING, PostedRequest, Scene
+from softroce_lab.learn.picture import Event
+from softroce_lab.rnic.enums import IBV_WC_SUCCESS
+from softroce_lab.shift import Settings
+from softroce_lab.shift.classes import classify
+from softroce_lab.shift.rails import Rails
 
-REUSED = 0xEE
+_REUSED = 0xEE  # what h2 writes into memory that it uses again
 _STEP_NS = 2_000
-_LAST_NS = 400_000  # after all has ended: what comes late comes now
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """Something that happened."""
-
-    at_ns: int
-    host: int
-    text: str
+_LAST_NS = 400_000  # after everything has ended: late packets arrive in this time
+_PACKET_NS = 100
+_SETTINGS = Settings(handshake_timeout_ns=5_000_000, probe_interval_ns=1_000_000_000)
 
 
 @dataclasses.dataclass(slots=True)
-class Seen:
+class Result:
     """What came of a run. `wrong`: what memory and completions show that must not be."""
 
-    lines: list[Line] = dataclasses.field(default_factory=list)
+    events: list[Event] = dataclasses.field(default_factory=list)
     wrong: list[str] = dataclasses.field(default_factory=list)
-    notified: list[int] = dataclasses.field(default_factory=list)  # requests, as h2 was
+    notified: list[int] = dataclasses.field(default_factory=list)  # requests, as h2 saw them
     ended: dict[int, int] = dataclasses.field(default_factory=dict)  # status, by request
     added: int = 0
     detected_ns: int | None = None  # from the first post to the failure at h1
-    gap_ns: int | None = None  # from then to the next good completion
+    gap_ns: int | None = None  # from there to the next good completion
     decisions: list[Decision] = dataclasses.field(default_factory=list)  # of h1
     consumed: int = 0  # requests
     resubmitted: int = 0
@@ -48,208 +44,262 @@ class Seen:
 
     @property
     def succeeded(self) -> int:
-        """Requests that ended well."""
+        """How many requests ended well."""
         return sum(status == IBV_WC_SUCCESS for status in self.ended.values())
 
     @property
-    def twice(self) -> int:
+    def notified_twice(self) -> int:
         """Notifications beyond the first of a request."""
         return len(self.notified) - len(set(self.notified))
 
+    def document(self) -> dict[str, object]:
+        """The figures, for `--json`."""
+        names = ("succeeded", "notified", "notified_twice", "added", "detected_ns", "gap_ns",
+                 "consumed", "resubmitted", "wrong")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
 
-def run(scene: Scene, way: Way | None = None, *, with_backup: bool = True) -> Seen:
-    """`way` decides; None: SHIFT does, or there is no backup."""
+
+def run(scene: Scene, way: Way | None = None, *, with_backup: bool = True) -> Result:
+    """Run a scene. `way` decides; None: SHIFT's own machine does, or there is no backup."""
     made = _Run(scene, way, with_backup)
-    with made.rig:
+    with made:
         made.go()
-    return made.seen
+    return made.result
 
 
-class _Run:
+class _Run(Rails):
     def __init__(self, scene: Scene, way: Way | None, with_backup: bool) -> None:
-        self.scene, self.way, self.seen = scene, way, Seen()
-        hooks = None if way is None else self._hooks
-        self.rig = Rig(scene, hooks, with_backup=with_backup)
-        self.sender, self.receiver = self.rig.ends
-        self.receives = 0
-        self.notifying = [each for each in scene.requests if each.notifies]
+        super().__init__(delay_ns=scene.delay_ns, packet_time_ns=_PACKET_NS)
+        self.scene, self.result, self._asks = scene, Result(), way is not None
+        self.hosts = [
+            Host(number, self.contexts[number][0],
+                 self.backup(number, _SETTINGS) if with_backup else None)
+            for number in range(2)
+        ]  # fmt: skip
+        if way is not None:
+            self.way = way
+            for number, host in enumerate(self.hosts):
+                face: Any = weakref.proxy(host.qp)
+                machine = AskingMachine(face, host.qp.qp_num, _SETTINGS, self, number)
+                host.qp.machine = machine
+        self.sender, self.receiver = self.hosts
+        self.sender.connect(self.receiver, scene)
+        self.receiver.connect(self.sender, scene)
+        self.notifying = [request for request in scene.requests if request.notifies]
+        self._held: list[bytes] = []
+        self._sent = 0
+        self.pairs[0].keep_sent()
+        dying = 1 if scene.dies == "acknowledgements" else 0
+        self.pairs[0].cable(dying).carries = scene.after
 
-    def _hooks(self, host: int) -> Hooks:
-        assert self.way is not None  # noqa: S101 - it is asked for only then
-        return Hooks(
-            host, self.way, lambda: len(self.seen.notified) if host else 0,
-            lambda who: self.rig.deliver_late(who),
-            lambda at_ns, text: self._note(host, text, at_ns),
-        )  # fmt: skip
+    # ---------------------------------------------------------------- for the machines
 
-    def _note(self, host: int, text: str, at_ns: int | None = None) -> None:
-        self.seen.lines.append(Line(self.rig.now_ns if at_ns is None else at_ns, host, text))
+    def count_notifications(self, host: int) -> int:
+        """How many notifications the application of a host has taken."""
+        return len(self.result.notified) if host else 0
 
-    def go(self) -> None:
-        """Until all has ended, or ends no more."""
-        for _ in self.notifying:
-            self._post_receive()
-        for each in self.scene.requests:
-            self.sender.post(each, self.receiver)
-        detection_ns = (4096 << self.scene.timeout) * 4 * (self.scene.retries + 1)
-        until = 3 * detection_ns + 2_000_000
-        over_ns: int | None = None
-        while self.rig.now_ns < until and (over_ns is None or self.rig.now_ns < over_ns):
-            self.rig.pass_time(_STEP_NS)
-            self._poll()  # before what is due: what applications have taken is counted
-            self.rig.advance()
-            self._watch()
-            if over_ns is None and len(self.seen.ended) == len(self.scene.requests):
-                over_ns = self.rig.now_ns + _LAST_NS
-        self._poll()
-        self._finish()
+    def deliver_late(self, host: int) -> None:
+        """A switch delivers to h2 what it held, if it does so in this scene."""
+        for _, side, frame in self.pairs[0].take_sent():
+            if side == 0:
+                self._sent += 1
+                if self._sent > self.scene.after:
+                    self._held.append(bytes(frame))
+        if self.scene.dies == "late" and host == 1:
+            for held in self._held:
+                self.pairs[0].inject(1, held)
 
-    def _post_receive(self) -> None:
-        self.receiver.post_receive(self.receives)
-        self.receives += 1
+    def note(self, host: int, text: str, at_ns: int | None = None) -> None:
+        """Write down what happens at a host."""
+        self.result.events.append(Event(self.now_ns if at_ns is None else at_ns, host, text))
 
     # ---------------------------------------------------------------- while it runs
 
-    def _watch(self) -> None:
-        machine = self.sender.machine
-        if self.seen.detected_ns is None and machine is not None and not machine.plain:
-            self.seen.detected_ns = self.rig.now_ns
+    def go(self) -> None:
+        """Run until every request has ended, or none will end any more."""
+        for _ in self.notifying:
+            self.receiver.post_receive()
+        for request in self.scene.requests:
+            self.sender.post(request, self.receiver)
+        detection_ns = (4096 << self.scene.timeout) * 4 * (self.scene.retries + 1)
+        until_ns = 3 * detection_ns + 2_000_000
+        is_over = False
+        while self.now_ns < until_ns:
+            self.pass_time(_STEP_NS)
+            self._poll()  # before what is due: what applications have taken is counted
+            self.advance()
+            machine = self.sender.machine
+            if machine is not None and not machine.plain and self.result.detected_ns is None:
+                self.result.detected_ns = self.now_ns
+            if not is_over and len(self.result.ended) == len(self.scene.requests):
+                is_over, until_ns = True, min(until_ns, self.now_ns + _LAST_NS)
+        self._poll()
+        self._check()
+        self._count()
 
     def _poll(self) -> None:
-        for wc in self.sender.poll():
-            good = wc.status == IBV_WC_SUCCESS
-            asked = self.scene.requests[wc.wr_id]
-            if wc.wr_id in self.seen.ended:
-                self.seen.wrong.append(f"{asked} ended twice at h1")
-            if self.seen.ended and wc.wr_id < max(self.seen.ended):
-                self.seen.wrong.append(f"{asked} ended at h1 after a later one")
-            self.seen.ended[wc.wr_id] = int(wc.status)
-            self._note(0, f"{asked} ends: {'success' if good else wc.status.name}")
-            if not good and self.seen.detected_ns is None:
-                self.seen.detected_ns = self.rig.now_ns
-            if good and self.seen.detected_ns is not None and self.seen.gap_ns is None:
-                self.seen.gap_ns = self.rig.now_ns - self.seen.detected_ns
-        for wc in self.receiver.poll():
-            if wc.status == IBV_WC_SUCCESS:
-                self._notified(wc)
+        result = self.result
+        for completion in self.sender.poll():
+            number, good = completion.wr_id, completion.status == IBV_WC_SUCCESS
+            request = self.scene.requests[number]
+            if number in result.ended:
+                result.wrong.append(f"{request} ended twice at h1")
+            if result.ended and number < max(result.ended):
+                result.wrong.append(f"{request} ended at h1 after a later one")
+            result.ended[number] = int(completion.status)
+            self.note(0, f"{request} ends: {'success' if good else completion.status.name}")
+            if not good and result.detected_ns is None:
+                result.detected_ns = self.now_ns
+            if good and result.detected_ns is not None and result.gap_ns is None:
+                result.gap_ns = self.now_ns - result.detected_ns
+        for completion in self.receiver.poll():
+            if completion.status == IBV_WC_SUCCESS:
+                self._take_notification(self.receiver.number_of(completion))
 
-    def _notified(self, wc: Any) -> None:
+    def _take_notification(self, number: int) -> None:
         """h2 looks at what it was notified of, and uses the memory for something else."""
-        self._post_receive()  # as many as before
-        number = self._which(wc)
-        asked = self.scene.requests[number]
-        self._note(1, f"notified of {asked}")
-        if number in self.seen.notified:
-            self.seen.wrong.append(f"h2 was notified twice of {asked}")
-            self.seen.notified.append(number)
+        result, request = self.result, self.scene.requests[number]
+        self.receiver.post_receive()  # as many as before
+        self.note(1, f"notified of {request}")
+        if number in result.notified:
+            result.wrong.append(f"h2 was notified twice of {request}")
+            result.notified.append(number)
             return
-        before = [each for each in self.notifying if each.number < number]
-        missing = [each for each in before if each.number not in self.seen.notified]
-        if missing:
-            self.seen.wrong.append(f"h2 was notified of {asked} before {missing[0]}")
-        self.seen.notified.append(number)
-        for each in self._written_before(number):
-            place = self._slot(each)
-            if not (self.receiver.memory[place] == value(each.number)).all():
-                self.seen.wrong.append(
-                    f"h2 was notified of {asked}, and the bytes of {each} were not there"
-                )
-            self.receiver.memory[place] = REUSED
-
-    def _which(self, wc: Any) -> int:
-        if wc.wc_flags & IBV_WC_WITH_IMM:
-            return int(socket.ntohl(wc.imm_data))
-        buffer = wc.wr_id % two_hosts.BUFFERS
-        at = two_hosts.RECEIVES + buffer * two_hosts.SLOT_BYTES
-        return int(self.receiver.memory[at]) - 1
-
-    def _written_before(self, number: int) -> list[Asked]:
-        """WRITEs between the notification before and this one, itself included."""
-        first = max((each.number + 1 for each in self.notifying if each.number < number), default=0)
-        return [
-            each
-            for each in self.scene.requests[first : number + 1]
-            if each.kind in ("WRITE", "WRITE_IMM")
+        missing = [
+            before
+            for before in self.notifying
+            if before.number < number and before.number not in result.notified
         ]
+        if missing:
+            result.wrong.append(f"h2 was notified of {request} before {missing[0]}")
+        result.notified.append(number)
+        for write in self._writes_until(number):
+            if not (self.receiver.memory[target(write)] == value(write.number)).all():
+                result.wrong.append(
+                    f"h2 was notified of {request}, and the bytes of {write} were not there"
+                )
+            self.receiver.memory[target(write)] = _REUSED
 
-    def _slot(self, asked: Asked) -> slice:
-        at = asked.number * two_hosts.SLOT_BYTES
-        return slice(at, at + asked.length_bytes)
+    def _writes_until(self, number: int) -> list[PostedRequest]:
+        """WRITEs between the notification before and this one, itself included."""
+        before = [request.number for request in self.notifying if request.number < number]
+        first = max(before, default=-1) + 1
+        requests = self.scene.requests[first : number + 1]
+        return [request for request in requests if request.kind in WRITING]
 
     # ---------------------------------------------------------------- at the end
 
-    def _finish(self) -> None:
-        seen = self.seen
+    def _check(self) -> None:
+        result = self.result
         reused = {
-            each.number for number in set(seen.notified) for each in self._written_before(number)
+            write.number for number in result.notified for write in self._writes_until(number)
         }
-        for each in self.scene.requests:
-            if each.number not in seen.ended and self.way is not None:
-                seen.wrong.append(f"{each} never ended at h1")
-            if each.kind in ("WRITE", "WRITE_IMM"):
-                self._check_written(each, each.number in reused)
-            if self._well(each) and each.notifies and each.number not in seen.notified:
-                seen.wrong.append(f"{each} ended well at h1, and h2 was never notified of it")
-            if self._well(each) and each.kind == "READ":
-                self._check_read(each)
-        self._check_added()
-        self._count()
+        done_adds = 0
+        for request in self.scene.requests:
+            well = result.ended.get(request.number) == IBV_WC_SUCCESS
+            if request.number not in result.ended and self._asks:
+                result.wrong.append(f"{request} never ended at h1")
+            if request.kind in WRITING:
+                self._check_write(request, request.number in reused, well)
+            if well and request.notifies and request.number not in result.notified:
+                result.wrong.append(f"{request} ended well at h1, and h2 was never notified of it")
+            if well and request.kind == "READ":
+                read = self.sender.memory[self.sender.source(request)]
+                if not (read == READ_VALUE).all():
+                    result.wrong.append(f"{request} ended well at h1, and its result is not there")
+            done_adds += well and request.kind == "ADD"
+        result.added = self.receiver.counter
+        adds = sum(request.kind == "ADD" for request in self.scene.requests)
+        if result.added > adds:
+            result.wrong.append(f"{result.added} additions were executed, of {adds} requests")
+        elif result.added < done_adds:
+            counts = f"{done_adds} ADDs ended well at h1, and {result.added} were executed"
+            result.wrong.append(counts)
 
-    def _well(self, asked: Asked) -> bool:
-        return self.seen.ended.get(asked.number) == IBV_WC_SUCCESS
-
-    def _check_written(self, asked: Asked, reused: bool) -> None:
-        wanted = REUSED if reused else value(asked.number)
-        if (self.receiver.memory[self._slot(asked)] == wanted).all():
+    def _check_write(self, request: PostedRequest, reused: bool, well: bool) -> None:
+        wanted = _REUSED if reused else value(request.number)
+        if (self.receiver.memory[target(request)] == wanted).all():
             return
         if reused:
-            self.seen.wrong.append(f"{asked} wrote again into memory that h2 had reused")
-        elif self._well(asked):
-            self.seen.wrong.append(f"{asked} ended well at h1, and its bytes are not at h2")
-
-    def _check_read(self, asked: Asked) -> None:
-        at = two_hosts.SOURCES + asked.number * two_hosts.SLOT_BYTES
-        got = self.sender.memory[at : at + asked.length_bytes]
-        if not (got == two_hosts.READ_VALUE).all():
-            self.seen.wrong.append(f"{asked} ended well at h1, and its result is not there")
-
-    def _check_added(self) -> None:
-        seen, at = self.seen, two_hosts.COUNTER
-        adds = [each for each in self.scene.requests if each.kind == "ADD"]
-        seen.added = int.from_bytes(self.receiver.memory[at : at + 8].tobytes(), "little")
-        done = sum(self._well(each) for each in adds)
-        if seen.added > len(adds):
-            seen.wrong.append(f"{seen.added} additions were executed, of {len(adds)} requests")
-        elif seen.added < done:
-            seen.wrong.append(f"{done} ADDs ended well at h1, and {seen.added} were executed")
+            self.result.wrong.append(f"{request} wrote again into memory that h2 had reused")
+        elif well:
+            self.result.wrong.append(f"{request} ended well at h1, and its bytes are not at h2")
 
     def _count(self) -> None:
-        machine = self.sender.machine
-        if isinstance(machine, Decided):
-            self.seen.decisions = machine.decisions
-        for end in self.rig.ends:
-            broken = getattr(end.machine, "broken", None)
-            self.seen.broken = self.seen.broken or broken
+        if self._asks:
+            self.result.decisions = self.sender.machine.decisions
+            broken = [host.machine.broken for host in self.hosts]
+            self.result.broken = next(filter(None, broken), None)
         if self.sender.backup is not None:
             for event in self.sender.backup.events:
-                self.seen.consumed += event.consumed
-                self.seen.resubmitted += event.resubmitted
+                self.result.consumed += event.consumed
+                self.result.resubmitted += event.resubmitted
 
 
-def kinds(wrong: Sequence[str]) -> list[str]:
-    """The first of each kind: texts that differ by their requests alone are of one."""
+# --- Three ways to meet the same failure -----------------------------------------------------
+
+
+class RepeatsAll:
+    """Posts everything again, and asks nobody."""
+
+    def on_failure(self, _: int) -> Sequence[str]:
+        """The right order."""
+        return STEPS
+
+    def on_move(
+        self, _: int, unfinished: Sequence[Any], __: int
+    ) -> tuple[Sequence[int], Sequence[int] | None]:
+        """Nothing is done, whatever the peer counts."""
+        return [], range(len(unfinished))
+
+
+class Shift(RepeatsAll):
+    """Decides by SHIFT's classes."""
+
+    def on_move(
+        self, _: int, unfinished: Sequence[Any], executed: int
+    ) -> tuple[Sequence[int], Sequence[int] | None]:
+        """What the peer counts is done; the rest is posted again, if it may be."""
+        classes = classify(unfinished, executed)
+        done = len(classes.consumed)
+        if classes.culprit is None:
+            return range(done), range(done, len(unfinished))
+        lost = any(request is classes.culprit for request in classes.consumed)
+        return range(0 if lost else done), None
+
+
+def compare_ways(scene: Scene) -> dict[str, Result]:
+    """The result of each way, by its name."""
+    ways: dict[str, Way | None] = {"no backup": None, "repeat all": RepeatsAll(), "SHIFT": Shift()}
+    return {name: run(scene, way, with_backup=way is not None) for name, way in ways.items()}
+
+
+def tabulate(results: Sequence[Result], scene: Scene) -> list[tuple[str, list[str]]]:
+    """A table: a row's name, and a cell for each result."""
+    count = len(scene.requests)
+    notifying = sum(request.notifies for request in scene.requests)
+    rows = [
+        ("requests that ended well", [f"{one.succeeded} of {count}" for one in results]),
+        ("notifications at h2", [f"{len(one.notified)} of {notifying}" for one in results]),
+        ("notified twice", [str(one.notified_twice) for one in results]),
+        ("memory wrong", [str(sum("memory" in text for text in one.wrong)) for one in results]),
+        ("detected after", [_time(one.detected_ns) for one in results]),
+        ("first good completion after that", [_time(one.gap_ns) for one in results]),
+        ("called done", [str(one.consumed) for one in results]),
+        ("posted again", [str(one.resubmitted) for one in results]),
+    ]
+    if any(request.kind == "ADD" for request in scene.requests):
+        rows.insert(3, ("additions executed", [str(one.added) for one in results]))
+    return rows
+
+
+def _time(ns: int | None) -> str:
+    return "-" if ns is None else units.format_duration(ns)
+
+
+def first_of_each_kind(wrong: Sequence[str]) -> list[str]:
+    """Texts without those that differ from an earlier one by their requests only."""
     first: dict[str, str] = {}
     for text in wrong:
         first.setdefault(re.sub(r"request \d+ \([^)]*\)", "", text), text)
     return list(first.values())
-
-
-def in_words(lines: Sequence[Line], most: int) -> list[str]:
-    """The lines in words, those of h1 and h2 in the order of time; at most so many."""
-    shown = [
-        f"{units.format_duration(each.at_ns)}  h{each.host + 1}  {each.text}"
-        for each in sorted(lines, key=lambda line: line.at_ns)
-    ]
-    if len(shown) <= most:
-        return shown
-    return [*shown[: most - 1], f"... {len(shown) - most + 1} more"]

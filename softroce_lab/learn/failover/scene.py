@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What h1 asks for, and how its NIC dies, as `experiment.yaml` of lab 7 has it."""
+"""What h1 posts, and how its NIC dies, as lab 7's `experiment.yaml` has it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from softroce_lab import units
 from softroce_lab.errors import LabError, UserError
 
 NOTIFYING = ("WRITE_IMM", "SEND")
+WRITING = ("WRITE", "WRITE_IMM")
 KINDS = ("WRITE", "WRITE_IMM", "SEND", "READ", "ADD")
 DEATHS = ("requests", "acknowledgements", "late")
 """What is lost: requests, or their acknowledgements; or a switch holds requests for some time."""
-MOST_REQUESTS, MOST_BYTES, MOST_FRAMES = 16, 2048, 1000
+MAX_REQUESTS, MAX_BYTES, MAX_FRAMES = 16, 2048, 1000
 _FIELDS = ("name", "requests", "dies", "after", "delay", "timeout", "retries")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class PostedRequest:
     """A request. `once`: it must never be executed twice."""
 
     number: int
@@ -40,7 +41,7 @@ class Asked:
 class Scene:
     """The whole experiment."""
 
-    requests: tuple[Asked, ...]
+    requests: tuple[PostedRequest, ...]
     dies: str  # of DEATHS
     after: int  # frames that the dying direction still carries
     delay_ns: int  # one way
@@ -49,15 +50,15 @@ class Scene:
 
 
 def read(written: Mapping[str, Any]) -> Scene:
-    """The scene of a file's data. UserError for what is none."""
+    """The scene of a file's data. UserError if there is none."""
     if not isinstance(written, Mapping):
         raise UserError("is no experiment of lab 7", hint="lab learn start 7 DIR lays one out")
-    unknown = [str(each) for each in written if each not in _FIELDS]
+    unknown = [str(name) for name in written if name not in _FIELDS]
     if unknown:
         raise UserError(f"{unknown[0]!r} is no field", hint=f"the fields: {', '.join(_FIELDS)}")
-    asked = written.get("requests")
-    if not isinstance(asked, list | tuple) or not 1 <= len(asked) <= MOST_REQUESTS:
-        raise UserError(f"requests: a list of 1 to {MOST_REQUESTS} is wanted")
+    requests = written.get("requests")
+    if not isinstance(requests, list | tuple) or not 1 <= len(requests) <= MAX_REQUESTS:
+        raise UserError(f"requests: a list of 1 to {MAX_REQUESTS} is wanted")
     dies = written.get("dies", "requests")
     if dies not in DEATHS:
         raise UserError(f"dies: {dies!r} is none of {', '.join(DEATHS)}")
@@ -68,32 +69,35 @@ def read(written: Mapping[str, Any]) -> Scene:
     if not 0 < delay_ns <= 10_000:
         raise UserError("delay: more than 0 and at most 10us is wanted")
     return Scene(
-        tuple(_request(number, str(each)) for number, each in enumerate(asked)),
+        tuple(_read_request(number, str(text)) for number, text in enumerate(requests)),
         str(dies),
-        _whole(written, "after", 0, MOST_FRAMES, 0),
+        _read_integer(written, "after", 0, MAX_FRAMES, 0),
         delay_ns,
-        _whole(written, "timeout", 1, 8, 3),
-        _whole(written, "retries", 0, 7, 1),
+        _read_integer(written, "timeout", 1, 8, 3),
+        _read_integer(written, "retries", 0, 7, 1),
     )
 
 
-def _request(number: int, text: str) -> Asked:
+def _read_request(number: int, text: str) -> PostedRequest:
     """`WRITE 1500`, `ADD`, `SEND 64 once`."""
     kind, *more = text.split() or [""]
     once = more[-1:] == ["once"]
     more = more[:-1] if once else more
     size = more[0] if more else "8"
-    most, least = MOST_BYTES, 1 if kind == "SEND" else 0
     if kind not in KINDS or len(more) > 1 or not size.isdigit():
         hint = f"KIND BYTES, with a kind of {', '.join(KINDS)}, and `once` behind it if wanted"
         raise UserError(f"requests: {text!r} is no request", hint=hint)
-    if not least <= int(size) <= most or (kind == "ADD" and size != "8"):
-        raise UserError(f"requests: {text!r} has a wrong number of bytes", hint=f"at most {most}")
-    return Asked(number, kind, int(size), once)
+    least = 1 if kind == "SEND" else 0
+    if not least <= int(size) <= MAX_BYTES or (kind == "ADD" and size != "8"):
+        hint = f"at most {MAX_BYTES}"
+        raise UserError(f"requests: {text!r} has a wrong number of bytes", hint=hint)
+    return PostedRequest(number, kind, int(size), once)
 
 
-def _whole(written: Mapping[str, Any], name: str, least: int, most: int, otherwise: int) -> int:
-    value = written.get(name, otherwise)
+def _read_integer(
+    written: Mapping[str, Any], name: str, least: int, most: int, default: int
+) -> int:
+    value = written.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UserError(f"{name}: a whole number from {least} to {most} is wanted")
     return value

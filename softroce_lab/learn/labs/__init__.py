@@ -18,7 +18,7 @@ from softroce_lab.learn.labs import (
 _LABS = (
     go_back_n.LAB, lost_tail.LAB, sack.LAB, paths.LAB, incast.LAB, long_haul.LAB, failover.LAB,
 )  # fmt: skip
-SERIES: dict[int, Lab] = {each.number: each for each in _LABS}
+SERIES: dict[int, Lab] = {lab.number: lab for lab in _LABS}
 
 
 def find(number: int) -> Lab:

@@ -7,10 +7,9 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 
-from softroce_lab.learn.failover import outcome, picture, scene, ways
-from softroce_lab.learn.failover.run import Seen
-from softroce_lab.learn.lab import Lab, Question, Task
-from softroce_lab.learn.seeds import Dice
+from softroce_lab.learn.failover import outcome, scene
+from softroce_lab.learn.failover.run import Result, compare_ways
+from softroce_lab.learn.lab import Dice, Lab, Task, ask, predict
 from softroce_lab.learn.trial import Written
 
 _PLAIN = ("WRITE", "WRITE_IMM", "SEND")
@@ -46,14 +45,14 @@ def _experiment(dice: Dice) -> Written:
 
 
 @functools.lru_cache(maxsize=512)
-def _found(written: str) -> dict[str, Seen]:
-    return ways.side_by_side(scene.read(json.loads(written)))
+def _compared(written: str) -> dict[str, Result]:
+    return compare_ways(scene.read(json.loads(written)))
 
 
-def _of(way: str, figure: str, unit: float = 1) -> Callable[[Dice], float]:
+def _figure(way: str, name: str, unit: float = 1) -> Callable[[Dice], float]:
     def right(dice: Dice) -> float:
-        found = _found(json.dumps(dict(_experiment(dice))))
-        return float(getattr(found[way], figure)) / unit
+        results = _compared(json.dumps(_experiment(dice)))
+        return float(getattr(results[way], name)) / unit
 
     return right
 
@@ -123,84 +122,77 @@ def _once(dice: Dice) -> Written:
     return _scene([*first, *requests], dies, 0)
 
 
-def _problems(found: outcome.Outcome) -> list[str]:
-    return found.problems
+def _list_problems(ended: outcome.Outcome) -> list[str]:
+    return ended.problems
 
 
 LAB = Lab(
     number=7,
-    slug="failover",
     title="A NIC dies: the trilemma, and a failover that keeps memory right",
     minutes=90,
     experiment=_experiment,
     values=lambda dice: {
-        "timeout": str(_experiment(dice)["timeout"]), "retries": str(_experiment(dice)["retries"]),
-        "exponent": str(_timeout(dice)[0]), "count": str(_timeout(dice)[1]),
-        "flight": " ".join(_in_flight(dice)), "counted": str(_counted(dice)),
+        "timeout": _experiment(dice)["timeout"], "retries": _experiment(dice)["retries"],
+        "exponent": _timeout(dice)[0], "count": _timeout(dice)[1],
+        "flight": " ".join(_in_flight(dice)), "counted": _counted(dice),
     },
     questions=(
-        Question(
+        predict(
             "p1",
             "Prediction: acknowledgements are lost, h1 posts everything in flight again on its "
             "other NIC, and asks nobody. How many notifications does h2 get twice?",
-            "notifications", "prediction", _of("repeat all", "twice"),
+            "notifications", _figure("repeat all", "notified_twice"),
         ),
-        Question(
-            "p2",
-            "Prediction: after how many microseconds does h1 notice that its NIC is dead?",
-            "us", "prediction", _of("SHIFT", "detected_ns", 1000),
+        predict("p2",
+                "Prediction: after how many microseconds does h1 notice that its NIC is dead?",
+                "us", _figure("SHIFT", "detected_ns", 1000)),
+        ask(
+            "q1", "After how long did h1 notice it with SHIFT? (detected after)", "us",
+            _figure("SHIFT", "detected_ns", 1000),
+            "read the row 'detected after' of lab learn failover experiment.yaml", tolerance=0.01,
         ),
-        Question(
-            "q1", "After how long did h1 notice it with SHIFT? (detected after)",
-            "us", "answer", _of("SHIFT", "detected_ns", 1000), 0.01, 1,
-            "read the row 'detected after' of lab learn failover experiment.yaml",
-        ),
-        Question(
+        ask(
             "q2", "How many notifications did h2 get twice, when everything was repeated?",
-            "notifications", "answer", _of("repeat all", "twice"), 0.0, 1,
-            "read the row 'notified twice', column 'repeat all'",
+            "notifications", _figure("repeat all", "notified_twice"),
+            "read the row 'notified twice', column 'repeat all'", tolerance=0,
         ),
-        Question(
-            "q3", "How many requests did SHIFT call done without posting them again?",
-            "requests", "answer", _of("SHIFT", "consumed"), 0.0, 1,
-            "read the row 'called done', column 'SHIFT'",
-        ),
-        Question(
-            "q4", "And how many did it post again?",
-            "requests", "answer", _of("SHIFT", "resubmitted"), 0.0, 1,
-            "read the row 'posted again', column 'SHIFT'",
-        ),
-        Question(
+        ask("q3", "How many requests did SHIFT call done without posting them again?", "requests",
+            _figure("SHIFT", "consumed"), "read the row 'called done', column 'SHIFT'",
+            tolerance=0),
+        ask("q4", "And how many did it post again?", "requests", _figure("SHIFT", "resubmitted"),
+            "read the row 'posted again', column 'SHIFT'", tolerance=0),
+        ask(
             "q5",
             "Exercise without code: how long does a queue pair with timeout {{exponent}} and "
             "retry_cnt {{count}} try at least before it gives up? Each try waits 4.096 us x "
             "2^timeout",
-            "ms", "answer", _gives_up_ms, 0.02, 2,
-            "the first try counts, too: retry_cnt tries come after it",
+            "ms", _gives_up_ms, "the first try counts, too: retry_cnt tries come after it",
+            points=2,
         ),
-        Question(
+        ask(
             "q6",
             "Exercise without code: in flight are, in this order: {{flight}} (W is a WRITE, I a "
             "WRITE with immediate, S a SEND). h2 counts {{counted}} of their notifications. How "
             "many of these requests are certainly done?",
-            "requests", "answer", _prefix, 0.0, 2,
+            "requests", _prefix,
             "find the last notification that is counted; what about everything before it?",
+            tolerance=0, points=2,
         ),
     ),
     tasks=(
         Task("order", "does the steps of a failover in an order that loses nothing", _late,
-             _problems, points=3),
-        Task("lost", "posts again what was lost, in its order", _lost, _problems, points=2),
-        Task("counted", "posts nothing again that the peer counts", _counting, _problems,
+             _list_problems, points=3),
+        Task("lost", "posts again what was lost, in its order", _lost, _list_problems, points=2),
+        Task("counted", "posts nothing again that the peer counts", _counting, _list_problems,
              points=3, public=(1, 2, 3)),
-        Task("once", "never executes twice what must be executed once", _once, _problems,
+        Task("once", "never executes twice what must be executed once", _once, _list_problems,
              points=4, public=(1, 2, 3, 6, 7, 9, 17), hidden=6),
     ),
     policy="Failover",
     hole="on_failure, then on_move",
     kind="failover",
-    run=outcome.of_policy,
+    run=outcome.run_policy,
     read=scene.read,
-    draw=picture.of,
+    draw=outcome.Outcome.draw,
     command="lab learn failover experiment.yaml",
 )  # fmt: skip

@@ -3,188 +3,164 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
-from softroce_lab.learn import trial
-from softroce_lab.learn.lab import Lab, Question, Task
-from softroce_lab.learn.labs import fabrics, judging
-from softroce_lab.learn.seeds import Dice
+from softroce_lab.learn.lab import Dice, Lab, Task, ask, predict
+from softroce_lab.learn.labs import judging
+from softroce_lab.learn.labs.experiments import figure, loss, paths
 from softroce_lab.learn.trial import Trial, Written
 
+_MOST_OF_GREY = 0.3
+"""A hash may put six of eight ports on one link: a fifth of the packets crosses it meanwhile."""
+_LEAST_SHARE = 8
+"""How many times more packets than another a path may have, where all lose alike: chance decides,
+not only the last weights."""
+_WEIGH = "what is sent again takes a path by the weights, too"
 
-def _drawn(dice: Dice) -> tuple[int, int, int]:
-    """Which of the four paths is grey, how many percent it loses, and the seed."""
-    return dice.number("path", 1, 4), dice.number("loss", 4, 9), dice.number("seed", 1, 30_000)
+
+# --- The experiment and the answers ----------------------------------------------------------
 
 
-def _written(drawn: tuple[int, int, int], lb: str = "spray") -> Written:
-    path, share, seed = drawn
-    faults = [fabrics.loss(f"{share}%", f"s1->m{path}")]
+def _loss_percent(dice: Dice) -> int:
+    return dice.number("loss", 4, 9)
+
+
+def _experiment(dice: Dice) -> Written:
+    faults = [loss(f"{_loss_percent(dice)}%", f"s1->m{dice.number('path', 1, 4)}")]
     return {
         "name": "grey-link",
-        **fabrics.paths(4, "1us", faults=faults, total="8MiB"),
-        "lb": lb,
+        **paths(4, "1us", faults=faults, total="8MiB"),
         "transports": ["rc", "ud_rto"],
-        "seeds": [seed],
+        "seeds": [dice.number("seed", 1, 30_000)],
     }
 
 
-@functools.lru_cache(maxsize=512)
-def _figures(drawn: tuple[int, int, int], name: str) -> dict[str, Any]:
-    return trial.of_transport(_written(drawn), drawn[2], name).summary()
-
-
-def _of(name: str, figure: str) -> Callable[[Dice], float]:
-    return lambda dice: float(_figures(_drawn(dice), name)[figure])
-
-
-def _lost_share(dice: Dice) -> float:
-    found = _figures(_drawn(dice), "ud_rto")
-    return 100 * float(found["injected_drops"]) / float(found["packets_sent"])
-
-
-def _paths_of_four(dice: Dice) -> int:
+def _other_paths(dice: Dice) -> int:
     return dice.number("spread", 3, 12)
+
+
+_LOST_PERCENT = figure(_experiment, "ud_rto", "injected_drops", per="packets_sent", unit=0.01)
 
 
 # --- Tasks -----------------------------------------------------------------------------------
 
 
-def _fabric(dice: Dice, faults: list[Any], least: int = 3) -> Written:
-    made = fabrics.paths(dice.number("paths", least, 4), "1us", faults=faults, total="6MiB")
-    return {**made, "lb": "flow"}
+def _fabric(dice: Dice, fault: Mapping[str, Any]) -> Written:
+    count = dice.number("paths", 3, 4)
+    return paths(count, "1us", faults=[fault], total="6MiB", lb="flow")
+
+
+def _one_path(dice: Dice, share: str) -> Written:
+    return _fabric(dice, loss(share, f"s1->m{dice.number('path', 1, 2)}"))
 
 
 def _grey(dice: Dice) -> Written:
-    share = f"{dice.number('loss', 8, 20)}%"
-    return _fabric(dice, [fabrics.loss(share, f"s1->m{dice.number('path', 1, 2)}")])
+    return _one_path(dice, f"{dice.number('loss', 8, 20)}%")
 
 
-_MOST_OF_GREY = 0.3
-"""A hash may put six of eight ports on one link: before they are found out, a fifth took it."""
-_LEAST_SHARE = 8
-"""How many times more packets than another a path may have, where all lose alike: chance decides,
-not the last weights alone."""
+def _even(dice: Dice) -> Written:
+    return _fabric(dice, loss(dice.one_of("loss", ("1%", "1.5%", "2%")), "s1->m*"))
 
 
-def _share_of_grey(found: Trial) -> float:
-    """Of the packets that entered the middle, by any path: those of the grey one."""
-    grey = str(found.written["faults"][0]["links"])
+def _share_of_grey(trial: Trial) -> float:
+    """The grey path's share of the packets that entered the middle."""
+    grey = str(trial.written["faults"][0]["links"])
     crossed = {
         str(link["name"]): int(link["received"]) + int(link["injected_drops"])
-        for link in found.run.links
+        for link in trial.run.links
         if str(link["name"]).startswith("s1->m")
     }
     return crossed[grey] / max(sum(crossed.values()), 1)
 
 
-def _avoids(found: Trial) -> list[str]:
-    share, most = _share_of_grey(found), _MOST_OF_GREY
-    if share <= most:
+def _loss(trial: Trial) -> str:
+    return str(trial.written["faults"][0]["loss"]).removeprefix("random ")
+
+
+def _avoids(trial: Trial) -> list[str]:
+    share, decisions = _share_of_grey(trial), trial.record.weightings
+    if share <= _MOST_OF_GREY:
         return []
-    last = found.weightings[-1].weights if found.weightings else "none"
+    last = decisions[-1].weights if decisions else "none"
     return [
-        f"{100 * share:.0f} % of all packets took the path that loses {_loss_of(found)}; at most "
-        f"{100 * most:.0f} % are needed to find out. The last weights: {last}. Compare the share "
-        "that each path lost, not the number"
+        f"{100 * share:.0f} % of all packets took the path that loses {_loss(trial)}; at most "
+        f"{100 * _MOST_OF_GREY:.0f} % are needed to find out. The last weights: {last}. Compare "
+        "the share that each path lost, not the number"
     ]
 
 
-def _loss_of(found: Trial) -> str:
-    return str(found.written["faults"][0]["loss"]).removeprefix("random ")
+def _leaves(trial: Trial) -> list[str]:
+    return [*_avoids(trial), *judging.limit_repair(trial, 30, _WEIGH, median=True)]
 
 
-def _even(dice: Dice) -> Written:
-    share = dice.one_of("loss", ("1%", "1.5%", "2%"))
-    return _fabric(dice, [fabrics.loss(share, "s1->m*")])
-
-
-def _keeps_all(found: Trial) -> list[str]:
-    if not found.weightings:
+def _keeps_all(trial: Trial) -> list[str]:
+    if not trial.record.weightings:
         return ["the weights were never set, although packets were lost"]
-    last = found.weightings[-1]
+    last = trial.record.weightings[-1]
     if min(last.sent) * _LEAST_SHARE >= max(last.sent):
         return []
     return [
-        f"all paths lose {_loss_of(found)} alike, and of {sum(last.sent):,} packets they were "
+        f"all paths lose {_loss(trial)} alike, and of {sum(last.sent):,} packets they were "
         f"given {last.sent}: a path is bad only if it loses clearly more than the others"
-    ]
-
-
-def _black(dice: Dice) -> Written:
-    return _fabric(dice, [fabrics.loss("100%", f"s1->m{dice.number('path', 1, 2)}")])
-
-
-def _leaves(found: Trial) -> list[str]:
-    return [
-        *_avoids(found),
-        *judging.slow(
-            found, 30, median=True, advice="what is sent again takes a path by the weights, too"
-        ),
     ]
 
 
 LAB = Lab(
     number=4,
-    slug="many-paths",
     title="Many paths: spraying, and a grey link",
     minutes=75,
-    experiment=lambda dice: _written(_drawn(dice)),
+    experiment=_experiment,
     values=lambda dice: {
-        "path": str(_drawn(dice)[0]), "loss": str(_drawn(dice)[1]),
-        "spread": str(_paths_of_four(dice)),
+        "path": dice.number("path", 1, 4), "loss": _loss_percent(dice),
+        "spread": _other_paths(dice),
     },
     questions=(
-        Question(
+        predict(
             "p1",
             "Prediction: one of four paths loses {{loss}} %. The switches spray. How many percent "
             "of ud_rto's packets are lost?",
-            "%", "prediction", _lost_share,
+            "%", _LOST_PERCENT,
         ),
-        Question(
-            "p2", "Prediction: and how much goodput does rc reach, on links of 25 Gbit/s?",
-            "Gbit/s", "prediction",
-            lambda dice: _of("rc", "goodput_bps")(dice) / 1e9,
+        predict("p2", "Prediction: and how much goodput does rc reach, on links of 25 Gbit/s?",
+                "Gbit/s", figure(_experiment, "rc", "goodput_bps", unit=1e9)),
+        ask(
+            "q1", "How many of ud_rto's packets were lost? (injected drops)", "packets",
+            figure(_experiment, "ud_rto", "injected_drops"),
+            "read the row 'injected drops' of lab run experiment.yaml", tolerance=0,
         ),
-        Question(
-            "q1", "How many of ud_rto's packets were lost? (injected drops)",
-            "packets", "answer", _of("ud_rto", "injected_drops"), 0.0, 1,
-            "read the row 'injected drops' of lab run experiment.yaml",
+        ask(
+            "q2", "How many percent of the data packets that ud_rto sent is that?", "%",
+            _LOST_PERCENT, "divide by the row 'data packets sent', times 100", tolerance=0.03,
         ),
-        Question(
-            "q2", "How many percent of the data packets that ud_rto sent is that?",
-            "%", "answer", _lost_share, 0.03, 1,
-            "divide by the row 'data packets sent', times 100",
+        ask(
+            "q3", "How many packets did rc retransmit?", "packets",
+            figure(_experiment, "rc", "retransmitted"),
+            "read the row 'retransmitted', without the comma", tolerance=0,
         ),
-        Question(
-            "q3", "How many packets did rc retransmit?",
-            "packets", "answer", _of("rc", "retransmitted"), 0.0, 1,
-            "read the row 'retransmitted', without the comma",
-        ),
-        Question(
+        ask(
             "q4",
             "Exercise without code: a sender gives a path whose weight is 1 its share beside "
             "{{spread}} paths of weight 16. How many percent of its packets still take it?",
-            "%", "answer", lambda dice: 100 / (1 + 16 * _paths_of_four(dice)), 0.05, 2,
+            "%", lambda dice: 100 / (1 + 16 * _other_paths(dice)),
             "a path's share is its weight, divided by the sum of all weights",
+            tolerance=0.05, points=2,
         ),
-        Question(
+        ask(
             "q5",
             "Exercise without code: a link of the fabric loses {{loss}} % and a message has 128 "
             "packets, of which a quarter crosses it. In how many percent of the messages is at "
             "least one packet lost?",
-            "%", "answer",
-            lambda dice: 100 * (1 - (1 - _drawn(dice)[1] / 100) ** 32), 0.03, 2,
-            "with which probability do all 32 packets arrive?",
+            "%", lambda dice: 100 * (1 - (1 - _loss_percent(dice) / 100) ** 32),
+            "with which probability do all 32 packets arrive?", tolerance=0.03, points=2,
         ),
     ),
     tasks=(
-        Task("grey", "avoids a path that loses many packets", _grey, _avoids, points=4),
-        Task("even", "keeps using all paths if they lose alike", _even, _keeps_all, points=4,
+        Task("grey", "avoids a path that loses many packets", _grey, _avoids),
+        Task("even", "keeps using all paths if they lose alike", _even, _keeps_all,
              needs="grey", because="who never changes a weight does so, too"),
-        Task("black", "leaves a path that loses everything", _black, _leaves, points=3),
+        Task("black", "leaves a path that loses everything", lambda dice: _one_path(dice, "100%"),
+             _leaves, points=3),
     ),
     policy="Paths",
     hole="weights",

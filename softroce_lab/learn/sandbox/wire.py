@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Frames between the judge and the process of a submission.
+"""Frames between the judge and the process of a submission: a length, and a JSON document.
 
-A frame is a JSON document and the bytes of its arrays. The judge reads frames of a process that it
-does not trust: nothing in a frame is executed, and every length has a bound.
+The judge does not trust the other process. It executes nothing that a frame holds, and it bounds
+the length of a frame and the time that reading and writing take.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -16,97 +17,98 @@ from typing import Any
 
 import numpy as np
 
-MOST_JSON_BYTES = 1 << 22
-MOST_ARRAY_BYTES = 1 << 24
+MAX_BYTES = 1 << 23
 
-_HEAD = struct.Struct(">II")  # bytes of JSON, bytes of arrays
+_LENGTH = struct.Struct(">I")
 _ARRAY = "@"
 _DTYPES = {"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8"}
+_PIPE_BYTES = 4096  # PIPE_BUF: a pipe that select(2) calls writable has room for so many
 
 
 class WireError(Exception):
-    """The other process ended, or sent what is no frame."""
+    """The other process ended, or sent something that is no frame."""
 
 
-class SilentError(WireError):
-    """Nothing came in time."""
+class TimeoutWireError(WireError):
+    """The other process did not answer in time."""
 
 
 def encode(document: Any) -> bytes:
     """A frame of lists, dictionaries, numbers, texts and arrays."""
-    arrays: list[bytes] = []
-    sizes = [0]
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            raw = np.ascontiguousarray(value).tobytes()
-            arrays.append(raw)
-            sizes[0] += len(raw)
-            return {_ARRAY: [value.dtype.str, sizes[0] - len(raw), len(value)]}
+            raw = base64.b64encode(np.ascontiguousarray(value).tobytes())
+            return {_ARRAY: [value.dtype.str, raw.decode()]}
         if isinstance(value, np.generic):
             return value.item()
         raise TypeError(f"{type(value).__name__} does not go into a frame")
 
     text = json.dumps(document, default=plain, separators=(",", ":")).encode()
-    return b"".join((_HEAD.pack(len(text), sizes[0]), text, *arrays))
+    return _LENGTH.pack(len(text)) + text
 
 
-def decode(text: bytes, arrays: bytes) -> Any:
-    """What a frame holds. WireError if it is none."""
+def decode(text: bytes) -> Any:
+    """The document of a frame. WireError if there is none."""
 
-    def revived(found: dict[str, Any]) -> Any:
-        if _ARRAY not in found:
-            return found
-        dtype, offset, count = found[_ARRAY]
-        if dtype not in _DTYPES or not (isinstance(offset, int) and isinstance(count, int)):
-            raise ValueError("an array of another kind")
-        if offset < 0 or count < 0:
-            raise ValueError("an array before the beginning")
-        return np.frombuffer(arrays, np.dtype(dtype), count, offset)
+    def restore(value: dict[str, Any]) -> Any:
+        if _ARRAY not in value:
+            return value
+        dtype, raw = value[_ARRAY]
+        if dtype not in _DTYPES:
+            raise ValueError(f"{dtype!r} is no type of an array")
+        return np.frombuffer(base64.b64decode(raw), dtype).copy()
 
     try:
-        return json.loads(text, object_hook=revived)
+        return json.loads(text, object_hook=restore)
     except (ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
-        raise WireError(f"a frame that is none: {error}") from None
+        raise WireError(f"the frame is no document: {error}") from None
 
 
 class Channel:
-    """Two file descriptors. `timeout_s` of a read is for the whole frame."""
+    """Frames over two file descriptors. A timeout is for a whole frame."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
 
-    def send(self, document: Any) -> None:
-        """Write a frame. WireError if nobody reads any more."""
-        left = memoryview(encode(document))
-        try:
-            while left:
-                left = left[os.write(self._write_fd, left) :]
-        except OSError as error:
-            raise WireError(f"the process ended: {error.strerror}") from None
+    def send(self, document: Any, timeout_s: float | None = None) -> None:
+        """Write a frame. WireError if the other process does not read it."""
+        left, until_s = memoryview(encode(document)), _deadline(timeout_s)
+        while left:
+            if not select.select([], [self._write_fd], [], _time_left(until_s))[1]:
+                raise TimeoutWireError("the process does not read")
+            try:
+                left = left[os.write(self._write_fd, left[:_PIPE_BYTES]) :]
+            except OSError as error:
+                raise WireError(f"the process ended: {error.strerror}") from None
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Read a frame. WireError if there is none."""
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        text_bytes, array_bytes = _HEAD.unpack(self._exactly(_HEAD.size, until_s))
-        if text_bytes > MOST_JSON_BYTES or array_bytes > MOST_ARRAY_BYTES:
-            raise WireError("a frame that is too long")
-        text = self._exactly(text_bytes, until_s)
-        return decode(text, self._exactly(array_bytes, until_s))
+        until_s = _deadline(timeout_s)
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, until_s))
+        if length > MAX_BYTES:
+            raise WireError(f"a frame of {length:,} bytes is too long")
+        return decode(self._read(length, until_s))
 
-    def _exactly(self, count: int, until_s: float | None) -> bytes:
-        parts, left = [], count
-        while left:
-            if until_s is not None:
-                wait_s = max(until_s - time.monotonic(), 0)
-                if not select.select([self._read_fd], [], [], wait_s)[0]:
-                    raise SilentError("no answer in time")
+    def _read(self, count: int, until_s: float | None) -> bytes:
+        parts = []
+        while count:
+            if not select.select([self._read_fd], [], [], _time_left(until_s))[0]:
+                raise TimeoutWireError("no answer in time")
             try:
-                part = os.read(self._read_fd, min(left, 1 << 20))
+                part = os.read(self._read_fd, min(count, 1 << 20))
             except OSError as error:
                 raise WireError(f"the process ended: {error.strerror}") from None
             if not part:
                 raise WireError("the process ended")
             parts.append(part)
-            left -= len(part)
+            count -= len(part)
         return b"".join(parts)
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _time_left(until_s: float | None) -> float | None:
+    return None if until_s is None else max(until_s - time.monotonic(), 0)

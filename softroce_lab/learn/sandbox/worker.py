@@ -1,41 +1,55 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The process of one host's policy. It gets hooks, and answers with actions.
+"""The process of one host's policy. It receives calls of hooks, and answers with actions.
 
-It knows neither seed nor fabric, and no other host: what its policy returns is all that leaves it.
-Its own guard names file and line of what is wrong, for the student. The judge trusts none of it.
+It knows neither seed nor fabric, and no other host: only what its policy returns leaves it. Its
+guard names the file and the line of a mistake, for the student. The judge checks every answer.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from softroce_lab.errors import LabError
-from softroce_lab.experiment.transports import policy_file
-from softroce_lab.experiment.transports.policy_call import PolicyError
-from softroce_lab.learn.sandbox import failover, seccomp
+from softroce_lab.errors import LabError, UserError
+from softroce_lab.experiment.transports import guard, policy_file
+from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError
 from softroce_lab.learn.sandbox.wire import Channel, WireError
 from softroce_lab.recovery import policy as hooked
 from softroce_lab.recovery.control import PacketSet
 from softroce_lab.recovery.defaults import Timing
 from softroce_lab.recovery.work import Receiving, Sending
 
-MOST_MEMORY_BYTES = 1 << 30
-MOST_CPU_S = 120
-# What policies import, and numpy loads late.
-_BEFOREHAND = ("bisect", "collections", "dataclasses", "functools", "heapq", "itertools", "math",
-               "random", "statistics", "typing", "numpy.random", "encodings.idna")  # fmt: skip
+FAILOVER_HOOKS = ("on_failure", "on_move")
+_LIMITS = {
+    resource.RLIMIT_AS: 1 << 30,
+    resource.RLIMIT_CPU: 120,  # seconds
+    resource.RLIMIT_FSIZE: 1 << 16,
+    resource.RLIMIT_NOFILE: 64,
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_STACK: 1 << 23,
+}
+_TASKS = 2
+"""Threads of a process in bubblewrap: its own, and its guard's. It starts no other."""
+_IMPORTED_BEFORE = (  # modules that policies import, and modules that numpy imports late
+    "bisect", "collections", "dataclasses", "functools", "heapq", "itertools", "math", "random",
+    "statistics", "typing", "numpy.random", "encodings.idna",
+)  # fmt: skip
 
 
-class _View:
-    """A policy's view: it asks the judge."""
+# --- A transport's policy --------------------------------------------------------------------
+
+
+class RemoteView:
+    """A policy's view of its host. It asks the judge."""
 
     def __init__(self, channel: Channel, facts: dict[str, int]) -> None:
         self._channel = channel
@@ -43,76 +57,74 @@ class _View:
         self._sends: dict[int, Any] = {}
         self.__dict__.update(facts)
 
-    def learn(self, message: dict[str, Any], peer: dict[str, Any], send: Any) -> None:
-        """What is known of a message while this hook runs: its peer, and a send's state or None."""
+    def remember(self, message: dict[str, Any], peer: dict[str, Any], send: Any) -> None:
+        """Keep what came with a hook's call: the message's peer, and a send's state or None."""
         self._peers = {message["peer"]: SimpleNamespace(**peer)}
         self._sends = {} if send is None else {message["handle"]: send}
 
     def peer_state(self, peer: int) -> Any:
         if peer not in self._peers:
-            self._peers[peer] = _state(self._ask("peer_state", peer))
+            self._peers[peer] = _object(self._ask("peer_state", peer))
         return self._peers[peer]
 
     def send_state(self, handle: int) -> Any:
-        if handle in self._sends:
-            return _state(self._sends[handle])
-        return _state(self._ask("send_state", handle))
+        known = self._sends.get(handle)
+        return _object(self._ask("send_state", handle) if known is None else known)
 
-    send_progress = send_state  # which has all of it
+    send_progress = send_state  # a send's state holds its progress
 
     def receive_state(self, handle: int) -> Any:
-        return _state(self._ask("receive_state", handle))
+        return _object(self._ask("receive_state", handle))
 
     def sent_on_paths(self, peer: int) -> list[int]:
-        found: list[int] = self._ask("sent_on_paths", peer)
-        return found
+        counts: list[int] = self._ask("sent_on_paths", peer)
+        return counts
 
-    def _ask(self, what: str, of: int) -> Any:
-        self._channel.send(["ask", what, int(of)])
+    def _ask(self, what: str, number: int) -> Any:
+        self._channel.send(["ask", what, int(number)])
         return self._channel.receive()
 
 
-def _state(facts: Any) -> Any:
-    """An object with these facts; its arrays are copies, as the engine's are."""
+def _object(facts: Any) -> Any:
+    """An object with these facts. Its arrays are copies, as the engine's are."""
     if facts is None:
         return None
     arrays = {key: value.copy() for key, value in facts.items() if isinstance(value, np.ndarray)}
     return SimpleNamespace(**(facts | arrays))
 
 
-class _Hosted:
-    """One run's policy, and the messages that its hooks were given."""
+class HostedTransport:
+    """The policy of one run, and the messages that its hooks were given."""
 
     def __init__(self, channel: Channel, file: str, name: str, begin: dict[str, Any]) -> None:
-        sha256 = policy_file.digest(Path(file))
-        made: Any = policy_file.entry(file, name, sha256).policy
-        self.view = _View(channel, begin["view"])
-        self.policy: Any = made(self.view, Timing(**begin["timing"]), {})
+        policy: Any = policy_file.entry(file, name, policy_file.digest(Path(file))).policy
+        self.view = RemoteView(channel, begin["view"])
+        self.policy: Any = policy(self.view, Timing(**begin["timing"]), {})
         self._messages: dict[tuple[bool, int], Any] = {}
 
     @property
-    def ready(self) -> tuple[Any, list[str]]:
-        """What the judge has to know."""
-        return self.policy.chunk_packets, self.hooks
-
-    @property
-    def hooks(self) -> list[str]:
-        """Those that its class defines: the others return nothing."""
-        own = {name for each in type(self.policy).__mro__[1:] for name in vars(each)
-               if each not in hooked.MessagePolicy.__mro__}  # fmt: skip
-        return [name for name in vars(hooked.MessagePolicy) if name.startswith("on_")
-                and name in own]  # fmt: skip
+    def facts(self) -> tuple[Any, list[str]]:
+        """`chunk_packets`, and the hooks that the student's class defines."""
+        defined = {
+            name
+            for base in type(self.policy).__mro__[1:]
+            for name in vars(base)
+            if base not in hooked.MessagePolicy.__mro__
+        }
+        hooks = [name for name in vars(hooked.MessagePolicy) if name.startswith("on_")]
+        return self.policy.chunk_packets, [name for name in hooks if name in defined]
 
     def call(
         self, hook: str, message: dict[str, Any], peer: Any, send: Any, packets: Any, now: int
-    ) -> Any:
-        """The actions of a hook, as lists."""
-        self.view.learn(message, peer, send)
+    ) -> list[Any]:
+        """Call a hook; its actions, as lists."""
+        self.view.remember(message, peer, send)
         known = self._known(message)
         more = () if packets is None else (packets.copy(),)
-        return [_plain(action) for action in getattr(self.policy, hook)(known, *more, now)]
+        return [_as_list(action) for action in getattr(self.policy, hook)(known, *more, now)]
 
     def _known(self, message: dict[str, Any]) -> Any:
+        """The object of a message: the same one for all its hooks."""
         sends = message.pop("sends")
         message["key"] = tuple(message["key"])
         if message.get("known_missing") is not None:
@@ -120,26 +132,18 @@ class _Hosted:
         place = (sends, message["handle"])
         known = self._messages.get(place)
         if known is None:
-            known = (Sending if sends else Receiving)(**message)
-            self._messages[place] = known
-        else:
-            for name, value in message.items():
-                setattr(known, name, value)
+            known = self._messages[place] = (Sending if sends else Receiving)(**message)
+        for name, value in message.items():
+            setattr(known, name, value)
         return known
 
 
-_KINDS: dict[str, type[_Hosted | failover.Hosted]] = {
-    "transport": _Hosted,
-    "failover": failover.Hosted,
-}
-
-
-def _plain(action: Any) -> list[Any]:
-    """Its kind; whether it is about a send, and of which handle; the rest."""
+def _as_list(action: Any) -> list[Any]:
+    """An action's kind; whether it concerns a send, and which handle; its other fields."""
     if isinstance(action, hooked.Retransmit):
         packets = np.asarray(action.packets).astype("<u4")
-        more = [packets, bool(action.urgent), int(action.copies)]
-        return ["Retransmit", True, action.send.handle, *more]
+        fields = [packets, bool(action.urgent), int(action.copies)]
+        return ["Retransmit", True, action.send.handle, *fields]
     if isinstance(action, hooked.SetTimer):
         sends = isinstance(action.message, Sending)
         return ["SetTimer", sends, action.message.handle, int(action.at_ns)]
@@ -149,10 +153,90 @@ def _plain(action: Any) -> list[Any]:
         return ["Feedback", False, action.receive.handle]
     if isinstance(action, hooked.RequestStatus):
         return ["RequestStatus", True, action.send.handle]
-    return ["PathWeights", True, int(action.peer), [int(each) for each in action.weights]]
+    return ["PathWeights", True, int(action.peer), [int(weight) for weight in action.weights]]
 
 
-def _failed(error: Exception) -> list[Any]:
+# --- A failover ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Request:
+    """A request in flight, as a failover of lab 7 receives it."""
+
+    number: int  # in the order of posting
+    kind: str  # WRITE, WRITE_IMM, SEND, READ or ADD
+    bytes: int
+    notifies: bool  # the peer is notified of it: a SEND, or a WRITE with immediate
+    once: bool  # its program wants it executed once or not at all
+    begun: bool  # a packet of it has left
+
+
+class HostedFailover:
+    """One host's failover, for one run."""
+
+    facts = (None, list(FAILOVER_HOOKS))
+
+    def __init__(self, _: Channel, file: str, name: str, __: dict[str, Any]) -> None:
+        policy: Any = policy_file.named(file, name, policy_file.digest(Path(file)))
+        if not isinstance(policy, type):
+            raise UserError(f"has no class {name!r}", hint=f"class {name}: ...", file=file)
+        self._file = file
+        self.failover: Any = guard.called(PolicyCall(file, "__init__"), policy)
+        self._calls: dict[str, PolicyCall] = {}
+        for hook in FAILOVER_HOOKS:
+            code = getattr(getattr(self.failover, hook, None), "__code__", None)
+            if code is None:
+                raise PolicyError(file, None, f"has no method {hook}")
+            self._calls[hook] = PolicyCall(file, hook, code.co_firstlineno)
+
+    def call(self, hook: str, *more: Any) -> list[Any]:
+        """Steps; or the places of the requests that are done, and of those to post again."""
+        call = self._calls[hook]
+        if hook == "on_failure":
+            steps = guard.called(call, lambda: list(self.failover.on_failure()))
+            if not all(isinstance(step, str) for step in steps):
+                raise PolicyError(self._file, call.line, "on_failure returned no list of steps")
+            return steps
+        requests, executed = [Request(**fields) for fields in more[0]], more[1]
+        answer = guard.called(call, lambda: self.failover.on_move(list(requests), executed))
+        try:
+            done, again = answer
+            return [_places(done, requests), None if again is None else _places(again, requests)]
+        except (TypeError, ValueError, KeyError):
+            why = "on_move returned no two lists of the requests that it was given: done, again"
+            raise PolicyError(self._file, call.line, why) from None
+
+
+def _places(chosen: Sequence[Any], requests: Sequence[Request]) -> list[int]:
+    places = {id(request): place for place, request in enumerate(requests)}
+    return [places[id(request)] for request in chosen]
+
+
+# --- The process -----------------------------------------------------------------------------
+
+_KINDS: dict[str, Any] = {"transport": HostedTransport, "failover": HostedFailover}
+
+
+def _restrict(isolated: bool) -> None:
+    """Bound what this process takes. In bubblewrap, start no process, and be no root."""
+    limits = dict(_LIMITS)
+    if isolated:
+        tasks = _TASKS
+        if os.getuid() == 0:  # a user of its own: root's processes are not bounded
+            user = (1 << 30) + int.from_bytes(os.urandom(3), "big")
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        else:
+            tasks += 1  # bubblewrap's first process is of the same user
+        limits[resource.RLIMIT_NPROC] = tasks
+    for which, most in limits.items():
+        _, hard = resource.getrlimit(which)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (most, most))
+
+
+def _failure(error: Exception) -> list[Any]:
     if isinstance(error, PolicyError):
         return ["failed", error.line, error.why, error.hint]
     if isinstance(error, LabError):
@@ -160,47 +244,29 @@ def _failed(error: Exception) -> list[Any]:
     return ["failed", None, f"{type(error).__name__}: {error}", None]
 
 
-def _restrict() -> None:
-    """Bound what this process takes, and what it may ask of the kernel."""
-    limits = {
-        resource.RLIMIT_AS: MOST_MEMORY_BYTES,
-        resource.RLIMIT_CPU: MOST_CPU_S,
-        resource.RLIMIT_FSIZE: 1 << 16,
-        resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_STACK: 1 << 23,
-    }
-    for which, most in limits.items():
-        _, hard = resource.getrlimit(which)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
-    seccomp.drop_capabilities()
-    seccomp.install()
-
-
 def main() -> None:
     """Answer until the judge asks no more."""
-    file, name, kind = sys.argv[1:]
+    file, name, kind, isolated = sys.argv[1:]
     channel = Channel(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(2, 1)  # a print of the policy is no frame
-    for each in _BEFOREHAND:
-        importlib.import_module(each)
-    _restrict()
-    hosted: _Hosted | failover.Hosted | None = None
+    os.dup2(2, 1)  # what the policy prints is no frame
+    for module in _IMPORTED_BEFORE:
+        importlib.import_module(module)
+    _restrict(isolated == "isolated")
+    hosted: Any = None
     while True:
         try:
             what, *more = channel.receive()
             if what == "begin":
                 hosted = _KINDS[kind](channel, file, name, *more)
-                channel.send(["ready", *hosted.ready])
+                channel.send(["ready", *hosted.facts])
             elif hosted is not None:
                 channel.send(["done", hosted.call(*more)])
         except WireError:
             return
         except Exception as error:
-            channel.send(_failed(error))
+            channel.send(_failure(error))
 
 
 if __name__ == "__main__":

@@ -44,12 +44,32 @@ def one(name, condition, rows=ROWS, axes=()):
         ("csa_ud.fct_p99 / irn.fct_p99", "< 0.7", True),
         ("csa_ud.fct_p99 / irn.fct_p99", "< 0.5", False),
         ("fct_p99 / irn.fct_p99", "< 0.7", True),
+        ("median csa_ud.fct_p99", "<= 700002 ns", True),
+        ("median fct_p99", "<= 700002 ns", False),
+        ("median csa_ud.retransmitted / irn.retransmitted", "== 1", True),
+        ("median csa_ud.excess_p99", "< 1.3", False),
         ("excess_p99", "< 1.3", False),
         ("rc.fct_p99", "< 1 s", False),
     ],
 )
 def test_conditions(name, condition, passed):
     assert one(name, condition).passed is passed
+
+
+def test_a_median_is_of_the_seeds_of_one_cell_without_those_that_are_not_judged():
+    times = {"a": [1, 2, 900], "b": [5, 7, None]}
+    rows = [
+        ROWS[0] | {"seed": seed, "fct_p99_ns": ns, "cell": cell}
+        for cell, values in times.items()
+        for seed, ns in enumerate(values)
+    ]
+    assert one("median csa_ud.fct_p99", "<= 6 ns", rows, ["cell"]).passed
+    found = one("median csa_ud.fct_p99", "<= 5 ns", rows, ["cell"])
+    assert found.detail == (
+        "1 of 2 do not hold it; the first: csa_ud, cell=b, median of 2 seeds 6 ns"
+    )
+    rows[0] |= {"verdict": "error"}
+    assert not one("median csa_ud.fct_p99", "<= 1 s", rows, ["cell"]).passed
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks.traffic import HEADERS_BYTES, INDEX_OFFSET
 from softroce_lab import _native
-from softroce_lab.bench.bare_traffic import HEADERS_BYTES, INDEX_OFFSET
 from softroce_lab.faults.layout import Hits, link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import Effect, Fault, FaultKey, stream_key

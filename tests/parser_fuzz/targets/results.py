@@ -10,15 +10,13 @@ from softroce_lab.check import evidence as facts
 from softroce_lab.check import report, suites
 from softroce_lab.check.suites import Format
 from softroce_lab.errors import LabError
+from softroce_lab.experiment.perftest import printed
 from softroce_lab.fabric.ledger import planfile
-from softroce_lab.perftest import kernel as perf_kernel
-from softroce_lab.perftest.options import Options, PerfTest
 from softroce_lab.telemetry import counters_file, drops
 from tests.parser_fuzz.catalogue import CORPUS
 from tests.parser_fuzz.files import file_of
 
 _TRACE = (CORPUS / "captures" / "csa_ud").read_bytes()
-_TESTS = [PerfTest.of(Options(name), 2048) for name in ("write_bw", "send_lat")]
 
 
 def one(data: bytes) -> None:
@@ -36,9 +34,11 @@ def _drops(data: bytes) -> None:
 
 
 def _columns(data: bytes) -> None:
-    """What a program of perftest printed in a guest."""
-    which, text = data[:1] or b"\0", data[1:].decode("utf-8", "replace")
-    perf_kernel.figures(text, _TESTS[which[0] % len(_TESTS)], 64)
+    """What perftest or a pingpong printed."""
+    text = data.decode("utf-8", "replace")
+    rows, _ = printed.table(text)
+    assert len(rows) <= text.count("\n") + 1
+    printed.pingpong(text)
 
 
 def _plan(data: bytes) -> None:

@@ -1,4 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures of labs that this room's tests use."""
-
-from tests.labs import needs_root, nothing_left  # noqa: F401
