@@ -68,7 +68,10 @@ class Head(LossModel):
 ''',
         ),
         ('    "blackout": Blackout,\n', '    "head": Head,\n'),
-        ("    blackout: bool = False\n", "    head: HeadSpec | None = None\n"),
+        (
+            "    blackout: bool = Field(",
+            '    head: HeadSpec | None = Field(None, description="n")\n',
+        ),
         ("    Gemodel,\n    LossModel", "    Head,\n"),
     ],
     "xdp/lab_fault.h": [

@@ -90,11 +90,11 @@ Expected = Annotated[dict[str, bool | str], AfterValidator(expect.checked)]
 
 
 class StallSpec(Filled):
-    """A host whose timers stand still for a while: virtual clock only."""
+    """A host whose timers stand still for a time, on the virtual clock."""
 
-    host: NodeName
-    at: Annotated[Time, AfterValidator(_of_a_run)]
-    for_: Annotated[RunTime, Field(alias="for")]
+    host: NodeName = Field(description="The host whose timers stand still.")
+    at: Annotated[Time, AfterValidator(_of_a_run)] = Field(description="When, since the run began.")
+    for_: Annotated[RunTime, Field(alias="for", description="For how long.")]
 
 
 # --- The file --------------------------------------------------------------------------------
@@ -119,23 +119,94 @@ class ExperimentFile(Filled):
 
     elsewhere: ClassVar = {"seed": "seeds: [1], or how many", "transport": "transports: [csa_ud]"}
 
-    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
-    topology: TopologyField
-    lb: LoadBalancing | None = None
-    mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] | None = None
-    transports: Annotated[list[TransportSpec], Field(min_length=1)] | None = None
-    workload: AnyWorkload
-    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
-    faults: Annotated[list[FaultField], Field(default_factory=list)]
-    seeds: Seeds = [1]  # noqa: RUF012 - pydantic copies it
-    clock: Clock = "virtual"
-    payload: Payload = "none"
-    rnic: str | None = None
-    message_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = None
-    stalls: Annotated[list[StallSpec], Field(default_factory=list)]
-    deadline: RunTime = DEADLINE_NS
-    blackout: RunTime = BLACKOUT_NS
-    expect: Expected = Field(default_factory=dict)
+    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)] = Field(
+        description="Name of the run directory and, on the real clock, of the lab."
+    )
+    topology: TopologyField = Field(
+        description="A built-in topology, a topology file, a generator, or nodes and links."
+    )
+    lb: LoadBalancing | None = Field(
+        None, description="As in a topology file; overrides that of a named topology."
+    )
+    mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] | None = Field(
+        None, description="As in a topology file; overrides that of a named topology."
+    )
+    transports: Annotated[list[TransportSpec], Field(min_length=1)] | None = Field(
+        None,
+        description=(
+            "The transports to run: a list of names or maps. Required, except for "
+            "programs and for jobs that each have their own."
+        ),
+    )
+    workload: AnyWorkload = Field(description="What the hosts send.")
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = Field(
+        None,
+        description=(
+            "Maximum of outstanding sends from a host to a peer. Twice as many receives "
+            "are posted. Default: 4; of `open-loop` 256."
+        ),
+    )
+    faults: Annotated[
+        list[FaultField],
+        Field(
+            default_factory=list,
+            description=(
+                "Names of fault profiles, rules and sentences. They are added to the "
+                "topology's own."
+            ),
+        ),
+    ]
+    seeds: Seeds = Field([1], description="How many seeds, counted from 1, or a list of seeds.")
+    clock: Clock = Field(
+        "virtual",
+        description=(
+            "`virtual`: a deterministic simulation. `real`: this machine, with "
+            "namespaces, veth and XDP."
+        ),
+    )
+    payload: Payload = Field(
+        "none",
+        description=(
+            "`none`: simulated packets have a length and no bytes. `verify`: packets "
+            "carry bytes, and each host compares what it received. The real clock always "
+            "verifies."
+        ),
+    )
+    rnic: str | None = Field(
+        None, description="Limits of the RNIC by name, on the virtual clock. Default: no limits."
+    )
+    message_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS)] | None = Field(
+        None,
+        description=(
+            "Maximum of outstanding messages to a peer, on the virtual clock, of all "
+            "transports but `rc` and `shift`: a power of two, at least `depth`. Default: "
+            "1024."
+        ),
+    )
+    stalls: Annotated[
+        list[StallSpec],
+        Field(
+            default_factory=list,
+            description="Hosts whose timers stand still for a time, on the virtual clock.",
+        ),
+    ]
+    deadline: RunTime = Field(
+        DEADLINE_NS, description="Longest duration of a run, on its clock. A longer run has failed."
+    )
+    blackout: RunTime = Field(
+        BLACKOUT_NS,
+        description=(
+            "The longest outage that costs no message, on the virtual clock, with "
+            "`csa_ud`, `ud_rto`, `sdr_sr` and `sdr_sr_nack`."
+        ),
+    )
+    expect: Expected = Field(
+        default_factory=dict,
+        description=(
+            "Gates: conditions that figures must meet, such as `csa_ud.fct_p99 / "
+            'irn.fct_p99: "< 0.7"`.'
+        ),
+    )
 
     @model_validator(mode="after")
     def _all_hosts_have_a_transport(self) -> ExperimentFile:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.opcodes import OPCODES, UD_SEND_ONLY
@@ -71,21 +71,57 @@ Opcode = Annotated[
 
 
 class DropEvent(Compact):
-    """Packets to drop: single ones by name, or all that a filter lets through."""
+    """Packets to drop: by their names, or all that match every given key."""
 
     flags: ClassVar = ("absolute",)
 
-    message: Annotated[int, number("message", 0, NUMBER_MAX), NUMBER_SCHEMA] | None = None
-    packet: Annotated[tuple[int, ...], numbers("packet", 0, NUMBER_MAX), NUMBERS_SCHEMA] | None = (
-        None
+    message: Annotated[int, number("message", 0, NUMBER_MAX), NUMBER_SCHEMA] | None = Field(
+        None,
+        description=(
+            "Number of a message of the workload, from 0. Without `packet`: the whole message."
+        ),
     )
-    qpn: Annotated[int, number("qpn", 0, QPN_MAX), NUMBER_SCHEMA] | None = None
-    psn: Annotated[tuple[int, ...], numbers("psn", 0, PSN_MAX), NUMBERS_SCHEMA] | None = None
-    absolute: bool = False
-    iter: Annotated[tuple[int, ...], numbers("iter", 1, MAX_ITER), NUMBERS_SCHEMA] | None = None
-    opcode: Opcode | None = None
-    only: Kinds | None = None
-    tail: Annotated[int, number("tail", 1, NUMBER_MAX), NUMBER_SCHEMA] | None = None
+    packet: Annotated[tuple[int, ...], numbers("packet", 0, NUMBER_MAX), NUMBERS_SCHEMA] | None = (
+        Field(
+            None,
+            description=(
+                "Numbers of packets of that message, from 0: a number, a range `0-7`, or several."
+            ),
+        )
+    )
+    qpn: Annotated[int, number("qpn", 0, QPN_MAX), NUMBER_SCHEMA] | None = Field(
+        None,
+        description="The sender's n-th connection, from 1. Without `psn`: the whole connection.",
+    )
+    psn: Annotated[tuple[int, ...], numbers("psn", 0, PSN_MAX), NUMBERS_SCHEMA] | None = Field(
+        None, description="Packets of that connection, from 1."
+    )
+    absolute: bool = Field(
+        False, description="`qpn` and `psn` are the numbers on the wire, such as `0x100a`."
+    )
+    iter: Annotated[tuple[int, ...], numbers("iter", 1, MAX_ITER), NUMBERS_SCHEMA] | None = Field(
+        None, description="Only these transmissions of a packet; 1 is the first. Default: all."
+    )
+    opcode: Opcode | None = Field(
+        None,
+        description=(
+            "Packets with this opcode: a name of IBA 9.2.1, such as `RC_SEND_ONLY`, or a number."
+        ),
+    )
+    only: Kinds | None = Field(
+        None,
+        description=(
+            "Packets of these kinds: `data`, `control`, `probe`, `report`, `other`. A "
+            "path probe is `control`, too."
+        ),
+    )
+    tail: Annotated[int, number("tail", 1, NUMBER_MAX), NUMBER_SCHEMA] | None = Field(
+        None,
+        description=(
+            "This many last packets of each message. RC: `1` is the last packet of a SEND "
+            "or a WRITE, in its first transmission."
+        ),
+    )
 
     @property
     def named(self) -> bool:

@@ -84,14 +84,22 @@ def _listed(value: object) -> object:
 
 
 class GemodelSpec(Compact):
-    """tc-netem's `gemodel p [r [1-h [1-k]]]`."""
+    """The Gilbert-Elliott model, as tc-netem's `gemodel p [r [1-h [1-k]]]`."""
 
     positional: ClassVar = ("p", "r", "1-h", "1-k")
 
-    p: Probability
-    r: Probability | None = None  # 1 - p
-    loss_bad: Annotated[Probability | None, Field(alias="1-h")] = None  # 100 %
-    loss_good: Annotated[Probability | None, Field(alias="1-k")] = None  # 0 %
+    p: Probability = Field(description="Probability to go from good to bad, after each packet.")
+    r: Probability | None = Field(
+        None, description="Probability to go from bad to good. Default: 1 - p."
+    )
+    loss_bad: Annotated[
+        Probability | None,
+        Field(alias="1-h", description="Probability of a loss in the bad state. Default: 100 %."),
+    ] = None  # 100 %
+    loss_good: Annotated[
+        Probability | None,
+        Field(alias="1-k", description="Probability of a loss in the good state. Default: 0 %."),
+    ] = None  # 0 %
 
     @property
     def effect(self) -> Gemodel:
@@ -103,12 +111,14 @@ class GemodelSpec(Compact):
 
 
 class BurstSpec(Compact):
-    """Bursts of `length` packets that take `rate` of all packets."""
+    """Bursts of exactly `length` packets, which are `rate` of all packets in total."""
 
     positional: ClassVar = ("rate", "length")
 
-    rate: Probability
-    length: Annotated[int, number("length", 1, QPN_MAX), NUMBER_SCHEMA]
+    rate: Probability = Field(description="Share of all packets that bursts drop.")
+    length: Annotated[int, number("length", 1, QPN_MAX), NUMBER_SCHEMA] = Field(
+        description="Packets of a burst."
+    )
 
     @property
     def effect(self) -> Burst:
@@ -123,13 +133,19 @@ class BurstSpec(Compact):
 
 
 class PeriodicSpec(Compact):
-    """Of every `every` packets, `length` ones from `offset` on."""
+    """`length` of every `every` packets are dropped, from number `offset` on."""
 
     positional: ClassVar = ("every", "length", "offset")
 
-    every: Annotated[int, number("every", 1, NUMBER_MAX), NUMBER_SCHEMA]
-    length: Annotated[int, number("length", 1, NUMBER_MAX), NUMBER_SCHEMA] = 1
-    offset: Annotated[int, number("offset", 0, NUMBER_MAX), NUMBER_SCHEMA] = 0
+    every: Annotated[int, number("every", 1, NUMBER_MAX), NUMBER_SCHEMA] = Field(
+        description="Packets of a period."
+    )
+    length: Annotated[int, number("length", 1, NUMBER_MAX), NUMBER_SCHEMA] = Field(
+        1, description="Packets of each period that are dropped."
+    )
+    offset: Annotated[int, number("offset", 0, NUMBER_MAX), NUMBER_SCHEMA] = Field(
+        0, description="First packet of a period that is dropped; the first packet is 0."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> PeriodicSpec:
@@ -156,16 +172,29 @@ _LOSS_MODELS: Mapping[str, type[LossModel]] = {
 
 
 class Loss(Compact):
-    """Lost packets, by one model."""
+    """Lost packets. A loss has exactly one model."""
 
     not_yet: ClassVar = {"state": "gemodel has states, burst and periodic have runs"}
     elsewhere: ClassVar = {"ecn": "ecn marks at a queue: rate: 200Mbit ecn 30"}
 
-    random: Probability | None = None
-    gemodel: GemodelSpec | None = None
-    burst: BurstSpec | None = None
-    periodic: PeriodicSpec | None = None
-    blackout: bool = False
+    random: Probability | None = Field(
+        None, description="Each packet is dropped independently, with this probability."
+    )
+    gemodel: GemodelSpec | None = Field(
+        None, description="Gilbert-Elliott chain of two states, as in tc-netem."
+    )
+    burst: BurstSpec | None = Field(
+        None,
+        description=(
+            "Runs of exactly `length` packets, which are `rate` of all packets in total. "
+            "Two runs may be adjacent."
+        ),
+    )
+    periodic: PeriodicSpec | None = Field(None, description="`length` of every `every` packets.")
+    blackout: bool = Field(
+        False,
+        description="Every packet is dropped while the link stays up, so routes do not change.",
+    )
 
     @classmethod
     def read_words(cls, words: list[str]) -> dict[str, Any]:
@@ -219,52 +248,92 @@ class Loss(Compact):
 
 
 class CorruptSpec(Compact):
-    """Flipped bits."""
+    """Packets with a flipped bit."""
 
     positional: ClassVar = ("percent",)
 
-    percent: Probability
+    percent: Probability = Field(
+        description=(
+            "Probability that one bit of a packet flips. The receiver drops the packet "
+            "and counts it."
+        )
+    )
 
 
 class DuplicateSpec(Compact):
-    """Second copies."""
+    """Packets that arrive twice."""
 
     positional: ClassVar = ("percent",)
 
-    percent: Probability
+    percent: Probability = Field(description="Probability that a second copy follows directly.")
 
 
 class ReorderSpec(Compact):
-    """Packets that leave out of turn."""
+    """Packets that leave out of order."""
 
     positional: ClassVar = ("percent",)
 
-    percent: Probability
-    gap: Annotated[int, number("gap", 0, NUMBER_MAX), NUMBER_SCHEMA] = 0
-    by: DelayTime | None = None
+    percent: Probability = Field(description="Probability that a packet is chosen.")
+    gap: Annotated[int, number("gap", 0, NUMBER_MAX), NUMBER_SCHEMA] = Field(
+        0, description="The rule skips the first `gap` - 1 packets after a chosen one."
+    )
+    by: DelayTime | None = Field(
+        None,
+        description=(
+            "Chosen packets wait this much longer. Default: chosen packets skip the link's `delay`."
+        ),
+    )
 
 
 class DelaySpec(Compact):
-    """Propagation."""
+    """Propagation delay."""
 
     positional: ClassVar = ("delay", "jitter")
 
-    delay: DelayTime
-    jitter: DelayTime | None = None
-    distribution: Distribution | None = None
-    reorder: Literal["allow", "preserve"] = "preserve"
+    delay: DelayTime = Field(description="Propagation delay, at most one hour.")
+    jitter: DelayTime | None = Field(
+        None, description="Each packet takes the delay plus or minus a drawn time up to this one."
+    )
+    distribution: Distribution | None = Field(
+        None,
+        description="Distribution of the jitter: `uniform` (the default), `normal` or `pareto`.",
+    )
+    reorder: Literal["allow", "preserve"] = Field(
+        "preserve",
+        description="`allow`: a packet may overtake another by jitter. `preserve`: it waits.",
+    )
 
 
 class QueueSpec(Compact):
-    """A transmitter and the queue before it."""
+    """A transmitter that sends one frame at a time, and the queue in front of it."""
 
     positional: ClassVar = ("rate",)
     flags: ClassVar = ("trim",)
 
-    rate: Rate
-    limit: DepthField | None = None
-    ecn: DepthField | None = None
-    trim: bool = False
+    rate: Rate = Field(
+        description=(
+            "Rate of the transmitter. It counts the Ethernet header, not the preamble and "
+            "the FCS. At most 10 Tbit."
+        )
+    )
+    limit: DepthField | None = Field(
+        None,
+        description=(
+            "Size of the queue in packets or bytes, without the frame in transmission. "
+            "Default: 1000 packets."
+        ),
+    )
+    ecn: DepthField | None = Field(
+        None,
+        description="An ECN-capable packet that finds this much in the queue is marked with CE.",
+    )
+    trim: bool = Field(
+        False,
+        description=(
+            "A full queue cuts the payload of a frame and sends the header with priority, "
+            "instead of dropping the frame."
+        ),
+    )
 
 
 BESIDE = {"delay": ("jitter", "distribution"), "rate": ("limit", "ecn", "trim")}
@@ -279,7 +348,10 @@ class Impairments(Filled):
     not_yet: ClassVar = {"slot": "delay with jitter, and rate, shape traffic too"}
     elsewhere: ClassVar = {"gap": "gap belongs to reorder: reorder: 25% gap 5"}
 
-    down: bool | None = None
+    down: bool | None = Field(
+        None,
+        description="The link is down in both directions. It passes nothing, and routes avoid it.",
+    )
     drop: (
         Annotated[
             list[DropEvent],
@@ -287,19 +359,45 @@ class Impairments(Filled):
             Field(min_length=1),
         ]
         | None
-    ) = None
-    loss: Loss | None = None
-    corrupt: CorruptSpec | None = None
-    duplicate: DuplicateSpec | None = None
-    reorder: ReorderSpec | None = None
-    rate: QueueSpec | None = None
-    limit: DepthField | None = None
-    ecn: DepthField | None = None
-    trim: bool | None = None
-    delay: DelaySpec | None = None
-    jitter: DelayTime | None = None
-    distribution: Distribution | None = None
-    only: Kinds | None = None
+    ) = Field(
+        None,
+        description="Packets by name, or all packets that match a filter: one entry or a list.",
+    )
+    loss: Loss | None = Field(
+        None,
+        description=(
+            "Lost packets, by one model: `random P`, `gemodel P [R [1-H [1-K]]]`, `burst "
+            "RATE LENGTH`, `periodic EVERY [LENGTH [OFFSET]]`, `blackout`."
+        ),
+    )
+    corrupt: CorruptSpec | None = Field(None, description="Packets with a flipped bit: `P`.")
+    duplicate: DuplicateSpec | None = Field(None, description="Packets that arrive twice: `P`.")
+    reorder: ReorderSpec | None = Field(
+        None, description="Packets that leave out of turn: `P [gap N] [by TIME]`."
+    )
+    rate: QueueSpec | None = Field(
+        None, description="A transmitter and its queue: `RATE [limit L] [ecn E] [trim]`."
+    )
+    limit: DepthField | None = Field(None, description="`limit` of `rate`, as a key of its own.")
+    ecn: DepthField | None = Field(None, description="`ecn` of `rate`, as a key of its own.")
+    trim: bool | None = Field(None, description="`trim` of `rate`, as a key of its own.")
+    delay: DelaySpec | None = Field(
+        None,
+        description=(
+            "Propagation delay: `TIME [JITTER] [distribution D] [reorder allow|preserve]`."
+        ),
+    )
+    jitter: DelayTime | None = Field(None, description="`jitter` of `delay`, as a key of its own.")
+    distribution: Distribution | None = Field(
+        None, description="`distribution` of `delay`, as a key of its own."
+    )
+    only: Kinds | None = Field(
+        None,
+        description=(
+            "Restricts `loss`, `drop`, `corrupt`, `duplicate` and `reorder` to packets of "
+            "these kinds: `data`, `control`, `probe`, `report`, `other`."
+        ),
+    )
 
     @property
     def whole_delay(self) -> DelaySpec | None:
@@ -358,15 +456,21 @@ class Impairments(Filled):
 
 
 class LinkImpairments(Impairments):
-    """Impairments of a link: of both directions, and of one."""
+    """Effects of a link. Effects next to `forward` and `backward` act in both directions."""
 
     elsewhere: ClassVar = {
         **Impairments.elsewhere,
         **dict.fromkeys(("at", "for", "every", "key"), "it belongs to a rule under faults"),
     }
 
-    forward: Impairments | None = None  # from the first endpoint to the second
-    backward: Impairments | None = None
+    forward: Impairments | None = Field(
+        None,
+        description=(
+            "Impairments of the direction from the first endpoint to the second. Of a "
+            "class of links: away from the hosts."
+        ),
+    )
+    backward: Impairments | None = Field(None, description="Impairments of the other direction.")
 
 
 # --- Rules -----------------------------------------------------------------------------------
@@ -380,7 +484,7 @@ _TARGETS = ("links", "nodes", "ports", "nics")
 
 
 class FaultRule(Impairments):
-    """Impairments of the links that a pattern chooses, at their time; or a sentence about a NIC."""
+    """Effects on the links that a pattern chooses, with a timeline; or a sentence about a NIC."""
 
     elsewhere: ClassVar = {
         **Impairments.elsewhere,
@@ -388,15 +492,51 @@ class FaultRule(Impairments):
         **dict.fromkeys(sentence.TARGETS, f"in a sentence: {sentence.EXAMPLE}"),
     }
 
-    name: Annotated[str, AfterValidator(_check_rule_name), name_schema(MAX_RULE_NAME)]
-    links: Links | None = None
-    nodes: Nodes | None = None
-    ports: Ports | None = None
-    nics: Ports | None = None  # ports of hosts
-    key: FaultKey | None = None  # None: what each effect needs
-    at: Time | None = None
-    for_: Annotated[Length | None, Field(alias="for")] = None
-    every: Length | None = None
+    name: Annotated[str, AfterValidator(_check_rule_name), name_schema(MAX_RULE_NAME)] = Field(
+        description=(
+            "Name of the rule in reports, and key of its random decisions: `a-z 0-9 -`, "
+            "at most 32 characters, used once."
+        )
+    )
+    links: Links | None = Field(
+        None,
+        description=(
+            "Pattern of links: `a->b` is one direction, `a<->b` both. Names are globs, "
+            "and either side may be a port, `h*:eth2`. Or a list of patterns."
+        ),
+    )
+    nodes: Nodes | None = Field(
+        None, description="Pattern of nodes: all links of these nodes, in both directions."
+    )
+    ports: Ports | None = Field(
+        None,
+        description=(
+            "Pattern of ports, such as `h1:eth2`: the links at these ports, in both directions."
+        ),
+    )
+    nics: Ports | None = Field(None, description="As `ports`, for ports of hosts only.")
+    key: FaultKey | None = Field(
+        None,
+        description=(
+            "`identity`: the seed, the rule and the packet's name decide. `index`: the "
+            "seed, the rule, the link and the number of earlier packets decide. Default: "
+            "`index` for `gemodel`, `burst`, `periodic` and a `reorder` with a gap, else "
+            "`identity`."
+        ),
+    )
+    at: Time | None = Field(
+        None,
+        description=(
+            "When the rule begins to act, since the beginning of the timeline. Default: 0."
+        ),
+    )
+    for_: Annotated[
+        Length | None,
+        Field(alias="for", description="How long the rule acts. Default: without end."),
+    ] = None
+    every: Length | None = Field(
+        None, description="Time from one beginning to the next. Default: once."
+    )
 
     @model_validator(mode="before")
     @classmethod

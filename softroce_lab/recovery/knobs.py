@@ -78,6 +78,33 @@ OF_SENDERS_TIMER = (
     _timeout("until a packet is retransmitted", 1000, _MOST_TIMEOUT_NS, MeasurableTimeout),
 )
 
+_SDR_TIMEOUT = "3 RTT, at least T_min (arXiv 2505.05366)"
+_RC_TIMEOUT = (
+    "virtual clock: RTO_high, rounded up (IBA 9.7.6.1.3); real clock: the same, at least 67 ms"
+)
+_TIMEOUTS = {
+    "rc": _RC_TIMEOUT,
+    "shift": _RC_TIMEOUT,
+    "irn": "RTO_high, a round trip through a full queue, and RTO_low, 100/24 of the base RTT "
+           "(SIGCOMM 2018, 4.1)",
+    "srnic": "10 base RTTs (NSDI 2023)",
+    "rack_tlp": "SRTT + max(G, 4 RTTVAR) (RFC 6298)",
+    "ud_rto": "max(3 SRTT, T_min)",
+    "sdr_sr": _SDR_TIMEOUT,
+    "sdr_sr_nack": "1 RTT, at least T_min (arXiv 2505.05366)",
+    "sdr_ec": _SDR_TIMEOUT,
+    "sdr_auto": _SDR_TIMEOUT,
+}  # fmt: skip
+
+
+def usual(transport: str, knob: Knob, schedule: str) -> str:
+    """A knob's default of a transport, in words. `schedule`: the transport's own."""
+    if knob.name == "window":
+        return "the congestion window"
+    if knob.name == "timeout":
+        return _TIMEOUTS.get(transport, "the transport's own timer")
+    return schedule if knob.name == "schedule" else knob.shown(knob.default)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knobs:

@@ -16,6 +16,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import Row
 from softroce_lab.faults.words import Filled, Probability
@@ -25,13 +27,13 @@ _NUMBERS = ("int64", "float64")
 
 
 class FallsSpec(Filled):
-    """As the file has it."""
+    """From which value of an entry of `over` on a column has lost a share."""
 
     elsewhere: ClassVar = {"over": "along: the name of an entry of over"}
 
-    along: str
-    figure: str
-    share: Probability
+    along: str = Field(description="Entry of `over` whose labels are ascending numbers.")
+    figure: str = Field(description="A column of numbers.")
+    share: Probability = Field(description="Share of the first value that is lost.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -58,15 +58,50 @@ class SweepFile(Filled):
         "topology": "below experiment, or in set",
     }
 
-    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
-    like: str | None = None  # another sweep, which has what this file does not
-    experiment: Any
-    set: dict[str, Any] = Field(default_factory=dict)
-    over: dict[str, Any] = Field(default_factory=dict)
-    transports: Any = None
-    seeds: Seeds | None = None
-    falls: FallsSpec | None = None
-    expect: Expected = Field(default_factory=dict)
+    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)] = Field(
+        description="Name of the sweep, and of its directory."
+    )
+    like: str | None = Field(
+        None,
+        description=(
+            "Another sweep: a file of the same folder, or a built-in one. It has all keys "
+            "that this file lacks, and the entries of `over` that this file does not set."
+        ),
+    )
+    experiment: Any = Field(
+        description=(
+            "A built-in experiment, a file, or an experiment written out here without a `name`."
+        )
+    )
+    set: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Keys with dots and their values in all runs, as `lab run --set` has them.",
+    )
+    over: dict[str, Any] = Field(
+        default_factory=dict,
+        description=(
+            "What is varied. A run takes one value of each entry; the last entry varies first."
+        ),
+    )
+    transports: Any = Field(
+        None, description="As in an experiment, or `all`. Default: the experiment's."
+    )
+    seeds: Seeds | None = Field(
+        None, description="How many seeds, counted from 1, or a list. Default: the experiment's."
+    )
+    falls: FallsSpec | None = Field(
+        None,
+        description=(
+            "Tells from which value of an entry of `over` on a column has lost a share of "
+            "its first value."
+        ),
+    )
+    expect: Expected = Field(
+        default_factory=dict,
+        description=(
+            "Gates that every row must hold. A ratio is of two rows with the same values and seed."
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

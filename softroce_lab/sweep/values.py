@@ -84,12 +84,12 @@ Factor = Annotated[Any, BeforeValidator(_factor)]
 
 
 class RangeSpec(Filled):
-    """From one value to another, both included, by steps of one size or by a factor."""
+    """Values from one to another, by steps of one size (`step`) or by a factor (`times`)."""
 
-    from_: Annotated[End, Field(alias="from")]
-    to: End
-    step: End | None = None
-    times: Factor | None = None
+    from_: Annotated[End, Field(alias="from", description="The first value.")]
+    to: End = Field(description="The last value, included if it is met.")
+    step: End | None = Field(None, description="What is added from value to value.")
+    times: Factor | None = Field(None, description="The factor from value to value.")
 
     @model_validator(mode="after")
     def _fits(self) -> RangeSpec:

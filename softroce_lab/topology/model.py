@@ -109,14 +109,21 @@ def _unquoted(value: object) -> object:
 
 
 class NodeSpec(Model):
-    """A node, or the defaults of all nodes. All but `kind` is a kernel host's."""
+    """A node, or the defaults of all nodes. Only kernel hosts have keys other than `kind`."""
 
-    kind: NodeKind | None = None
-    kernel: Annotated[KernelVersion, BeforeValidator(_unquoted)] | None = None
+    kind: NodeKind | None = Field(
+        None,
+        description="`host`, `switch`, or `kernel`: a virtual machine that runs Linux's own RDMA.",
+    )
+    kernel: Annotated[KernelVersion, BeforeValidator(_unquoted)] | None = Field(
+        None, description="Kernel version of a kernel host, such as `6.1`."
+    )
     memory: (
         Annotated[int, PlainValidator(_parse_memory), WithJsonSchema({"type": "string"})] | None
-    ) = None
-    cpus: Annotated[int, Field(ge=1, le=GUEST_CPUS_MAX)] | None = None
+    ) = Field(None, description="Memory of a kernel host, 256 MiB to 64 GiB.")
+    cpus: Annotated[int, Field(ge=1, le=GUEST_CPUS_MAX)] | None = Field(
+        None, description="Processors of a kernel host."
+    )
 
     def guest_keys(self) -> list[str]:
         """The keys given that only a kernel host has."""
@@ -126,16 +133,35 @@ class NodeSpec(Model):
 class LinkSpec(LinkImpairments):
     """A link, with its impairments."""
 
-    endpoints: Annotated[list[EndpointField], Field(min_length=2, max_length=2)]
+    endpoints: Annotated[
+        list[EndpointField],
+        Field(
+            min_length=2,
+            max_length=2,
+            description=(
+                'Both ends, `["node:port", "node:port"]`. A port is an interface of that '
+                "name, at most 15 characters."
+            ),
+        ),
+    ]
 
 
 class Graph(Model):
     """A generator, or nodes and links."""
 
-    generator: Annotated[Generator, Field(discriminator="kind")] | None = None
-    defaults: NodeSpec = NodeSpec()
-    nodes: dict[NodeName, NodeSpec | None] | None = None
-    links: list[LinkSpec] | None = None
+    generator: Annotated[Generator, Field(discriminator="kind")] | None = Field(
+        None,
+        description=(
+            "A shape with its sizes. The file has either this key, or `nodes` and `links`."
+        ),
+    )
+    defaults: NodeSpec = Field(
+        NodeSpec(), description="Keys of all nodes. With a generator: keys of all hosts."
+    )
+    nodes: dict[NodeName, NodeSpec | None] | None = Field(
+        None, description="The nodes by name: `a-z 0-9 -`, at most 31 characters."
+    )
+    links: list[LinkSpec] | None = Field(None, description="The links, with their impairments.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Graph:
@@ -152,12 +178,39 @@ class Graph(Model):
 class TopologyFile(Model):
     """The whole file."""
 
-    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)]
-    topology: Graph
-    lb: LoadBalancing = "flow"
-    mtu: Annotated[int, Field(ge=MTU_MIN_BYTES, le=MTU_MAX_BYTES)] = MTU_DEFAULT_BYTES
-    seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = 1
-    faults: Annotated[list[FaultRule], Field(default_factory=list)]
+    name: Annotated[str, AfterValidator(check_lab_name), name_schema(MAX_LAB_NAME)] = Field(
+        description=(
+            "Name of the lab, and of its namespaces `NAME-NODE`: `a-z 0-9 -`, at most 32 "
+            "characters."
+        )
+    )
+    topology: Graph = Field(description="A generator, or nodes and links.")
+    lb: LoadBalancing = Field(
+        "flow",
+        description=(
+            "How a switch chooses among ports of equal cost. `flow`: by a hash of the "
+            "flow, UDP source port included. `spray`: for each packet, by a hash of its "
+            "number. `adaptive`: for each packet, the port with the shortest queue."
+        ),
+    )
+    mtu: Annotated[
+        int,
+        Field(
+            ge=MTU_MIN_BYTES,
+            le=MTU_MAX_BYTES,
+            description=(
+                "MTU of every port, bytes. The default carries an IB path MTU of 2048. The "
+                "real clock takes 1280 to 3498."
+            ),
+        ),
+    ] = MTU_DEFAULT_BYTES
+    seed: Annotated[
+        int,
+        Field(
+            ge=0, le=SEED_MAX, description="Seed of all random decisions. Commands can override it."
+        ),
+    ] = 1
+    faults: Annotated[list[FaultRule], Field(default_factory=list, description="Fault rules.")]
 
 
 def json_schema() -> dict[str, Any]:

@@ -47,7 +47,9 @@ Ratio = Annotated[
 class Shape(Model):
     """What all shapes have."""
 
-    access: LinkImpairments = LinkImpairments()
+    access: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links of hosts."
+    )
 
     def _links(self) -> int:
         """How many links it expands to."""
@@ -63,46 +65,52 @@ class Shape(Model):
 
 
 class Star(Shape):
-    """Hosts on one switch, s1."""
+    """Hosts h1, h2 and so on at one switch, s1."""
 
     kind: Literal["star"]
-    hosts: Count
+    hosts: Count = Field(description="Hosts on the switch.")
 
     def _links(self) -> int:
         return self.hosts
 
 
 class Dumbbell(Shape):
-    """Hosts at either side of one link, the bottleneck: h1 - s1 - s2 - h2."""
+    """Hosts at both ends of one link, the bottleneck: h1 - s1 - s2 - h2."""
 
     kind: Literal["dumbbell"]
-    hosts_per_side: Count = 1
-    bottleneck: LinkImpairments = LinkImpairments()
+    hosts_per_side: Count = Field(1, description="Hosts at each end.")
+    bottleneck: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the link between the switches."
+    )
 
     def _links(self) -> int:
         return 2 * self.hosts_per_side + 1
 
 
 class ParallelPaths(Shape):
-    """Hosts at either side of a bundle of paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
+    """Hosts at both ends of several paths: h1 - s1 - {m1 .. mN} - s2 - h2."""
 
     kind: Literal["parallel-paths"]
-    paths: Count
-    hosts_per_side: Count = 1
-    core: LinkImpairments = LinkImpairments()
+    paths: Count = Field(description="Paths between the two outer switches.")
+    hosts_per_side: Count = Field(1, description="Hosts at each end.")
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches."
+    )
 
     def _links(self) -> int:
         return 2 * (self.paths + self.hosts_per_side)
 
 
 class LeafSpine(Shape):
-    """Hosts on leaves, every leaf linked to every spine."""
+    """Every leaf (leaf1 ...) is linked to every spine (spine1 ...). h1, h2 ... are at leaf1."""
 
     kind: Literal["leaf-spine"]
-    leaves: Count
-    spines: Count
-    hosts_per_leaf: Count
-    core: LinkImpairments = LinkImpairments()
+    leaves: Count = Field(description="Leaf switches.")
+    spines: Count = Field(description="Spine switches.")
+    hosts_per_leaf: Count = Field(description="Hosts of a leaf.")
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches."
+    )
 
     def _links(self) -> int:
         return self.leaves * (self.spines + self.hosts_per_leaf)
@@ -111,19 +119,26 @@ class LeafSpine(Shape):
 class FatTree(Shape):
     """Al-Fares' fat-tree of k-port switches (SIGCOMM'08).
 
-    k pods of k/2 edge and k/2 aggregation switches each, (k/2)^2 core switches, k^3/4 hosts.
+    k pods of k/2 edge (edge1-1 ...) and k/2 aggregation switches (agg1-1 ...) each, (k/2)^2 core
+    switches (core1 ...), k^3/4 hosts.
     """
 
     kind: Literal["fat-tree"]
-    k: Annotated[int, Field(ge=2, le=MAX_FAT_TREE, multiple_of=2)]
-    core: LinkImpairments = LinkImpairments()
+    k: Annotated[
+        int, Field(ge=2, le=MAX_FAT_TREE, multiple_of=2, description="Ports of a switch: even.")
+    ]
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches."
+    )
 
     def _links(self) -> int:
         return 3 * self.k**3 // 4
 
 
 class Clos(Shape):
-    """Pods of leaves and spines under a core, each tier with the same oversubscription.
+    """Pods of leaves (leaf1-1 ...) and spines (spine1-1 ...) under a core (core1 ...).
+
+    Each tier has the same oversubscription.
 
     All links being equal, a leaf with H hosts has H / oversubscription spines above it, and a spine
     with L leaves has L / oversubscription cores above it; neither division may leave a rest. With
@@ -131,11 +146,16 @@ class Clos(Shape):
     """
 
     kind: Literal["clos"]
-    pods: Count
-    leaves: Count  # of a pod
-    hosts: Count  # of a leaf
-    oversubscription: Ratio = Fraction(1)
-    core: LinkImpairments = LinkImpairments()
+    pods: Count = Field(description="Pods.")
+    leaves: Count = Field(description="Leaves of a pod.")
+    hosts: Count = Field(description="Hosts of a leaf.")
+    oversubscription: Ratio = Field(
+        Fraction(1),
+        description="Bandwidth down over bandwidth up, of leaves and spines, such as `2:1`.",
+    )
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches."
+    )
 
     @property
     def spines(self) -> int:
@@ -162,31 +182,37 @@ class Clos(Shape):
 
 
 class TwoSites(Shape):
-    """Two leaf-spine sites, the border switches of which are joined by one long link."""
+    """Two leaf-spines (leaf1-1 ..., leaf2-1 ...), joined by one long link: border1 - border2."""
 
     kind: Literal["two-sites"]
-    leaves: Count = 2  # of a site
-    spines: Count = 2
-    hosts_per_leaf: Count = 2
-    core: LinkImpairments = LinkImpairments()
-    long_haul: LinkImpairments = LinkImpairments()
+    leaves: Count = Field(2, description="Leaves of a site.")
+    spines: Count = Field(2, description="Spines of a site.")
+    hosts_per_leaf: Count = Field(2, description="Hosts of a leaf.")
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches of a site."
+    )
+    long_haul: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the link between the sites."
+    )
 
     def _links(self) -> int:
         return 2 * (self.leaves * (self.hosts_per_leaf + self.spines) + self.spines) + 1
 
 
 class DualRail(Shape):
-    """Hosts with a port in each of several planes, which have nothing else in common.
+    """Hosts with a port in each of several planes. Planes share nothing but hosts.
 
     A plane is a leaf-spine, or, without spines, a single switch.
     """
 
     kind: Literal["dual-rail"]
-    rails: Annotated[int, Field(ge=1, le=MAX_RAILS)] = 2
-    leaves: Count = 1  # of a plane
-    spines: Annotated[int, Field(ge=0, le=MAX_PORTS)] = 0
-    hosts_per_leaf: Count
-    core: LinkImpairments = LinkImpairments()
+    rails: Annotated[int, Field(ge=1, le=MAX_RAILS, description="Planes, and ports of a host.")] = 2
+    leaves: Count = Field(1, description="Leaves of a plane.")
+    spines: Annotated[int, Field(ge=0, le=MAX_PORTS, description="Spines of a plane.")] = 0
+    hosts_per_leaf: Count = Field(description="Hosts of a leaf.")
+    core: LinkImpairments = Field(
+        LinkImpairments(), description="Impairments of the links between switches."
+    )
 
     @model_validator(mode="after")
     def _joined(self) -> DualRail:

@@ -17,6 +17,7 @@ NEW = Figure(
     "sends_per_packet",
     RATIO,
     "sends per packet",
+    about="transmissions of a packet",
     of=lambda run: run.count(("tx_data",)) / int(run.messages["packets"].sum()),
     better="less",
     sweep="sends / packet",

@@ -137,10 +137,29 @@ class WorkloadSpec(Filled, abc.ABC):
     carries_bytes: ClassVar[bool] = False  # whether `payload: verify` is the default
     default_transport: ClassVar[str | None] = None  # of kinds that bring their own
 
-    hosts: Hosts | None = None
-    placement: Literal["in-order", "random"] = "in-order"
-    rail: Annotated[int, Field(ge=1, le=MAX_RAILS)] | None = None  # of its hosts, from 1
-    rails: Annotated[int, Field(ge=2, le=MAX_RAILS)] | None = None  # at once, that one first
+    hosts: Hosts | None = Field(
+        None,
+        description=(
+            "How many of the first hosts take part, or a list of names. The order is that "
+            "of ranks. Default: all hosts."
+        ),
+    )
+    placement: Literal["in-order", "random"] = Field(
+        "in-order", description="`random`: the seed assigns ranks to hosts."
+    )
+    rail: Annotated[int, Field(ge=1, le=MAX_RAILS)] | None = Field(
+        None,
+        description=(
+            "The rail of these hosts that carries their traffic, counted from 1. Default: 1."
+        ),
+    )
+    rails: Annotated[int, Field(ge=2, le=MAX_RAILS)] | None = Field(
+        None,
+        description=(
+            "How many rails these hosts use at once, `rail` first. Each message takes one "
+            "of them, by its number. Default: 1. Not with `shift`."
+        ),
+    )
 
     @model_validator(mode="after")
     def _hosts_once(self) -> WorkloadSpec:
@@ -205,11 +224,36 @@ class RepeatedSpec(WorkloadSpec):
 
     whole_vector: ClassVar = False  # whether `bytes` is a vector of all hosts together
 
-    bytes: Bytes
-    message: MessageBytes = DEFAULT_MESSAGE_BYTES
-    repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
-    every: Length | None = None
-    skew: Time | None = None
+    bytes: Bytes = Field(
+        description="Bytes of each flow. Of a collective: the whole vector of a host."
+    )
+    message: MessageBytes = Field(
+        DEFAULT_MESSAGE_BYTES,
+        description=(
+            "Largest message. Flows, chunks of collectives and buckets are cut into "
+            "messages of this size."
+        ),
+    )
+    repeat: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MAX_OPERATIONS,
+            description=(
+                "Number of operations. A host begins one when it has received all data of the "
+                "operation before."
+            ),
+        ),
+    ] = 1
+    every: Length | None = Field(
+        None, description="Earliest start of operation n: n times this time."
+    )
+    skew: Time | None = Field(
+        None,
+        description=(
+            "Largest extra delay of each host's start of an operation, drawn from the seed."
+        ),
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> RepeatedSpec:

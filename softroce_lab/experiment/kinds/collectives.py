@@ -34,7 +34,9 @@ class _VectorSpec(RepeatedSpec):
 
     whole_vector: ClassVar = True
 
-    dtype: Literal["float32", "int32"] = "float32"
+    dtype: Literal["float32", "int32"] = Field(
+        "float32", description="Type of the vector's elements."
+    )
 
     @model_validator(mode="after")
     def _whole_elements(self) -> _VectorSpec:
@@ -64,9 +66,14 @@ class CollectiveSpec(_VectorSpec):
     """A collective operation by one of its algorithms."""
 
     kind: Literal["collective"]
-    op: Operation
-    algorithm: str | None = None
-    peers: Annotated[int, Field(ge=1)] | None = None
+    op: Operation = Field(description="The operation.")
+    algorithm: str | None = Field(
+        None, description="Algorithm of the operation. Default: the operation's first."
+    )
+    peers: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Peers that a host exchanges with at a time, with `algorithm: bounded`.",
+    )
 
     @model_validator(mode="after")
     def _known(self) -> CollectiveSpec:
@@ -99,7 +106,7 @@ class _RingSpec(_VectorSpec):
 
 
 class RingAllReduceSpec(_RingSpec):
-    """The sum, for everybody."""
+    """`collective` with `op: all-reduce` and `algorithm: ring`."""
 
     operation: ClassVar = "all-reduce"
 
@@ -107,7 +114,7 @@ class RingAllReduceSpec(_RingSpec):
 
 
 class RingReduceScatterSpec(_RingSpec):
-    """A part of the sum each."""
+    """`collective` with `op: reduce-scatter` and `algorithm: ring`."""
 
     operation: ClassVar = "reduce-scatter"
 
@@ -115,7 +122,7 @@ class RingReduceScatterSpec(_RingSpec):
 
 
 class RingAllGatherSpec(_RingSpec):
-    """Everybody's part, for everybody."""
+    """`collective` with `op: all-gather` and `algorithm: ring`."""
 
     operation: ClassVar = "all-gather"
 

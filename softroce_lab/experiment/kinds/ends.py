@@ -31,8 +31,12 @@ _BY_ENDS = dict.fromkeys(("hosts", "placement"), "from: h1, and to: h2")
 
 
 class _EndsSpec(WorkloadSpec):
-    from_: Annotated[NodeName | None, Field(alias="from")] = None
-    to: NodeName | None = None
+    from_: Annotated[
+        NodeName | None, Field(alias="from", description="The sender. Default: the first host.")
+    ] = None
+    to: NodeName | None = Field(
+        None, description="The receiver. Default: the first of the hosts farthest from the sender."
+    )
 
     def chosen(self, setting: Setting) -> list[int]:
         """As written; else the first host, and the first of those farthest from it."""
@@ -53,7 +57,7 @@ class _EndsSpec(WorkloadSpec):
 
 
 class PointToPointSpec(_EndsSpec, RepeatedSpec):
-    """One host to another."""
+    """One host sends to another."""
 
     elsewhere: ClassVar = _BY_ENDS
 
@@ -64,7 +68,7 @@ class PointToPointSpec(_EndsSpec, RepeatedSpec):
 
 
 class FileSpec(_EndsSpec):
-    """A file, from one host to another."""
+    """One host sends a file to another. Both compare its SHA-256."""
 
     elsewhere: ClassVar = _BY_ENDS | dict.fromkeys(
         ("repeat", "every", "skew"), "a file is sent once"
@@ -72,10 +76,14 @@ class FileSpec(_EndsSpec):
     carries_bytes: ClassVar = True
 
     kind: Literal["file"]
-    path: Annotated[str, Field(min_length=1)]
-    bytes: Bytes = MAX_BYTES  # at most
-    message: MessageBytes = DEFAULT_MESSAGE_BYTES
-    save: Annotated[str, Field(min_length=1)] | None = None
+    path: Annotated[
+        str, Field(min_length=1, description="The file, relative to the experiment's file.")
+    ]
+    bytes: Bytes = Field(MAX_BYTES, description="Send at most this much of the file.")
+    message: MessageBytes = Field(DEFAULT_MESSAGE_BYTES, description="Largest message.")
+    save: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="A file to which each run writes the received bytes."
+    )
 
     def uses(self, place: Place) -> Iterator[Use]:
         yield Use((*place, "path"), "payload", self.path)

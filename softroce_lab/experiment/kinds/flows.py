@@ -15,7 +15,7 @@ from softroce_lab.workloads.work import Sized
 
 
 class PermutationSpec(RepeatedSpec):
-    """Every host to one other."""
+    """Each host sends to one other and receives from one other, drawn from the seed."""
 
     kind: Literal["permutation"]
 
@@ -24,10 +24,10 @@ class PermutationSpec(RepeatedSpec):
 
 
 class IncastSpec(RepeatedSpec):
-    """All to one."""
+    """All other hosts send to one host."""
 
     kind: Literal["incast"]
-    to: NodeName | None = None
+    to: NodeName | None = Field(None, description="The receiver. Default: the first host.")
 
     def chosen(self, setting: Setting) -> list[int]:
         """The sink is the first rank."""
@@ -38,12 +38,14 @@ class IncastSpec(RepeatedSpec):
 
 
 class ScatterSpec(RepeatedSpec):
-    """One to all."""
+    """One host sends to all others."""
 
     elsewhere: ClassVar = {"to": "from: h1; all others receive"}
 
     kind: Literal["scatter"]
-    from_: Annotated[NodeName | None, Field(alias="from")] = None
+    from_: Annotated[
+        NodeName | None, Field(alias="from", description="The sender. Default: the first host.")
+    ] = None
 
     def chosen(self, setting: Setting) -> list[int]:
         """The source is the first rank."""
@@ -62,7 +64,7 @@ def _first(chosen: list[int], setting: Setting, key: str, name: str | None) -> l
 
 
 class AllToAllSpec(RepeatedSpec):
-    """All to all others."""
+    """Each host sends to each other host."""
 
     kind: Literal["all-to-all"]
 

@@ -22,15 +22,17 @@ _PROGRAM = "the program"
 
 
 class GoalSpec(WorkloadSpec):
-    """What a GOAL file contains."""
+    """The operations of a GOAL file. Rank n is the n-th host of `hosts`."""
 
     elsewhere: ClassVar = dict.fromkeys(
         ("bytes", "message", "repeat", "every", "skew"), "the GOAL file has sizes and times"
     )
 
     kind: Literal["goal"]
-    file: Annotated[str, Field(min_length=1)] | None = None
-    program: str | None = None  # the text itself
+    file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="The GOAL file, relative to the experiment's file."
+    )
+    program: str | None = Field(None, description="The text itself, instead of a file.")
 
     @model_validator(mode="after")
     def _one_text(self) -> GoalSpec:

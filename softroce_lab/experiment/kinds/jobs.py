@@ -23,20 +23,25 @@ _BY_JOB = dict.fromkeys(("hosts", "placement", "rail", "rails"), "in the workloa
 
 
 class JobSpec(Filled, Generic[Single]):
-    """A workload with a name."""
+    """A workload with a name, on hosts of its own."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=40)]
-    workload: Single
-    transport: TransportSpec | None = None  # of its hosts; None: the run's
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=40, description="Name of the job."
+        ),
+    ]
+    workload: Single = Field(description="Its workload, on hosts of its own.")
+    transport: TransportSpec | None = Field(None, description="Its transport. Default: the run's.")
 
 
 class JobsSpec(WorkloadSpec, Generic[Single]):
-    """Workloads of the other kinds."""
+    """Several workloads at the same time. A host takes part in one job at most."""
 
     elsewhere: ClassVar = _BY_JOB
 
     kind: Literal["jobs"]
-    jobs: Annotated[list[JobSpec[Single]], Field(min_length=1)]
+    jobs: Annotated[list[JobSpec[Single]], Field(min_length=1, description="The jobs.")]
 
     @model_validator(mode="after")
     def _named_once(self) -> JobsSpec[Single]:

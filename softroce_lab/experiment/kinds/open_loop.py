@@ -57,10 +57,10 @@ def _not_empty(sizes: list[int]) -> list[int]:
 
 
 class RangeSpec(Filled):
-    """All sizes of a range, equally often."""
+    """All sizes of a range are equally frequent."""
 
-    from_: Annotated[MessageBytes, Field(alias="from")]
-    to: MessageBytes
+    from_: Annotated[MessageBytes, Field(alias="from", description="Smallest size.")]
+    to: MessageBytes = Field(description="Largest size.")
 
     def sizes(self) -> Sizes:
         """ValueError if the range is empty."""
@@ -86,9 +86,11 @@ _Point = Annotated[
 
 
 class PointsSpec(Filled):
-    """Points of a cumulative distribution."""
+    """Sizes are distributed evenly between the points of a cumulative distribution."""
 
-    points: list[_Point]
+    points: list[_Point] = Field(
+        description="Points of a cumulative distribution: `[[0B, 0%], [10kB, 15%], [1MB, 100%]]`."
+    )
 
     def sizes(self) -> Sizes:
         """ValueError for what is no distribution."""
@@ -132,11 +134,11 @@ def sizes_of(written: str | list[int] | RangeSpec | PointsSpec) -> Sizes:
 
 
 class IncastMixSpec(Filled):
-    """Incasts among the other flows."""
+    """Incasts: several hosts send to one host at the same moment."""
 
-    degree: Annotated[int, Field(ge=1)]
-    share: Share
-    bytes: MessageBytes = USUAL_INCAST_BYTES
+    degree: Annotated[int, Field(ge=1, description="Senders of an incast.")]
+    share: Share = Field(description="Share of the load that incasts have.")
+    bytes: MessageBytes = Field(USUAL_INCAST_BYTES, description="Bytes of each sender.")
 
     @model_validator(mode="after")
     def _leaves_a_share(self) -> IncastMixSpec:
@@ -146,7 +148,7 @@ class IncastMixSpec(Filled):
 
 
 class OpenLoopSpec(WorkloadSpec):
-    """Flows that arrive at their times, whatever became of those before."""
+    """Flows arrive at drawn times, also while earlier flows are still running."""
 
     usual_depth: ClassVar = 256
     elsewhere: ClassVar = {
@@ -155,10 +157,22 @@ class OpenLoopSpec(WorkloadSpec):
     }
 
     kind: Literal["open-loop"]
-    load: Share
-    sizes: SizesSpec
-    duration: Length
-    incast: IncastMixSpec | None = None
+    load: Share = Field(
+        description=(
+            "Bytes of the flows, over what the links of the hosts carry in `duration`. "
+            "Headers come on top."
+        )
+    )
+    sizes: SizesSpec = Field(
+        description=(
+            "Sizes of flows: `web-search`, `hadoop`, `ali-storage`, a list, a range "
+            "`{from, to}`, or `{points: ...}`."
+        )
+    )
+    duration: Length = Field(description="Time in which flows arrive.")
+    incast: IncastMixSpec | None = Field(
+        None, description="Incasts among the flows. Default: none."
+    )
 
     def build(self, setting: Setting) -> OpenLoop:
         ranks = self.ranks(setting)

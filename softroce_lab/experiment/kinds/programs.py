@@ -49,26 +49,49 @@ Environment = Annotated[dict[str, str], AfterValidator(_free), Field(default_fac
 
 
 class CommandSpec(Filled):
-    """What one host runs."""
+    """The command of one host."""
 
-    run: Annotated[str, AfterValidator(_command)]
-    environment: Environment
-    after: NodeName | None = None
-    listens: Annotated[int, Field(ge=1, le=65535)] | None = None
-    retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 0
-    status: Annotated[int, Field(ge=0, le=255)] = 0
-    prints: Annotated[str, AfterValidator(_pattern)] | None = None
-    roce: bool = True
+    run: Annotated[str, AfterValidator(_command)] = Field(
+        description="The command, for `sh -c`. Hosts have their names."
+    )
+    environment: Environment = Field(description="Variables of this command.")
+    after: NodeName | None = Field(
+        None,
+        description="A host: this command begins when that host's command listens, or has ended.",
+    )
+    listens: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="TCP port that shows the others that this command is ready."
+    )
+    retries: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MOST_RETRIES,
+            description="How often a failed command is run again, 0.2 s later each time.",
+        ),
+    ] = 0
+    status: Annotated[int, Field(ge=0, le=255, description="Exit status of a success.")] = 0
+    prints: Annotated[str, AfterValidator(_pattern)] | None = Field(
+        None,
+        description=(
+            "Regular expression of Python that the last 64 KiB of the output must match. "
+            "`^` and `$` are of lines."
+        ),
+    )
+    roce: bool = Field(True, description="A success needs RoCE packets from this host.")
 
 
 class ProgramSpec(WorkloadSpec):
-    """A command for each host that takes part."""
+    """Unmodified programs of verbs, one command a host. Only on the real clock."""
 
     default_transport: ClassVar[str | None] = "rc"
 
     kind: Literal["program"]
-    commands: Annotated[dict[NodeName, CommandSpec], Field(min_length=1)]
-    environment: Environment
+    commands: Annotated[
+        dict[NodeName, CommandSpec],
+        Field(min_length=1, description="A command for each host that takes part."),
+    ]
+    environment: Environment = Field(description="Variables of all commands.")
 
     @model_validator(mode="after")
     def _hosts_are_those_of_commands(self) -> ProgramSpec:

@@ -42,18 +42,29 @@ _AtLeastOne = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class MoeSpec(WorkloadSpec):
-    """Tokens go to their experts, and come back."""
+    """A mixture of experts: tokens go to the hosts of their experts and come back."""
 
     kind: Literal["moe"]
-    tokens: _AtLeastOne
-    hidden: _AtLeastOne
-    bytes_per_element: Annotated[int, Field(ge=1, le=8)] = 2
-    experts: _AtLeastOne
-    top_k: _AtLeastOne = 1
-    skew: Annotated[float, Field(ge=0, le=16)] = 0.0
-    token_time: Time = 0
-    message: MessageBytes = DEFAULT_MESSAGE_BYTES
-    repeat: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+    tokens: _AtLeastOne = Field(description="Tokens of each host.")
+    hidden: _AtLeastOne = Field(description="Elements of a token.")
+    bytes_per_element: Annotated[int, Field(ge=1, le=8, description="Bytes of an element.")] = 2
+    experts: _AtLeastOne = Field(
+        description="Experts of a layer: a multiple of the number of hosts."
+    )
+    top_k: _AtLeastOne = Field(1, description="Experts that a token goes to.")
+    skew: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=16,
+            description="Exponent of Zipf's law: the n-th most popular expert has weight n^-skew.",
+        ),
+    ] = 0.0
+    token_time: Time = Field(0, description="Time of an expert for one token.")
+    message: MessageBytes = Field(DEFAULT_MESSAGE_BYTES, description="Largest message.")
+    repeat: Annotated[
+        int, Field(ge=1, le=MAX_OPERATIONS, description="Layers, one after the other.")
+    ] = 1
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MoeSpec:
@@ -93,30 +104,52 @@ class MoeSpec(WorkloadSpec):
 
 
 class ParallelSpec(Filled):
-    """How a model is spread over hosts."""
+    """Degrees of parallelism: `data` x `tensor` x `pipeline` is the number of hosts."""
 
-    data: _AtLeastOne | None = None  # by default what the others leave
-    tensor: _AtLeastOne = 1
-    pipeline: _AtLeastOne = 1
-    expert: _AtLeastOne = 1
+    data: _AtLeastOne | None = Field(
+        None, description="Replicas. Default: the number of hosts divided by the other degrees."
+    )
+    tensor: _AtLeastOne = Field(1, description="Hosts that share a layer.")
+    pipeline: _AtLeastOne = Field(1, description="Stages.")
+    expert: _AtLeastOne = Field(1, description="Hosts that share the experts; divides `data`.")
 
 
 class TrainingSpec(WorkloadSpec):
-    """Steps of a training."""
+    """Steps of a training: computations, all-reduces of gradients, and a barrier."""
 
     kind: Literal["training"]
-    layers: _AtLeastOne
-    forward: Time
-    backward: Time | None = None  # twice as long as forward
-    jitter: _Ppm = 0
-    gradient: Bytes
-    bucket: Bytes = 25 << 20
-    activation: Bytes = 0
-    microbatches: _AtLeastOne = 1
-    parallel: ParallelSpec = ParallelSpec()
-    algorithm: str = "ring"
-    message: MessageBytes = DEFAULT_MESSAGE_BYTES
-    steps: Annotated[int, Field(ge=1, le=MAX_OPERATIONS)] = 1
+    layers: _AtLeastOne = Field(
+        description="Layers of the model. Each pipeline stage has the same number."
+    )
+    forward: Time = Field(description="Time of the forward pass of a layer for a microbatch.")
+    backward: Time | None = Field(
+        None, description="Time of the backward pass. Default: twice `forward`."
+    )
+    jitter: _Ppm = Field(
+        0,
+        description=(
+            "A share: each computation takes up to so much less or more time, drawn from "
+            "seed, host and step."
+        ),
+    )
+    gradient: Bytes = Field(description="Bytes of a layer's gradients on a host.")
+    bucket: Bytes = Field(
+        25 << 20,
+        description=(
+            "Largest bucket: a stage's gradients are cut into the least number of equal parts."
+        ),
+    )
+    activation: Bytes = Field(0, description="Bytes of a layer's output for a microbatch.")
+    microbatches: _AtLeastOne = Field(1, description="Microbatches of a step.")
+    parallel: ParallelSpec = Field(
+        ParallelSpec(),
+        description="Degrees of parallelism: `data`, `tensor`, `pipeline`, `expert`.",
+    )
+    algorithm: str = Field("ring", description="Algorithm of all all-reduces, as for `collective`.")
+    message: MessageBytes = Field(DEFAULT_MESSAGE_BYTES, description="Largest message.")
+    steps: Annotated[
+        int, Field(ge=1, le=MAX_OPERATIONS, description="Steps, one after the other.")
+    ] = 1
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingSpec:

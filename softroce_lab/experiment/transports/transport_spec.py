@@ -20,22 +20,46 @@ _Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
 
 
 class TransportSpec(Filled):
-    """A transport, with what it is to do differently from its defaults."""
+    """A transport and its settings. A name alone stands for `{name: NAME}`."""
 
     elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
 
-    name: str = ""
-    policy: str | None = None  # FILE:CLASS, a user's own
-    label: Annotated[str, Field(min_length=1, max_length=MOST_LABEL)] | None = None
-    congestion_control: str | None = None
-    framing: str | None = None
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    name: str = Field("", description="A built-in transport. An entry has this key or `policy`.")
+    policy: str | None = Field(
+        None, description="A policy of your own, `FILE:CLASS`. The path is relative to this file."
+    )
+    label: Annotated[str, Field(min_length=1, max_length=MOST_LABEL)] | None = Field(
+        None,
+        description=(
+            "Name in tables and in the run directory, different for each transport. "
+            "Default: the name and all settings, such as `rc+window=128`."
+        ),
+    )
+    congestion_control: str | None = Field(
+        None,
+        description=(
+            "`bdp`, `dcqcn`, `grants`, `nscc` or `swift`. Default: the transport's own; "
+            "else `dcqcn` where queues set congestion marks, otherwise `bdp`."
+        ),
+    )
+    framing: str | None = Field(
+        None, description="`ud` or `uc_immediate`, if the transport supports both."
+    )
+    options: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="Options that the transport declares."
+    )
     # Knobs; each transport has bounds of its own for them.
-    window: _Number = None
-    paths: _Number = None
-    retry_count: _Number = None
-    timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = None
-    schedule: Annotated[Any, WithJsonSchema({"enum": list(knobs.SCHEDULES)})] = None
+    window: _Number = Field(None, description="Knob: most packets in flight.")
+    paths: _Number = Field(None, description="Knob: UDP source ports of data packets.")
+    retry_count: _Number = Field(
+        None, description="Knob: retransmissions before the transport gives up."
+    )
+    timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = Field(
+        None, description="Knob: the retransmission timer, or `measured`."
+    )
+    schedule: Annotated[Any, WithJsonSchema({"enum": list(knobs.SCHEDULES)})] = Field(
+        None, description="Knob: which message's packets leave first."
+    )
 
     @model_validator(mode="before")
     @classmethod
