@@ -11,6 +11,7 @@ import struct
 import time
 from pathlib import Path
 
+from softroce_lab import verbs
 from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of

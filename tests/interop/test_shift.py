@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softroce_lab import topology
+from softroce_lab import topology, verbs
 from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import live
