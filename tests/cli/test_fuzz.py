@@ -2,13 +2,11 @@
 """`lab fuzz`: what it is given instead of a case."""
 
 import json
-import types
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from softroce_lab.cli import fuzz_findings
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.fuzz import draw as fuzz_draw
 from softroce_lab.experiment.fuzz import pool as fuzz_pool
@@ -93,14 +91,6 @@ def test_a_folder_that_takes_no_cases_is_refused_before(folder):
     result = CliRunner().invoke(app, ["fuzz", "--seeds", "1", "-o", folder])
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"cannot write into {folder}\n  hint: -o DIR" in result.stderr
-
-
-def test_there_are_no_more_processes_than_seeds(monkeypatch):
-    begun = []
-    real = fuzz_pool._Worker
-    monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
-    assert [seen.seed for seen in fuzz_pool.run([5, 6], (RC,), 900)] == [5, 6]
-    assert len(begun) == 2
 
 
 def test_progress_without_a_terminal_is_told_in_lines():
@@ -206,12 +196,6 @@ def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeyp
     assert CliRunner().invoke(app, [*line, "-q"]).exit_code == 0
 
 
-@pytest.mark.parametrize("seed", [1, 5, 203, 99_999])
-def test_a_failover_is_written_as_it_was_drawn(seed):
-    drawn = Drawn.of_seed(seed)
-    assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
-
-
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -260,10 +244,3 @@ def test_a_transport_that_needs_two_rails_is_refused():
     result = CliRunner().invoke(app, ["fuzz", "--transport", "shift", "--seeds", "1"])
     assert result.exit_code == 2
     assert "shift needs hosts with 2 rails" in result.stderr
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_coverage_is_of_a_campaign_that_was_not_interrupted(capsys, interrupted):
-    found = types.SimpleNamespace(coverage={"loss": 0.01}, violations=[], interrupted=interrupted)
-    fuzz_findings.show(found, str)
-    assert ("(rare)" in capsys.readouterr().out) is not interrupted

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.errors import UserError
 from softroce_lab.results import again
 from softroce_lab.results.recorded import Recorded
 from tests.results.made import Silent
@@ -58,8 +57,8 @@ def as_real(folder, path, seconds):
     return Recorded(path)
 
 
-@pytest.mark.parametrize("name", ["messages.parquet", "events.parquet", "links.json"])
-def test_a_file_that_the_first_one_lost_is_a_difference(ring_run, tmp_path, name):
+def test_a_file_that_either_one_lost_is_a_difference(ring_run, tmp_path):
+    name = "messages.parquet"
     folder = shutil.copytree(ring_run, tmp_path / "lost")
     (folder / name).unlink()
     for sides in ((folder, ring_run), (ring_run, folder)):
@@ -108,11 +107,3 @@ def test_what_cannot_be_decided_is_counted(ring_run, tmp_path):
     assert len(undecided) == found.undecided == 3 * 3 + 2
     assert "rc/2: fates of first transmissions" in undecided
     assert again.compare(Recorded(ring_run), Recorded(ring_run)).undecided == 0
-
-
-def test_an_older_directory_is_refused_with_its_file(ring_run, tmp_path):
-    old = shutil.copytree(ring_run, tmp_path / "old")
-    (old / "experiment.json").unlink()
-    with pytest.raises(UserError, match="the experiment was not kept") as refused:
-        again.again(Recorded(old), Silent(), under=tmp_path)
-    assert refused.value.hint.startswith("lab run ")
