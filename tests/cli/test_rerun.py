@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from softroce_lab.results import again
-from softroce_lab.results.again import Comparison, Difference
+from softroce_lab.results import rerun
+from softroce_lab.results.rerun import Comparison, Difference
 
 SMALL = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "3", "-q"]
 
@@ -62,7 +62,7 @@ def test_the_last_line(tmp_path, monkeypatch, verdicts, words):
     assert lab("run", "incast", *SMALL).exit_code == 0
     compared = [Difference("a figure", verdict) for verdict in verdicts]
     found = Comparison(tmp_path, Path("again"), ("", ""), compared)
-    monkeypatch.setattr(again, "again", lambda *_, **__: found)
+    monkeypatch.setattr(rerun, "again", lambda *_, **__: found)
     assert lab("results", "rerun", "-q").output.splitlines()[-1] == words
 
 
