@@ -22,6 +22,7 @@ from softroce_lab.experiment.figure_table import FIGURES, claimed
 from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.inputs import choices
+from softroce_lab.inputs.validation import listed
 from softroce_lab.results import sign_tests, sweeps
 from softroce_lab.results.recorded import Recorded, programs_of
 from softroce_lab.statistics import ALPHA, Interval, median_interval
@@ -283,3 +284,45 @@ def _verdict(line: Line, p: float) -> Verdict:
     if p > ALPHA or above == 0:
         return "no difference shown"
     return "better" if (above > 0) == (FIGURES[line.figure].better == "more") else "worse"
+
+
+# --- Whether they can be compared ----------------------------------------------------------------
+
+_MAY_DIFFER = ("name", "transports", "seeds", "expect", "deadline", "payload")
+"""Of an experiment: what is compared, how often, and what changes no figure."""
+
+
+def notes(first: Recorded, second: Recorded) -> Iterator[str]:
+    """A sentence with both names and the keys that differ; none for equal experiments."""
+    names = [str(each.manifest.get("name")) for each in (first, second)]
+    keys = [] if first.is_sweep else list(_differing(_described(first), _described(second)))
+    if keys:
+        who = " and ".join(dict.fromkeys(names))
+        yield f"the experiments differ, {who}: in {listed(keys)}"
+    elif names[0] != names[1] and first.is_sweep:
+        yield f"these are different sweeps: {names[0]} and {names[1]}"
+
+
+def _described(recorded: Recorded) -> dict[str, Any]:
+    """The experiment, with the fabric that was made for it."""
+    about = dict(recorded.manifest.get("experiment") or {})
+    for key in _MAY_DIFFER:
+        about.pop(key, None)
+    faults = recorded.manifest.get("faults") or []
+    of_links = [each for each in faults if each["rule"].startswith("link:")]
+    about["topology"] = recorded.manifest.get("topology"), recorded.manifest.get("hosts"), of_links
+    about["faults"] = [each for each in faults if each not in of_links]
+    return about
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Keys with dots."""
+    for key in dict.fromkeys((*one, *other)):
+        ours, theirs = one.get(key), other.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            if ours.get("kind") == theirs.get("kind"):
+                yield from _differing(ours, theirs, f"{above}{key}.")
+            else:
+                yield f"{above}{key}"
+        elif ours != theirs:
+            yield f"{above}{key}"

@@ -27,9 +27,9 @@ from softroce_lab.experiment.figure_table import (
     percentiles,
 )
 from softroce_lab.results import aside, figures_of, sweeps
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
+from softroce_lab.results.story import Explained
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")

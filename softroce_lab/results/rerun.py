@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab results rerun`: an experiment, a sweep, or `lab demo failover` again; is it the same?
 
-On the virtual clock every file is compared byte for byte, of a sweep every figure of a row; what may
-differ is `environment` and the words by which the experiment named its parts. On the real clock
+On the virtual clock every file is compared byte for byte, and of a sweep every figure of a row.
+`environment` may differ, and the words by which the experiment named its parts. On the real clock
 timing varies. There the fates of first transmissions are compared, which are a function of seed and
 packet, and the figures: the second median lies in the 95 % interval of the first one's seeds.
 """

@@ -10,9 +10,9 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.results import ladder, story
 from softroce_lab.results.bitmap import ARRIVED, MISSING, MOST_CELLS, TO_COME, bitmaps
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import Incident, What
 from softroce_lab.results.recorded import Recorded
+from softroce_lab.results.story import Explained
 from tests.results.made import run
 
 STAR = "topology={generator: {kind: star, hosts: 2, access: {rate: 10Gbit, delay: 1us}}}"

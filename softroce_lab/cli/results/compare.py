@@ -16,7 +16,7 @@ from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.results import comparison, ratios, recorded, sign_tests, unlike
+from softroce_lab.results import comparison, ratios, recorded, sign_tests
 from softroce_lab.results.comparison import Comparison, Line, Passed, Values
 from softroce_lab.results.ratios import Comparisons
 from softroce_lab.results.recorded import Recorded
@@ -107,7 +107,7 @@ def compare(
         found = {str(each.path): comparison.compared(first, each) for each in others}
     else:
         base, found = baseline, dict(comparison.with_baseline(first, baseline))
-    notes = {str(each.path): list(unlike.notes(first, each)) for each in others}
+    notes = {str(each.path): list(comparison.notes(first, each)) for each in others}
     if as_json:
         about = {"schema_version": SCHEMA_VERSION, "first": str(first.path), "baseline": baseline}
         print(json.dumps(about | {"comparisons": _documents(found, notes)}, indent=1))
@@ -158,7 +158,7 @@ def _print_ratios(
         for run in runs:
             print(f"no figures, failed in {path}: {run}")
     for each in directories[1:]:
-        for note in unlike.notes(directories[0], each):
+        for note in comparison.notes(directories[0], each):
             print(note)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from softroce_lab.cli.results.options import runs_of
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.results.blame import search, words
+from softroce_lab.results.blame import words
 from softroce_lab.results.blame.charges import Blame
 from softroce_lab.results.blame.investigation import Investigation
 from softroce_lab.results.recorded import Recorded
@@ -121,16 +122,10 @@ def searched(known: Investigation, most_runs: int, *, quiet: bool) -> Blame:
     """What losses cost it, by `most_runs` runs at most. RunError."""
     with Counting("repeating", f"runs of {known.known.name}", quiet=quiet) as screen:
         screen.begin(most_runs)
-        return search.searched(known, most_runs, _Shown(screen).up_to)
+        shown = itertools.count(1)
 
+        def show(made: int) -> None:
+            while next(shown) <= made:
+                screen.add()
 
-class _Shown:
-    """Runs that the screen has counted."""
-
-    def __init__(self, screen: Counting) -> None:
-        self._screen, self._count = screen, 0
-
-    def up_to(self, made: int) -> None:
-        while self._count < made:
-            self._count += 1
-            self._screen.add()
+        return known.blame(most_runs, show)

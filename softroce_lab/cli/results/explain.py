@@ -22,13 +22,12 @@ from softroce_lab.cli.results.options import (
     runs_of,
 )
 from softroce_lab.errors import UserError
-from softroce_lab.results import explained, ladder, program_story, recorded, story
+from softroce_lab.results import ladder, program_story, recorded, story
 from softroce_lab.results.blame.charges import LEAST_RUNS, USUAL_RUNS
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.program_story import ProgramRun
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
-from softroce_lab.results.story import Story
+from softroce_lab.results.story import Explained, Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
@@ -140,7 +139,7 @@ def _of_messages(
     else:
         steps = Steps.of(found, run, known.messages.columns)
         index = steps.find(step)
-        of_step = [explained.step_words(known, steps, index)]
+        of_step = [story.step_words(known, steps, index)]
         chosen = [known.story(row) for row in story.worst(known.messages, 1, steps.of_row == index)]
     for one in chosen:
         yield _Shown(one, of_step + known.words(one), known.loss_words(), known.bound_ns(one))
