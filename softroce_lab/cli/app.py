@@ -2,9 +2,10 @@
 """The `lab` command. A verb's module is imported when that verb is named, not before.
 
 A verb's module holds `app = typer.Typer(add_completion=False)`. One `@app.command()` makes a plain
-verb (`lab up`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
+verb (`lab exec`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
 To add a verb, write its module `cli/VERB.py` and put its name into `PANELS`; to add a part of a
-group, write `cli/GROUP/PART.py` and put its name into `GROUPS`.
+group, write `cli/GROUP/PART.py` and put its name into `GROUPS`. A module of several verbs, or of
+several parts, is named in `SHARED`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ PANELS = {
 }
 """The panels of `lab --help`, and the verbs in each."""
 
+
+SHARED = {
+    **dict.fromkeys(("up", "down", "ps"), "labs"),
+    **dict.fromkeys(("results.ls", "results.show"), "results.listing"),
+    **dict.fromkeys(("results.export", "results.pack", "results.plot"), "results.files"),
+    **dict.fromkeys(("inspect.node", "inspect.link"), "inspect.elements"),
+}
+"""Modules of several verbs: each is a command of this name in the module's `app`."""
 
 VERBS = {verb: verb.replace("-", "_") for verbs in PANELS.values() for verb in verbs}
 """Every verb, and its module below softroce_lab.cli, or its package of `GROUPS`."""
@@ -161,11 +170,14 @@ def _load(name: str, where: str) -> Any:
         )
         command: Any = typer.main.get_group(application)
     else:
+        module = SHARED.get(where, where)
         try:
-            application = importlib.import_module(f"softroce_lab.cli.{where}").app
+            application = importlib.import_module(f"softroce_lab.cli.{module}").app
         except ImportError as error:
-            application = _unavailable(name, error)
+            application, module = _unavailable(name, error), where
         command = typer.main.get_command(application)
+        if module != where:
+            command = command.get_command(None, name)
     command.name = name
     command.rich_help_panel = next((panel for panel in PANELS if name in PANELS[panel]), None)
     return command

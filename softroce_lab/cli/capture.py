@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import stat
 import sys
@@ -20,7 +19,15 @@ import typer
 
 from softroce_lab.cli import completion
 from softroce_lab.cli.modes import ModalCommand, Mode
-from softroce_lab.cli.options import Duration, Json, Lab, Quiet, parse_duration_s, saying
+from softroce_lab.cli.options import (
+    Duration,
+    Json,
+    Lab,
+    Quiet,
+    parse_duration_s,
+    print_document,
+    saying,
+)
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.fabric.observe import view
@@ -29,7 +36,6 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.inputs.validation import listed
 from softroce_lab.telemetry.capture_figures import Figures, check_snap
 from softroce_lab.telemetry.packet_lines import Lines, of_file
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
 
@@ -146,8 +152,7 @@ def _until_over(running: Capture, seconds: float | None, begun: Callable[[], Non
 
 def _tell(figures: Figures, name: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        document = {"schema_version": SCHEMA_VERSION, "file": name, **figures.document()}
-        print(json.dumps(document, indent=1))
+        print_document(file=name, **figures.document())
         return
     say = saying(quiet)
     say(capturing.summary(figures.document()) + (f": {name}" if name else ""))

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab.cli import completion, typed
-from softroce_lab.cli.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiment_options import (
+    Captured,
     Changes,
     DryRun,
     RequireFaithful,
     Seeds,
+    Snap,
     Transports,
+    WithCapture,
     overrides_of,
     print_ready,
 )

@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli import completion
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion, tables
+from softroce_lab.cli.options import Json, print_document, say
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.results import comparison, ratios, recorded, sign_tests
 from softroce_lab.results.comparison import Comparison, Line, Passed, Values
 from softroce_lab.results.ratios import Comparisons
 from softroce_lab.results.recorded import Recorded
 from softroce_lab.statistics import ALPHA
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 from softroce_lab.transports import registry
 
 app = typer.Typer(add_completion=False)
@@ -109,8 +105,8 @@ def compare(
         base, found = baseline, dict(comparison.with_baseline(first, baseline))
     notes = {str(each.path): list(comparison.notes(first, each)) for each in others}
     if as_json:
-        about = {"schema_version": SCHEMA_VERSION, "first": str(first.path), "baseline": baseline}
-        print(json.dumps(about | {"comparisons": _documents(found, notes)}, indent=1))
+        about = {"first": str(first.path), "baseline": baseline}
+        print_document(**about, comparisons=_documents(found, notes))
     else:
         for name, each in found.items():
             _print(base, name, each, changed=changed)
@@ -124,7 +120,7 @@ def _check(directories: Sequence[Recorded]) -> None:
     """Warn of directories that are not whole. UserError for a table that is cut."""
     for directory in directories:
         if directory.warning:
-            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+            say(f"{directory.path} is {directory.warning}")
         directory.check_tables()
 
 
@@ -150,8 +146,7 @@ def _print_ratios(
         for directory, each in zip(directories, values, strict=True)
     }
     if as_json:
-        about = {"schema_version": SCHEMA_VERSION, "ratios": [each.document() for each in found]}
-        print(json.dumps(about | {"failed": failed}, indent=1))
+        print_document(ratios=[each.document() for each in found], failed=failed)
         return
     _print_ratio_table(found, figures)
     for path, runs in failed.items():
@@ -181,14 +176,14 @@ def _compared(
 
 
 def _print_ratio_table(rows: Sequence[ratios.Row], figures: Sequence[str]) -> None:
-    table = Table("compared", "cell", *figures, "pairs", box=None, pad_edge=False)
+    headings = ("compared", "cell", *figures, "pairs")
+    table = tables.table(*(f"{each}<" for each in headings))
     for row in rows:
         values = [row.ratios[figure] for figure in figures]
         pairs = [value.pairs for value in values if value is not None]
         table.add_row(row.compared, row.cell, *("-" if v is None else str(v) for v in values),
                       str(min(pairs, default=0)))  # fmt: skip
-    console = Console()
-    (console if console.is_terminal else Console(width=10_000)).print(table)
+    tables.show(table)
 
 
 def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
@@ -230,18 +225,15 @@ def _found(name: str) -> Path:
 def _print(first: str, second: str, found: Comparison, *, changed: bool) -> None:
     print(f"{second}, compared with {first}")
     shown = [line for line in found.lines if not changed or line.verdict != _NO_DIFFERENCE]
-    table = Table(box=None, pad_edge=False)
     titles = ("cell", "transport", "figure", "first", "second", "second / first", "pairs")
-    for title in (*titles, "verdict"):
-        table.add_column(title, no_wrap=True)
+    table = tables.table(*(f"{each}<" for each in (*titles, "verdict")), no_wrap=True)
     for line in shown:
         ratio = line.ratio
         factor = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
         table.add_row(line.cell, line.transport, line.figure, line.shown(line.first),
                       line.shown(line.second), factor, str(line.pairs), _verdict(line))  # fmt: skip
     if shown:
-        console = Console()
-        (console if console.is_terminal else Console(width=10_000)).print(table)
+        tables.show(table)
     elif found.lines:
         count = units.format_count(len(found.lines), "figure")
         print(f"  {_NO_DIFFERENCE} in any of {count}")

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
+from softroce_lab.cli.options import print_document, say
 from softroce_lab.cli.results.options import runs_of
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
@@ -18,7 +15,6 @@ from softroce_lab.results.blame import words
 from softroce_lab.results.blame.charges import Blame
 from softroce_lab.results.blame.investigation import Investigation
 from softroce_lab.results.recorded import Recorded
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 
 def show(
@@ -43,7 +39,7 @@ def show(
             result = searched(known, most_runs, quiet=quiet)
         except KeyboardInterrupt:
             what = f"{known.known.name}: interrupted; its charges are known at the end only"
-            typer.echo(f"lab: {what}", err=True)
+            say(what)
             raise
         if as_json:
             documents.append(_document(result, known))
@@ -51,7 +47,7 @@ def show(
             print("\n" * bool(number), end="")
             _print(result, known)
     if as_json:
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "runs": documents}, indent=1))
+        print_document(runs=documents)
 
 
 def _print(result: Blame, known: Investigation) -> None:
@@ -122,10 +118,12 @@ def searched(known: Investigation, most_runs: int, *, quiet: bool) -> Blame:
     """What losses cost it, by `most_runs` runs at most. RunError."""
     with Counting("repeating", f"runs of {known.known.name}", quiet=quiet) as screen:
         screen.begin(most_runs)
-        shown = itertools.count(1)
+        shown = 0
 
         def show(made: int) -> None:
-            while next(shown) <= made:
+            nonlocal shown
+            for _ in range(shown, made):
                 screen.add()
+            shown = made
 
         return known.blame(most_runs, show)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -11,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, print_document
 from softroce_lab.cli.results.options import (
     STEPS,
     RunArgument,
@@ -28,7 +27,6 @@ from softroce_lab.results.program_story import ProgramRun
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
 from softroce_lab.results.story import Explained, Story
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
 
@@ -113,7 +111,7 @@ def explain(
             tale += _of_messages(found, each, where, message, worst or 1, step)
     if as_json:
         stories = [each.one.document() | {"oracle_ns": each.bound_ns} for each in tale if each.one]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
+        print_document(stories=stories)
         return
     if found.warning:
         print(f"{found.warning}\n")

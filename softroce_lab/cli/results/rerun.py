@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
 from softroce_lab.cli.experiment_options import RunsUnder
-from softroce_lab.cli.options import Json, Quiet, saying
+from softroce_lab.cli.options import Json, Quiet, print_json, saying
 from softroce_lab.cli.results.options import RunOrSweep, Trust, origin
 from softroce_lab.cli.running.experiment import RunScreen
 from softroce_lab.cli.running.sweep import SweepScreen
@@ -45,7 +44,7 @@ def rerun(
         with RunScreen(quiet=quiet) as screen:
             comparison = repeating.again(found, screen, under=output, origin=whose)
     if as_json:
-        print(json.dumps(comparison.document(), indent=1))
+        print_json(comparison.document())
     else:
         for each in comparison.differences:
             print(each)

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units
+from softroce_lab.cli import tables
+from softroce_lab.cli.options import print_json
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment, Overrides
@@ -38,7 +38,7 @@ def show(path: Path, overrides: Overrides, goal: Path | None, *, as_json: bool) 
         _write(loaded, work, names, goal)
     about = _document(loaded, work, names)
     if as_json:
-        print(json.dumps(about, indent=1))
+        print_json(about)
     else:
         _print(about)
 
@@ -81,9 +81,7 @@ def _print(about: dict[str, Any]) -> None:
         f"{units.format_bytes(about['bytes'])}, among {len(about['hosts'])} hosts, "
         f"in {units.format_count(about['rounds'], 'round')}"
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("from", "to", "messages", "bytes", "rounds", "not before"):
-        table.add_column(heading, justify="left" if heading in ("from", "to") else "right")
+    table = tables.table("from<", "to<", "messages", "bytes", "rounds", "not before")
     flows = about["flows"]
     for each in flows[:_MOST_FLOWS]:
         first, last = each["first_round"], each["last_round"]

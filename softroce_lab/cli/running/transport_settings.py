@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from softroce_lab.cli.options import print_json
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.transports import knobs
@@ -21,7 +21,7 @@ def print_settings(names: Sequence[str], *, as_json: bool) -> None:
     """Of these transports, each written as in `--transport`. UserError."""
     chosen = [*written.labelled(written.of_argument(each) for each in names).values()]
     if as_json:
-        print(json.dumps([document(each) for each in chosen], indent=1))
+        print_json([document(each) for each in chosen])
         return
     for number, each in enumerate(chosen):
         if number:
