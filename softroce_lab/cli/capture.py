@@ -101,7 +101,7 @@ def capture(
         _print_file(read, count, saying(quiet))
         return
     if as_json and file in (None, "-"):
-        raise UserError("packets and JSON would mix", hint="--json wants -w FILE")
+        raise UserError("--json and packets would mix on standard output", hint="add -w FILE")
     check_snap(snap)
     seconds = None if duration is None else parse_duration_s(duration)
     seen = view.of_lab(lab)
@@ -224,7 +224,7 @@ def _standard_output() -> int:
     """Standard output, opened anew, for the monitor never waits for it. UserError."""
     if sys.stdout.isatty():
         hint = "lab capture -w - | wireshark -k -i -, or -w FILE"
-        raise UserError("a capture is nothing for a terminal", hint=hint)
+        raise UserError("a terminal cannot show pcapng", hint=hint)
     own = sys.stdout.fileno()
     flags = fcntl.fcntl(own, fcntl.F_GETFL) & os.O_APPEND
     try:

@@ -198,7 +198,7 @@ def _profiles(options: list[str] | None, topology: str) -> tuple[str, ...]:
 def _message_bytes(text: str) -> int:
     size = units.parse_bytes(text)
     if not 0 < size <= 1 << 28:
-        raise UserError(f"a message of {text}", hint="between 1B and 256MiB")
+        raise UserError(f"--size {text}: a message has 1B to 256MiB", hint="such as 1MiB")
     return size
 
 

@@ -139,7 +139,7 @@ def _wireshark(wanted: Plugin, directory: Path | None, *, everyone: bool, as_jso
     from softroce_lab.dissect import wireshark as plugin  # takes as long to load as scapy
 
     if everyone and directory is not None:
-        raise UserError("--global or --output?", hint="name one of them")
+        raise UserError("--global and --output name two folders", hint="name one of them")
     if wanted is Plugin.PRINT:
         print(plugin.program(), end="")
         return

@@ -119,7 +119,7 @@ def down(
     """Take down the lab LAB, the only lab, or all of them."""
     name = either(name, lab)
     if all_labs and name not in (None, os.environ.get(LAB_VARIABLE)):
-        raise UserError("a name and --all", hint="give one of them")
+        raise UserError(f"--all: no effect with the name {name}", hint="give one of them")
     if all_labs:
         for each in runtime.down_all(say):
             print(f"{each} down")

@@ -85,7 +85,7 @@ LabArgument = Annotated[
 def either(argument: str | None, option: str | None) -> str | None:
     """The lab that the argument, --lab or LAB names. UserError for two names on the line."""
     if argument and option not in (None, argument, os.environ.get(LAB_VARIABLE)):
-        raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
+        raise UserError(f"two labs are named: {argument} and {option}", hint="name the lab once")
     return argument or option
 
 

@@ -172,7 +172,8 @@ def run(
         _list(transport, as_json=as_json)
         return
     if file is None:
-        raise UserError("which experiment or sweep?", hint="a file, or a name: lab run --list")
+        what = "lab run needs an experiment or a sweep"
+        raise UserError(what, hint="a file, or a name: lab run --list")
     path, is_sweep = sweep_spec.find_file(file)
     shown = {"dry_run": check, "as_json": as_json, "quiet": quiet}
     if is_sweep:

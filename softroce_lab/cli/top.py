@@ -49,7 +49,7 @@ def top(
     """Show rates, drops by cause and queues of every directed link until Ctrl-C."""
     interval_ns = units.parse_time_ns(interval)
     if interval_ns < _LEAST_INTERVAL_NS:
-        raise UserError(f"an interval of {interval}", hint="50ms at least")
+        raise UserError(f"--interval {interval} is too short", hint="50ms at least")
     seen = view.of_lab(either(name, lab))
     with traffic.metering(seen) as meter:
         if once or as_json or not sys.stdout.isatty():

@@ -76,7 +76,7 @@ def verify(
         return
     if not files:
         hint = "name a run directory (latest: the newest), a pcapng or a pcap file"
-        raise UserError("no file", hint=hint)
+        raise UserError("lab verify needs a capture", hint=hint)
     options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
     checked, failures = [], []
     for given in files:
@@ -164,7 +164,7 @@ def _list(wanted: frozenset[str], *, as_json: bool) -> None:
 def _rule(choice: str) -> str:
     key, _, name = choice.partition("=")
     if key != "rule" or not name:
-        raise UserError(f"--only {choice}: is no rule", hint="such as --only rule=rc.*")
+        raise UserError(f"--only {choice}: expected rule=NAME", hint="such as rule=rc.*")
     return name
 
 

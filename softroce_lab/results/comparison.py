@@ -40,8 +40,9 @@ class RunFigures:
     faithful: bool = True
 
 
-Values: TypeAlias = Mapping[Key, Mapping[int, RunFigures | None]]
-"""By key and seed; None: the run failed."""
+Seeds: TypeAlias = Mapping[int, RunFigures | None]
+"""None: the run failed."""
+Values: TypeAlias = Mapping[Key, Seeds]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Line:
     verdict: Verdict = "no difference shown"
 
     def document(self) -> dict[str, Any]:
-        """For `--json`; None for a ratio without end."""
+        """None for a ratio without end."""
         found = dataclasses.asdict(self)
         del found["differences"]
         ratio = found["ratio"]
@@ -101,7 +102,6 @@ class Passed:
         return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return dataclasses.asdict(self)
 
 
@@ -195,11 +195,13 @@ def with_baseline(recorded: Recorded, baseline: str) -> Mapping[str, Comparison]
 
 def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> Comparison:
     """Each key of the first with its key of the second."""
-    passed = [_passed(one[ours], other[theirs], ours, theirs) for ours, theirs in pairs]
-    found = [
-        line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
-    ]
-    claims = [line.differences for line in found] + [each.differences for each in passed]
+    passed: list[Passed] = []
+    found: list[Line] = []
+    for ours, theirs in pairs:
+        cell, name = ours[0], ", ".join(dict.fromkeys((ours[1], theirs[1])))
+        passed.append(_passed(cell, name, one[ours], other[theirs]))
+        found += _lines(cell, name, one[ours], other[theirs])
+    claims = [each.differences for each in (*found, *passed)]
     adjusted = sign_tests.adjusted(claims)
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))
@@ -215,41 +217,29 @@ def _of_one_transport(one: Values, other: Values) -> Iterator[tuple[Key, Key]]:
         yield from ((key, theirs[key[0]]) for key in one if key[0] in theirs)
 
 
-def _name(ours: Key, theirs: Key) -> str:
-    return ours[1] if ours == theirs else f"{ours[1]}, {theirs[1]}"
+def _passed(cell: str, transport: str, one: Seeds, other: Seeds) -> Passed:
+    ends: dict[tuple[bool, bool], list[int]] = {}
+    for seed in one:
+        if seed in other:
+            passed = one[seed] is not None, other[seed] is not None
+            ends.setdefault(passed, []).append(seed)
+    return Passed(
+        cell,
+        transport,
+        first_only=ends.get((True, False), []),
+        second_only=ends.get((False, True), []),
+        neither=ends.get((False, False), []),
+        missing=sorted({*one} ^ {*other}),
+        in_both=len(ends.get((True, True), [])),
+    )
 
 
-def _passed(
-    one: Mapping[int, RunFigures | None],
-    other: Mapping[int, RunFigures | None],
-    ours: Key,
-    theirs: Key,
-) -> Passed:
-    both = [seed for seed in one if seed in other]
-    ends = {seed: (one[seed] is not None, other[seed] is not None) for seed in both}
-
-    def those(*wanted: bool) -> list[int]:
-        return [seed for seed in both if ends[seed] == wanted]
-
-    missing = sorted({*one} ^ {*other})
-    return Passed(ours[0], _name(ours, theirs), those(True, False), those(False, True),
-                  those(False, False), missing, len(those(True, True)))  # fmt: skip
-
-
-def _lines(
-    one: Mapping[int, RunFigures | None],
-    other: Mapping[int, RunFigures | None],
-    ours: Key,
-    theirs: Key,
-) -> Iterator[Line]:
+def _lines(cell: str, transport: str, one: Seeds, other: Seeds) -> Iterator[Line]:
     pairs = {
         seed: (before, after)
         for seed, before in one.items()
         if before is not None and (after := other.get(seed)) is not None
     }
-    unfaithful = [
-        seed for seed, (before, after) in pairs.items() if not (before.faithful and after.faithful)
-    ]
     for figure in claimed():
         found = {
             seed: (before.values[figure], after.values[figure])
@@ -260,8 +250,9 @@ def _lines(
             continue
         logs = {seed: _log_ratio(*pair) for seed, pair in found.items()}
         first, second = (median_interval(each).median for each in zip(*found.values(), strict=True))
-        yield Line(ours[0], _name(ours, theirs), figure, first, second, _ratio([*logs.values()]),
-                   len(found), logs, [seed for seed in unfaithful if seed in found])  # fmt: skip
+        unfaithful = [seed for seed in found if not all(each.faithful for each in pairs[seed])]
+        yield Line(cell, transport, figure, first, second, _ratio([*logs.values()]), len(found),
+                   logs, unfaithful)  # fmt: skip
 
 
 def _log_ratio(before: float, after: float) -> float:

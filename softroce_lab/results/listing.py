@@ -34,7 +34,6 @@ class Entry:
     problem: str = ""  # why it cannot be read
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         document = dataclasses.asdict(self)
         return document | {"path": str(self.path), "transports": list(self.transports)}
 

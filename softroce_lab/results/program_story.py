@@ -45,7 +45,6 @@ class ProgramStory(Story):
     lost_meanwhile: int = 0  # transmissions of other messages of its queue pair
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         psn, last_psn = self.psns or (None, None)
         return {
             **Story.document(self),
@@ -241,7 +240,7 @@ def _incidents(
     """What rules took, then what queue pairs did about it; of some packets no message is known."""
     rows: dict[_Ends, list[int]] = {}
     backward: dict[_Ends, _Ends] = {}
-    names = ("source", "destination", "qpn", "peer_qpn")
+    names: tuple[str, ...] = ("source", "destination", "qpn", "peer_qpn")
     for row, (source, destination, qpn, peer_qpn) in enumerate(rows_of(table, *names)):
         ends = source, destination, peer_qpn
         rows.setdefault(ends, []).append(row)

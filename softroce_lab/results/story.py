@@ -75,7 +75,6 @@ class Story:
         return sum(e.what is what and e.kind in DATA for e in self.incidents)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "run": self.run,
             "message": self.name,

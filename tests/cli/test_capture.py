@@ -135,7 +135,7 @@ def test_standard_output_for_wireshark(up, tmp_path):
     result = subprocess.run(command, stdout=slave, stderr=subprocess.PIPE, text=True, check=False)
     os.close(master)
     os.close(slave)
-    assert (result.returncode, "nothing for a terminal" in result.stderr) == (2, True)
+    assert (result.returncode, "a terminal cannot show pcapng" in result.stderr) == (2, True)
 
 
 def test_a_reader_that_has_seen_enough(up):
@@ -176,7 +176,7 @@ def test_a_file_that_takes_no_more(up):
         (("-w", "/no/such/folder/file"), "cannot write /no/such/folder/file"),
         (("-s", "5000"), "snap length of 5000"),
         (("-D", "soon"), "soon"),
-        (("--json",), "--json wants -w FILE"),
+        (("--json",), "hint: add -w FILE"),
         (("-c", "-1"), "greater than"),
     ],
 )

@@ -11,10 +11,12 @@ import threading
 import time
 
 import pytest
+from typer.testing import CliRunner
 
 import softroce_lab.fabric.lab as fabric
+from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
-from tests.cli.conftest import COMMAND, CommandLine
+from tests.cli.conftest import COMMAND
 
 FAULTED = """
 name: faulted
@@ -57,9 +59,15 @@ def written(tmp_path):
     return write
 
 
-def inspect(*arguments, **options):
-    """In a process without a lab."""
-    return CommandLine().run("inspect", *arguments, **options)
+def inspect(*arguments):
+    """`lab inspect`, in this process."""
+    return CliRunner().invoke(app, ["inspect", *arguments], env={"COLUMNS": "200"})
+
+
+def document_of(*arguments):
+    found = inspect(*arguments, "--json")
+    assert found.exit_code == 0, found.stderr
+    return json.loads(found.stdout)
 
 
 def test_a_switch_and_a_host(up):
@@ -100,18 +108,17 @@ def test_links_with_faults_that_hit_and_that_come_later(lab, written):
 
 
 def test_a_topology_that_is_not_up():
-    line = CommandLine()
-    document = line.json("inspect", "node", "leaf1", "--lab", "leaf-spine")
+    document = document_of("node", "leaf1", "--lab", "leaf-spine")
     assert not document["up"]
     assert document["node"]["ports"][0]["counters"] is None
     (route,) = [r for r in document["node"]["routes"] if r["host"] == "h3"]
     assert route["ports"] == ["spine1", "spine2"]
-    links = line.json("inspect", "link", "leaf1", "--lab", "leaf-spine")["links"]
+    links = document_of("link", "leaf1", "--lab", "leaf-spine")["links"]
     assert len(links) == 8
     assert {each["from"]["port"].partition(":")[0] for each in links} == {
         "leaf1", "h1", "h2", "spine1", "spine2",
     }  # fmt: skip
-    host = line.json("inspect", "node", "k2", "--lab", "kernel-two")["node"]["kernel_host"]
+    host = document_of("node", "k2", "--lab", "kernel-two")["node"]["kernel_host"]
     assert (host["kernel"], host["cpus"], host["memory_bytes"]) == ("6.1", 1, 1 << 30)
     assert (host["rdma_devices"], host["pid"]) == ({"rxe0": "eth1"}, None)
 
@@ -160,17 +167,14 @@ def test_nothing_comes_back(up):
 
 
 def test_paths_of_files(written):
-    line = CommandLine()
-    document = line.json(
-        "inspect", "path", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003"
-    )
+    document = document_of("path", "h1", "h3", "--lab", "leaf-spine", "--sport", "0xC000-0xC003")
     assert [flow["sport"] for flow in document["flows"]] == [49152, 49153, 49154, 49155]
     assert {flow["nodes"][0] + flow["nodes"][-1] for flow in document["flows"]} == {"h1h3"}
     assert sum(document["shares"]["leaf1"].values()) == 4
     text = inspect("path", "h1", "h2", "--lab", written(TRUNK)).stdout
     for words in ("8 flows over 2 paths", "h1 > s1:p2 > s2 > h2", "h1 > s1:p3 > s2 > h2"):
         assert words in text
-    document = line.json("inspect", "path", "h1", "h2", "--lab", written(SPRAY))
+    document = document_of("path", "h1", "h2", "--lab", written(SPRAY))
     assert (len(document["paths"]), "flows" in document) == (3, False)
     assert "spread evenly" in inspect("path", "h1", "h2", "--lab", written(SPRAY)).stdout
 
@@ -189,7 +193,8 @@ def test_paths_of_files(written):
     ],
 )
 def test_paths_that_make_no_sense(arguments, complaint):
-    assert complaint in CommandLine().refused("inspect", "path", *arguments, "--lab", "leaf-spine")
+    found = inspect("path", *arguments, "--lab", "leaf-spine")
+    assert (found.exit_code, complaint in found.stderr) == (2, True), found.stderr
 
 
 def test_live_ports_need_a_process_that_uses_some(up):
@@ -241,7 +246,7 @@ def received(held):
 
 def test_pictures_of_files(tmp_path, written):
     result = inspect("graph", "leaf-spine")
-    assert result.returncode == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert "│ spine1 │" in result.stdout
     assert result.stdout.splitlines()[-1].split() == ["h1", "h2", "h3", "h4"]
     assert inspect("graph", "kernel-two").stdout.splitlines()[-2:] == [
@@ -256,11 +261,11 @@ def test_pictures_of_files(tmp_path, written):
     large = inspect("graph", "star-100").stdout  # which is summarised
     assert (len(large.splitlines()), "100 links" in large) == (3, True)
     file = tmp_path / "x.svg"
-    assert inspect("graph", "leaf-spine", "-o", str(file)).returncode == 0
+    assert inspect("graph", "leaf-spine", "-o", str(file)).exit_code == 0
     assert file.read_text("utf-8") == inspect("graph", "leaf-spine", "-o", "-").stdout
     assert file.read_text("utf-8").startswith("<svg ")
     refused = inspect("graph", "leaf-spine", "-o", str(tmp_path / "no" / "x.svg"))
-    assert (refused.returncode, "cannot write" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "cannot write" in refused.stderr) == (2, True)
     assert "did you mean 'leaf-spine'?" in inspect("graph", "leaf-spin").stderr
 
 

@@ -133,7 +133,7 @@ def path(
 def _ends(seen: view.View, source: str, target: str, rail: int) -> tuple[Port, Port]:
     ends = locate.rail(seen.plan, source, rail), locate.rail(seen.plan, target, rail)
     if ends[0].node == ends[1].node:
-        raise UserError(f"{ends[0].node} is both ends", hint="name two hosts")
+        raise UserError(f"{ends[0].node} is named as both ends", hint="name two hosts")
     return ends
 
 
@@ -142,7 +142,7 @@ def _flow(
 ) -> trace.Flow:
     ends = _ends(seen, source, target, rail)
     if dport is None and proto is not Protocol.ROCE:
-        raise UserError(f"{proto.value} without a destination port", hint="say --dport N")
+        raise UserError(f"--proto {proto.value} needs a destination port", hint="add --dport N")
     number = trace.PROTOCOLS["tcp" if proto is Protocol.TCP else "udp"]
     return trace.Flow(ends[0], ends[1], number, dport or trace.ROCE_PORT)
 

@@ -74,10 +74,11 @@ def stats(
     """
     interval_ns = None if interval is None else units.parse_time_ns(interval)
     if interval_ns is not None and interval_ns < _LEAST_INTERVAL_NS:
-        raise UserError(f"an interval of {interval}", hint="50ms at least")
+        raise UserError(f"--interval {interval} is too short", hint="50ms at least")
     repeats = interval_ns is not None
     if sum((as_json, openmetrics, listen is not None)) > 1 or (repeats and (openmetrics or listen)):
-        raise UserError("several ways to show the counters", hint="choose one of them")
+        what = "--json, --openmetrics and --listen exclude each other, --interval the last two"
+        raise UserError(what, hint="choose one of them")
     name, names = _split(what or [], lab)
     with counters.collecting(view.of_lab(name), names) as collector:
         if listen is not None:

@@ -93,7 +93,8 @@ def compare(
     """Compare runs, sweeps or transports, seed by seed: better, worse, or no difference shown."""
     if figures or only or ladder or transport is not None:
         if changed or fail_on_worse:
-            raise UserError("ratios have no verdicts", hint="no --changed, no --fail-on-worse")
+            what = "--changed and --fail-on-worse: no effect on ratios, which have no verdicts"
+            raise UserError(what, hint="leave them out")
         _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
         return
     first, *others = _directories(runs, baseline)
@@ -133,7 +134,7 @@ def _print_ratios(
 ) -> None:
     """`chosen`: baseline, transport, ladder. UserError if the choices do not fit each other."""
     if len(names) > 2:
-        raise UserError("ratios are of two directories at most")
+        raise UserError("ratios are of two directories at most", hint="leave the others out")
     figures = list(figures or ratios.DEFAULTS)
     ratios.check_figures(figures)
     directories = [Recorded(_found(each)) for each in names]
@@ -191,7 +192,7 @@ def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
     if baseline is not None and len(names) > 1:
         raise UserError("--baseline compares transports of one directory", hint="name one")
     if baseline is None and len(names) < 2:
-        raise UserError("two directories are compared, or more", hint=_ALONE)
+        raise UserError("lab results compare needs two directories, or more", hint=_ALONE)
     first, *others = (Recorded(_found(each)) for each in names)
     if any(each.is_sweep != first.is_sweep for each in others):
         raise UserError("a run and a sweep cannot be compared")
@@ -201,7 +202,6 @@ def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
 def _documents(
     found: Mapping[str, Comparison], notes: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """For `--json`."""
     return [
         {
             "with": name,

@@ -138,7 +138,6 @@ class Investigation:
             pool.stop()
 
     def path_document(self) -> dict[str, Any]:
-        """For `--json`."""
         names = self.known.messages.name
         return {
             "shares_ns": dict(self.shares()),
