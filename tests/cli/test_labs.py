@@ -36,7 +36,7 @@ def test_a_lab_comes_up_is_shown_and_goes_down(lab):
     assert "h1:eth1 - s1:p1" in text
     assert "monitor: process" in text
     assert lab.name not in lab.run("doctor", "--clean").stdout  # it is no remains
-    assert f"no lab called nowhere\n  hint: known: {lab.name}" in lab.refused("down", "nowhere")
+    assert f"no lab called nowhere\n  hint: there are: {lab.name}" in lab.refused("down", "nowhere")
     lab.refused("down", f"../softroce_lab/{lab.name}")
     lab.refused("down", lab.name, "--all")
     (found,) = lab.json("ps", lab.name)["labs"]

@@ -107,7 +107,7 @@ def test_where_bubblewrap_is_missing_policies_are_refused(lab, secret, monkeypat
     monkeypatch.setattr(isolation, "why_not_isolated", lambda: "bubblewrap is not installed")
     submissions.laid_out(7, Path("mine"), submissions.solution(7), "ada")
     league = ("league", "mine/policy.py:Failover")
-    failover = ("failover", "mine/experiment.yaml", "--policy", "mine/policy.py:Failover")
+    failover = ("failover", "mine/experiment.yaml", "mine/policy.py:Failover")
     for words in (("check", "mine"), ("grade", "mine", "--secret", secret), league, failover):
         refused = lab(*words)
         assert refused.exit_code == 3
