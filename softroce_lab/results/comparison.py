@@ -201,7 +201,7 @@ def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> C
         cell, name = ours[0], ", ".join(dict.fromkeys((ours[1], theirs[1])))
         passed.append(_passed(cell, name, one[ours], other[theirs]))
         found += _lines(cell, name, one[ours], other[theirs])
-    claims = [each.differences for each in (*found, *passed)]
+    claims = [line.differences for line in found] + [each.differences for each in passed]
     adjusted = sign_tests.adjusted(claims)
     lines = [
         dataclasses.replace(line, p=p, verdict=_verdict(line, p))

@@ -107,8 +107,9 @@ def path(
     """
     if ping:
         seen = view.of_lab(lab)
-        options = {"count": count, "size_bytes": size, "interval_ns": units.parse_time_ns(interval)}
-        options |= {"timeout_ns": units.parse_time_ns(timeout), "ipv6": ipv6}
+        options: dict[str, Any] = {"count": count, "size_bytes": size, "ipv6": ipv6}
+        options["interval_ns"] = units.parse_time_ns(interval)
+        options["timeout_ns"] = units.parse_time_ns(timeout)
         _ping(seen, _ends(seen, source, target, rail), as_json=as_json, **options)
         return
     seen = view.of(lab)

@@ -77,8 +77,8 @@ def stats(
         raise UserError(f"--interval {interval} is too short", hint="50ms at least")
     repeats = interval_ns is not None
     if sum((as_json, openmetrics, listen is not None)) > 1 or (repeats and (openmetrics or listen)):
-        what = "--json, --openmetrics and --listen exclude each other, --interval the last two"
-        raise UserError(what, hint="choose one of them")
+        why = "--json, --openmetrics and --listen exclude each other, --interval the last two"
+        raise UserError(why, hint="choose one of them")
     name, names = _split(what or [], lab)
     with counters.collecting(view.of_lab(name), names) as collector:
         if listen is not None:
