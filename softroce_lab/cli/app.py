@@ -237,7 +237,7 @@ class _Interrupting:
         self._number: int = signal.SIGINT  # of the last one
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if _is_loading(frame):
+        if _must_wait(frame):
             _send_again(number)
             return
         now_s = time.monotonic()
@@ -263,8 +263,8 @@ def _send_again(number: int) -> None:
     later.start()
 
 
-def _is_loading(frame: FrameType | None) -> bool:
-    """Whether a module is imported, or a text evaluated.
+def _must_wait(frame: FrameType | None) -> bool:
+    """Whether a module is imported, a text evaluated, or an ignored interrupt sent again.
 
     Of an interrupt pydantic makes a SchemaError there, where it builds schemas. And CPython ends by
     SIGINT, whatever the exit status, once one has left a text (`_Py_UnhandledKeyboardInterrupt`).
@@ -274,6 +274,8 @@ def _is_loading(frame: FrameType | None) -> bool:
         if code.co_filename.startswith("<frozen importlib"):
             return True
         if (code.co_filename, code.co_name) == ("<string>", "<module>"):
+            return True
+        if code is _Interrupting.when_ignored.__code__:  # Python would ignore this one, too
             return True
         frame = frame.f_back
     return False
