@@ -43,7 +43,7 @@ PANELS = {
 SHARED = {
     **dict.fromkeys(("up", "down", "ps"), "labs"),
     **dict.fromkeys(("results.ls", "results.show"), "results.listing"),
-    **dict.fromkeys(("results.export", "results.pack", "results.plot"), "results.files"),
+    **dict.fromkeys(("results.export", "results.pack"), "results.files"),
     **dict.fromkeys(("inspect.node", "inspect.link"), "inspect.elements"),
 }
 """Modules of several verbs: each is a command of this name in the module's `app`."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results export`, `lab results pack` and `lab results plot`: a run as a file for others."""
+"""`lab results export` and `lab results pack`: a run as a file for other tools and people."""
 
 from __future__ import annotations
 
-import enum
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +13,10 @@ from softroce_lab import units
 from softroce_lab.cli.options import Json, print_document
 from softroce_lab.cli.results.options import RunArgument, RunName, RunOrSweep, opened
 from softroce_lab.results import artifact as artifacts
-from softroce_lab.results import perfetto, plots, recorded
+from softroce_lab.results import perfetto, recorded
 from softroce_lab.results.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
-
-Kind = enum.StrEnum("Kind", {name.upper(): name for name in plots.KINDS})  # type: ignore[misc]
-_CDF = Kind("cdf")
 
 
 @app.command()
@@ -64,25 +60,3 @@ def pack(
     folder = shlex.quote(made.path.stem)
     print("to repeat it, where it was copied to:")
     print(f"  unzip -d {folder} {shlex.quote(made.path.name)} && sh {folder}/reproduce.sh")
-
-
-@app.command()
-def plot(
-    run: RunOrSweep = "latest",
-    kind: Annotated[Kind, typer.Option(help="What is drawn.")] = _CDF,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="FILE.pdf, FILE.svg or FILE.png.")
-    ] = Path("figure.pdf"),
-    of: RunName = None,
-    as_json: Json = False,
-) -> None:
-    """Draw a figure for a paper: labels and units ready, the command and a digest in the file."""
-    found = Recorded(recorded.find(run))
-    asked = plots.Asked(found, None if of is None else found.run(of))
-    words = ["lab", "results", "plot", found.name, "--kind", kind.value]
-    plots.save(asked, kind.value, output, shlex.join([*words, *(["--run", of] if of else [])]))
-    if as_json:
-        digest = plots.digest(found)
-        print_document(figure=str(output), kind=kind.value, results_sha256=digest)
-    else:
-        print(output)
