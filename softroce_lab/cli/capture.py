@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import os
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -161,54 +162,46 @@ def _tell(figures: Figures, name: str, *, as_json: bool, quiet: bool) -> None:
             say(f"  {each.name}: {each.missed:,} of {each.received:,} missed")
 
 
+@dataclasses.dataclass(slots=True)
 class _Output:
-    """Where packets go."""
+    """Where packets go: `printer` prints what comes through the pipe of which `fd` is an end."""
 
-    def __init__(self, fd: int, name: str = "") -> None:
-        self.fd = fd
-        self.name = name
-
-    def begin(self) -> None:
-        """The monitor has the descriptor."""
-
-    def finish(self) -> None:
-        """The monitor has written all."""
-
-
-class _Lines(_Output):
-    """Prints packets, in a thread, for the monitor waits for no reader."""
-
-    def __init__(self) -> None:
-        self._source, fd = os.pipe2(os.O_CLOEXEC)
-        super().__init__(fd)
-        self._thread = threading.Thread(target=self._print, daemon=True)
+    fd: int
+    name: str = ""
+    printer: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Let the monitor's be the only writing end."""
-        os.close(self.fd)
-        self._thread.start()
+        """The monitor has the descriptor: of a pipe its own is to be the only writing end."""
+        if self.printer is not None:
+            os.close(self.fd)
+            self.printer.start()
 
     def finish(self) -> None:
-        """Print what is left."""
-        self._thread.join()
+        """The monitor has written all: wait until what is left is printed."""
+        if self.printer is not None:
+            self.printer.join()
 
-    def _print(self) -> None:
-        lines = Lines()
-        try:
-            while piece := os.read(self._source, _PIECE_BYTES):
-                sys.stdout.write("".join(f"{line}\n" for line in lines.of(piece)))
-                sys.stdout.flush()
-        except BrokenPipeError:  # whoever read them had enough
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
-        finally:
-            os.close(self._source)
+
+def _print_packets(source: int) -> None:
+    """Print what comes through a pipe; in a thread, for the monitor waits for no reader."""
+    lines = Lines()
+    try:
+        while piece := os.read(source, _PIECE_BYTES):
+            sys.stdout.write("".join(f"{line}\n" for line in lines.of(piece)))
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read them had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
+    finally:
+        os.close(source)
 
 
 @contextmanager
-def _output(file: str | None) -> Iterator[Any]:
+def _output(file: str | None) -> Iterator[_Output]:
     """A file, standard output, or lines of text. UserError."""
     if file is None:
-        yield _Lines()
+        source, fd = os.pipe2(os.O_CLOEXEC)
+        printer = threading.Thread(target=_print_packets, args=(source,), daemon=True)
+        yield _Output(fd, printer=printer)
     elif file == "-":
         fd = _standard_output()
         try:

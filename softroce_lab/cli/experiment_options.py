@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from softroce_lab.cli import completion
 from softroce_lab.cli.modes import ModalCommand, Mode
-from softroce_lab.cli.options import print_json
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import ENDS, FILE, Wanted
@@ -77,23 +74,6 @@ def overrides_of(
         if by is not None:
             raise UserError(f"--set {key}: no effect with {by}", hint="leave it out")
     return overrides
-
-
-def print_ready(found: Mapping[str, Sequence[tuple[str, str]]], *, as_json: bool) -> None:
-    """Print the ready files of each kind: their names and what they are about."""
-    if as_json:
-        print_json([
-            {"name": name, "kind": kind, "about": about}
-            for kind, files in found.items()
-            for name, about in files
-        ])  # fmt: skip
-        return
-    for kind, files in found.items():
-        print(f"{kind}s")
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for name, about in files:
-            table.add_row(f"  {name}", about.partition(". ")[0].rstrip("."))
-        Console().print(table)
 
 
 # --- --capture [LINK] -----------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def verify(
         return
     if not files:
         hint = "name a run directory (latest: the newest), a pcapng or a pcap file"
-        raise UserError("lab verify needs a capture", hint=hint)
+        raise UserError("no capture is named", hint=hint)
     options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
     checked, failures = [], []
     for given in files:

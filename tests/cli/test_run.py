@@ -99,7 +99,7 @@ def test_a_failed_verdict_is_the_exit_code(line):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "lab run needs an experiment or a sweep\n  hint: a file, or a name: lab run --list"),
+        ((), "no experiment or sweep is named\n  hint: a file, or a name: lab run --list"),
         (("nine",), "no experiment or sweep called 'nine'"),
         (("reach", "--seed", "1"), "--seed: no effect with a sweep\n  hint: --only transport=NAME"),
         (("mine", "--table", "x"), "--table: no effect with an experiment"),

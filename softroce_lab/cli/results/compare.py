@@ -192,7 +192,7 @@ def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
     if baseline is not None and len(names) > 1:
         raise UserError("--baseline compares transports of one directory", hint="name one")
     if baseline is None and len(names) < 2:
-        raise UserError("lab results compare needs two directories, or more", hint=_ALONE)
+        raise UserError("two directories are needed, or more", hint=_ALONE)
     first, *others = (Recorded(_found(each)) for each in names)
     if any(each.is_sweep != first.is_sweep for each in others):
         raise UserError("a run and a sweep cannot be compared")
