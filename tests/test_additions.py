@@ -102,7 +102,7 @@ SUITE = Suite.of_evidence(RULES)
         ("    icrc.SUITE,\n", "    sample.SUITE,\n"),
         ("from softroce_lab.check.evidence import", "from softroce_lab.check import sample\n"),
     ],
-    "docs/checks.md": [("", "")],  # its description, which every rule has
+    "docs/howto/capture.md": [("", "")],  # its description, which every rule has
 }
 
 # "rc.seen": each connection has requests. One place, and its description.
@@ -119,7 +119,7 @@ def check_seen(case: Case) -> None:
 ''',
         ),
     ],
-    "docs/checks.md": [("", "")],
+    "docs/howto/capture.md": [("", "")],
 }
 
 # "sample": the tutorial's policy, built in.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab model sdr`: options with units, the table, the document, and what docs/sdr.md shows."""
+"""`lab model sdr`: options with units, the table, the document, and what its page shows."""
 
 import itertools
 import json
@@ -132,7 +132,7 @@ def test_bad_input_is_an_error_of_the_user(arguments, problem):
     assert problem in found.stderr
 
 
-# ---------------------------------------------------------------- docs/sdr.md
+# ---------------------------------------------------------------- docs/explanation/sdr.md
 
 
 def rows(heading):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What docs/dissectors.md says is so."""
+"""What docs/howto/capture.md says is so."""
 
 import re
 
@@ -7,12 +7,12 @@ from softroce_lab import dissect
 from softroce_lab.paths import PROJECT_ROOT
 from tests.dissect import readers
 
-DOC = (PROJECT_ROOT / "docs/dissectors.md").read_text()
+DOC = (PROJECT_ROOT / "docs/howto/capture.md").read_text()
 
 
 def test_its_program_runs(capsys):
     (program,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
-    exec(compile(program, "docs/dissectors.md", "exec"), {})  # noqa: S102 - it is ours
+    exec(compile(program, "docs/howto/capture.md", "exec"), {})  # noqa: S102 - it is ours
     assert "RETH - RDMA Extended Transport Header" in capsys.readouterr().out
 
 

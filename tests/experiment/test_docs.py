@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""docs/experiments.md, docs/sweeps.md: what they show as examples can be run."""
+"""docs/howto/experiments.md, docs/howto/experiments.md: what they show as examples can be run."""
 
 import re
 
@@ -58,7 +58,7 @@ def test_the_sweep_can_be_run(lab, tmp_path):
 def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text(SWEEP)
     lab("run", "mine", "-q", "-j1", "--only", "workload.bytes=64KiB", "--only", "depth=1")
-    exec(compile(PROGRAM, "docs/sweeps.md", "exec"), {})  # noqa: S102 - our own words
+    exec(compile(PROGRAM, "docs/howto/experiments.md", "exec"), {})  # noqa: S102 - our own words
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     found = {(transport, loss): float(goodput) for transport, loss, _, goodput in rows}
     assert set(found) == {(name, loss) for name in ("csa_ud", "rc") for loss in ("none", "cores")}
@@ -67,13 +67,13 @@ def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
 
 @pytest.mark.parametrize("column", sorted(columns().keys() - FIGURES.keys()))
 def test_each_column_of_a_sweep_has_its_line(column):
-    text = (paths.PROJECT_ROOT / "docs/sweeps.md").read_text()
+    text = (paths.PROJECT_ROOT / "docs/howto/experiments.md").read_text()
     assert f"`{column}`" in text.partition("The columns of `runs.parquet`:")[2]
 
 
 def test_the_document_has_the_table_of_figures():
     """All but its last column, which says what each figure is."""
-    text = (paths.PROJECT_ROOT / "docs/experiments.md").read_text()
+    text = (paths.PROJECT_ROOT / "docs/howto/experiments.md").read_text()
     _, *lines = text.partition(TABLE)[2].partition("\n\n")[0].splitlines()
     assert [[cell.strip(" `") for cell in line.split("|")[1:5]] for line in lines] == [
         [each.title, each.key, each.gate, each.unit.column] for each in FIGURES.values()

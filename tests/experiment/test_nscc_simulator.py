@@ -24,7 +24,7 @@ deadline: 1s
 RUNS = range(1, 11)
 
 
-# Microseconds: the mean of the runs' medians, and of their maxima (docs/congestion.md, "Compared
+# Microseconds: the mean of the runs' medians, and of their maxima (docs/explanation/transports.md, "Compared
 # with uet-htsim", has the options). The last maximum is that of nine runs: in the tenth the
 # simulator's sender waits for its retransmission timeout.
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The bounds of retrying: docs/retry-bounds.md, computed again from the defaults, and measured."""
+"""The bounds of retrying, computed from the defaults, and measured."""
 
 import dataclasses
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The programs of docs/verbs.md: one runs here, of the other the names are right."""
+"""The programs of docs/howto/programs.md: one runs here, of the other the names are right."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_program_without_a_lab_runs():
-    exec(compile(PROGRAMS[1], "docs/verbs.md", "exec"), {})  # noqa: S102 - our own words
+    exec(compile(PROGRAMS[1], "docs/howto/programs.md", "exec"), {})  # noqa: S102 - our own words
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

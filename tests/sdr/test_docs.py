@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The program at the head of docs/sdr.md runs, and the page lists all calls."""
+"""The program at the head of docs/explanation/sdr.md runs, and the page lists all calls."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "sdr.md").read_text()
 
 def test_the_program_runs_and_is_short():
     assert len(PROGRAM.splitlines()) <= 35
-    exec(compile(PROGRAM, "docs/sdr.md", "exec"), {})  # noqa: S102 - our own words
+    exec(compile(PROGRAM, "docs/explanation/sdr.md", "exec"), {})  # noqa: S102 - our own words
 
 
 def test_every_call_is_listed():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The program of docs/shift.md runs, and its excerpt is what the demo prints."""
+"""The program of docs/explanation/shift.md runs, and its excerpt is what the demo prints."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "shift.md").read_text()
 
 def test_the_program_runs():
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(compile(program, "docs/shift.md", "exec"), {})  # noqa: S102 - our own words
+    exec(compile(program, "docs/explanation/shift.md", "exec"), {})  # noqa: S102 - our own words
 
 
 def test_the_excerpt_is_what_the_demo_prints():

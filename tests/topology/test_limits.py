@@ -51,6 +51,6 @@ def test_a_fat_tree_of_k_14_has_more_ports_than_a_lab(written):
 
 
 def test_the_documents_name_these_limits():
-    reference = " ".join((PROJECT_ROOT / "docs/topology.md").read_text().split())
+    reference = " ".join((PROJECT_ROOT / "docs/reference/topologies.md").read_text().split())
     assert f"at most {limits.MAX_PORTS} ports" in reference
     assert f"from {limits.MTU_MIN_BYTES}, which IPv6 needs, to {limits.MTU_MAX_BYTES}" in reference

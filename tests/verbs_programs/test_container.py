@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The container recipe of docs/programs.md: its Dockerfile and its very commands.
+"""The container recipe of docs/howto/programs.md: its Dockerfile and its very commands.
 
 Made by images.py, and run by runc with what `docker run --privileged` gives: all capabilities, a
 `/sys` to write to, no filter of system calls, namespaces of its own. Nothing is at its network.
@@ -43,7 +43,7 @@ def test_the_recipe_names_what_is_there():
 
 @pytest.mark.full("verbs-container")
 def test_perftest_over_a_lossy_fabric_in_a_container(full, tmp_path):
-    """The container recipe of docs/programs.md, built and run; perftest ends in two minutes."""
+    """The image is built, and runs perftest over a lossy fabric in two minutes."""
     if not full:
         pytest.skip("takes minutes: lab test --full verbs-container")
     images.needed("runc", "capsh")

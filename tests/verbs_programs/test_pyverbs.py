@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""rdma-core's own tests of a device, against ours: what docs/programs.md says of them holds."""
+"""rdma-core's own tests of a device, against ours."""
 
 import re
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The recipe of docs/programs.md for somebody else's CI: its very commands.
+"""The recipe of docs/howto/programs.md for somebody else's CI: its very commands.
 
 They run in namespaces in which no other lab is. Root needs no sudo here.
 """

@@ -265,7 +265,7 @@ def test_a_mistake_is_pointed_at(entry, complaint):
     assert complaint in str(caught.value)
 
 
-# ---------------------------------------------------------------- the table of docs/transports.md
+# ---------------------------------------------------------------- the table of docs/explanation/transports.md
 
 
 def transports_of(names):
@@ -277,7 +277,7 @@ def transports_of(names):
 
 
 def test_the_table_has_each_knob_of_each_transport_with_its_bounds():
-    text = (PROJECT_ROOT / "docs/transports.md").read_text()
+    text = (PROJECT_ROOT / "docs/explanation/transports.md").read_text()
     text = text.partition("## Knobs")[2].partition("\n## ")[0]
     lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
     table = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reference import counters, keys, results, rules, transports, verbs
+from reference import counters, events, keys, results, rules, transports, verbs, wire
 
 PAGES = {
     "verbs": verbs.page,
@@ -22,6 +22,8 @@ PAGES = {
     "figures": results.figures,
     "run-directory": results.run_directory,
     "counters": counters.page,
+    "event-log": events.page,
+    "wire-format": wire.page,
     "rules": rules.page,
 }
 

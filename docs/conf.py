@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How Sphinx builds the site: `sphinx-build -W -b html docs/site build/site`, without a network."""
+"""How Sphinx builds the site: `sphinx-build -W -b html docs build/site`, without a network."""
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
-sys.path.insert(0, str(HERE.parent.parent))  # the reference is made from this tree's code
+sys.path.insert(0, str(HERE.parent))  # the reference is made from this tree's code
 
 from softroce_lab import __version__  # noqa: E402 - after the path
 
@@ -15,7 +15,7 @@ author = "the softroce_lab developers"
 release = __version__
 extensions = ["myst_parser", "reference"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_ext"]
+exclude_patterns = ["_ext", "learn", "records"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
 nitpicky = True
