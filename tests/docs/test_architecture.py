@@ -20,7 +20,7 @@ def defines(text, name):
     name = re.escape(name)
     function = rf"\s*def {name}\(|(?!return)[\w:<>*& ]*\b{name}\("
     python = rf"class {name}\b|{name}(?:: [^=\n]+)? = "
-    native = rf"(?:class|struct|enum|enum class) {name}\b|constexpr [\w:]+ {name}\b|#define {name}\b"
+    native = rf"(?:class|struct|enum|enum class|#define) {name}\b|constexpr [\w:]+ {name}\b"
     return re.search(rf"^(?:{function}|{python}|{native})", text, re.MULTILINE)
 
 
@@ -55,6 +55,6 @@ def test_a_use_is_no_definition(line):
 
 
 @pytest.mark.parametrize("line", ["    def decide(self", "int A::decide(int x) {", "class decide:",
-                                  "constexpr Kind decide[] = {", "#define decide(X) \\"])  # fmt: skip
+                                  "constexpr Kind decide[] = {", "#define decide(X)"])  # fmt: skip
 def test_a_definition_is_found(line):
     assert defines(line, "decide")

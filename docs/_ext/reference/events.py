@@ -18,9 +18,9 @@ three ways to switch it on:
 | a Python program | `Context(..., event_log=FILE)` of `softroce_lab.rnic` |
 
 Every line has `time_ns` (CLOCK_MONOTONIC), `event`, and `host`. Lines of `lab demo` have `run`, the
-transport. PSNs have 24 bits, so the range from `psn` to `last_psn` may wrap. The lines of one host are in
-the order of time. If the ring of events is full, the disk is full, or the file has 2 GiB, events are lost
-and counted.
+transport. PSNs have 24 bits, so the range from `psn` to `last_psn` may wrap. The lines of one host
+are in the order of time. If the ring of events is full, the disk is full, or the file has 2 GiB,
+events are lost and counted.
 
     jq -c 'select(.event == "retransmit") | [.host, .reason, .psn, .last_psn]' log.jsonl
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import re
+
 from reference import markdown
 from reference.markdown import code, prose
 from softroce_lab.check import suites
+
+_PAGE = re.compile(r"docs/([\w/-]+)\.md(?:, ([^,;]+))?")
 
 
 def page() -> str:
@@ -17,7 +21,7 @@ def page() -> str:
     )
     by_checker: dict[str, list[tuple[str, str, str]]] = {}
     for rule in suites.rules():
-        row = (code(rule.name), prose(rule.states), prose(rule.clause))
+        row = (code(rule.name), prose(rule.states), _linked(rule.clause))
         by_checker.setdefault(rule.checker, []).append(row)
     head = ["rule", "what must hold", "clause"]
     sections = [
@@ -25,3 +29,13 @@ def page() -> str:
         for checker, rows in by_checker.items()
     ]
     return markdown.page("Rules of verify", about, *sections)
+
+
+def _linked(clause: str) -> str:
+    """A page of the site as a link, by the name of its section."""
+    found = _PAGE.search(clause)
+    if not found:
+        return prose(clause)
+    text = found[2] or found[1].rpartition("/")[2]
+    link = f"[{prose(text)}](../{found[1]}.md)"
+    return prose(clause[: found.start()]) + link + prose(clause[found.end() :])

@@ -6,12 +6,12 @@ from __future__ import annotations
 from reference import markdown
 from reference.markdown import code, prose
 from softroce_lab.dissect import description
-from softroce_lab.dissect.description import Field, MissingPackets, Part, Record, Repeated
+from softroce_lab.dissect.description import Field, Part, Record, Repeated
 
 _DATA = """\
 A data packet is Ethernet, IPv4 or IPv6, UDP to port 4791, a BTH, the headers of its opcode, the
-payload and an ICRC (IBA annex A17). The UDP source port is 0xC000 plus the path. A *framing* says how
-the packet names its place in a message:
+payload and an ICRC (IBA annex A17). The UDP source port is 0xC000 plus the path. A *framing* says
+how the packet names its place in a message:
 
 | | `ud` | `uc_immediate` |
 |---|---|---|
@@ -23,7 +23,7 @@ the packet names its place in a message:
 | sends and receives match | by the message's key | by the order of posting |
 | a send without a posted receive | is sent and refused by an RNR NAK | waits for CLEAR |
 | a message is as long as | its send | its receive |
-| queue pairs to a peer | one for data, one for recovery | 64 generations of 16 paths, one for recovery |
+| queue pairs to a peer | one for data, one for recovery | 64 x 16, one for recovery |
 
 Control messages and reports are packets of the framing `ud` in both cases. With `uc_immediate`
 switches see no attempt, no message and no transmission time. Fault rules that name messages do not
@@ -34,8 +34,9 @@ SDR-RDMA (arXiv 2505.05366) defines the immediate. A receive has a *slot* until 
 complete. The packet goes to the address `(slot * 2^18 + offset) * path MTU`. Packet `i` carries the
 bits `4 * (i mod 8)` and above of the user's immediate, which is the number of the message in its
 step. A queue pair has the number `first channel + generation * 16 + path`. The generation is
-`(message id / message_slots) mod 64`, so that a late packet of an earlier use of the slot is refused.
-The receiver sends a CLEAR when a receive gets its slot, and repeats it until a packet arrives."""
+`(message id / message_slots) mod 64`, so that a late packet of an earlier use of the slot is
+refused. The receiver sends a CLEAR when a receive gets its slot, and repeats it until a packet
+arrives."""
 
 _NAMES = """\
 Message ids and generations repeat. No name is used again within the longest time that a packet can
@@ -90,18 +91,19 @@ def _fields(record: Record) -> str:
 def _rows(part: Part, prefix: str = "") -> list[tuple[str, str, str]]:
     if isinstance(part, Field):
         return [(code(prefix + part.name), str(part.bits), _meaning(part))]
-    if isinstance(part, MissingPackets):
-        return [(code(part.name), "to the end", f"{prose(part.label)}: a packet set, or nothing")]
-    assert isinstance(part, Repeated)
-    many = f"as many as {code(part.count)}" if part.count else "to the end"
-    inner = [row for each in part.fields for row in _rows(each, f"{part.name}.")]
-    return [(code(part.name), many, f"{prose(part.label)}, each with:"), *inner]
+    if isinstance(part, Repeated):
+        many = f"as many as {code(part.count)}" if part.count else "to the end"
+        inner = [row for each in part.fields for row in _rows(each, f"{part.name}.")]
+        return [(code(part.name), many, f"{prose(part.label)}, each with:"), *inner]
+    return [(code(part.name), "to the end", f"{prose(part.label)}: a packet set, or nothing")]
 
 
 def _meaning(field: Field) -> str:
+    if field.name in ("type", "version"):
+        return f"{prose(field.label)}: {field.default}"
     if not field.values:
         return prose(field.label)
-    if len(field.values) > len(description.TYPES):
+    if field.values is description.STATUSES:
         return f"{prose(field.label)}: a code of `ibv_wc_status`"
     return prose(f"{field.label}: " + ", ".join(f"{n} {name}" for n, name in field.values.items()))
 
