@@ -10,8 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.check import suites
+from softroce_lab.cli import demo_failover
 from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.failover import virtual as failover
+from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.faults import profile
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
@@ -19,20 +22,22 @@ from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.sweep import spec as sweep
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
-from tests.docs.pages import SITE, WRITTEN
+from tests.docs.pages import SITE, WRITTEN, files
 
 YAML = re.compile(r"^```yaml\n((?!- ).*?)^```", re.MULTILINE | re.DOTALL)
+KEYS = re.compile(r"^(?:topology|experiment|workload|faults):", re.MULTILINE)
 EXAMPLES = [
-    pytest.param(text, id=f"{page.stem}-{number}")
+    pytest.param(page, text, id=f"{page.stem}-{number}")
     for page in WRITTEN
     for number, text in enumerate(YAML.findall(page.read_text()))
+    if KEYS.search(text)
 ]
 RUNNABLE = [
     each
     for each in EXAMPLES
-    if "\nworkload:" in each.values[0] and "clock: real" not in each.values[0]
+    if "\nworkload:" in each.values[1] and "clock: real" not in each.values[1]
 ]
-REFERENCE = re.compile(r"(?<![\w/.-])docs/[a-z0-9_/-]+(?:\.[a-z]+)?")
+REFERENCE = re.compile(r"(?<![\w/.-])docs/[a-z0-9_/-]+(?:\.[a-z]+)?(?![\w{*])")
 MEANINGS = ("meaning", "what", "counts", "about", "what must hold")  # heads of columns
 
 
@@ -46,8 +51,10 @@ def reference():
     return {name: page() for name, page in reference.PAGES.items()}
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_an_example_is_a_valid_file(text, tmp_path):
+@pytest.mark.parametrize(("page", "text"), EXAMPLES)
+def test_an_example_is_a_valid_file(page, text, tmp_path):
+    for name, other in files(page).items():
+        (tmp_path / name).write_text(other)
     source = yaml_source.parse(text, "example.yaml")
     file = tmp_path / "example.yaml"
     file.write_text(text)
@@ -90,13 +97,20 @@ def test_each_transport_states_the_default_of_its_timeout():
     assert "the transport's own timer" not in reference()["transports"]
 
 
-@pytest.mark.parametrize("text", RUNNABLE)
-def test_an_experiment_of_the_site_passes(text, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "text"), RUNNABLE)
+def test_an_experiment_of_the_site_passes(page, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "example.yaml").write_text(text)
     done = CliRunner().invoke(app, ["run", "example.yaml", "--seed", "1", "-q", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["verdict"] == "passed"
+
+
+def test_the_failover_is_what_the_demo_prints():
+    text = (SITE / "explanation/shift.md").read_text()
+    assert "lab demo failover --clock virtual --steps 20" in text
+    printed = demo_failover.lines(failover.run(Options(steps=20)))
+    assert "\n".join(["```", *printed[:11], "```"]) in text
 
 
 def references():
