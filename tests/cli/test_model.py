@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from softroce_lab.model import ring, sdr
-from softroce_lab.model.sdr import Scenario, predict
+from softroce_lab.transports.model import ring, sdr
+from softroce_lab.transports.model.sdr import Scenario, predict
 
 PAGE = (paths.PROJECT_ROOT / "docs/explanation/sdr.md").read_text()
 
@@ -135,7 +135,7 @@ def test_bad_input_is_an_error_of_the_user(arguments, problem):
 def test_the_document_shows_what_is_printed():
     shows = re.compile(r"^    lab model sdr (.*)\n\n((?:    .*\n)+)", re.MULTILINE)
     [(command, shown)] = shows.findall(PAGE)
-    printed = model(*command.split()).output
+    printed = model(*command.split()).output.partition("\n\n")[0]
     assert [line.split() for line in shown.splitlines()] == [
         line.split() for line in printed.splitlines()
     ]

@@ -86,7 +86,7 @@ def test_a_command_of_a_document_exists(page, command, partial, tmp_path, monkey
     assert problem is None or allowed, f"{page}: lab {command}: {problem}"
 
 
-@pytest.mark.parametrize("command", ["demoo", "up --nonesuch", "run a b c d", "fuzz --jobs x"])
+@pytest.mark.parametrize("command", ["demoo", "up --nonesuch", "run a b c d", "results plot --kind x"])
 def test_a_command_that_does_not_exist_is_found(command):
     with pytest.raises(UsageError):
         parsed(words_of(command))
@@ -152,7 +152,7 @@ def filters():
 
 
 def test_documents_show_filters():
-    assert len(filters()) >= 10
+    assert len(filters()) >= 3
 
 
 @pytest.mark.parametrize("display_filter", [*filters(), "softroce.ack.id"])

@@ -15,11 +15,11 @@ from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.failover import virtual as failover
 from softroce_lab.experiment.failover.rig import Options
+from softroce_lab.experiment.sweep import spec as sweep
 from softroce_lab.faults import profile
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.sweep import spec as sweep
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
 from tests.docs.pages import SITE, WRITTEN, files

@@ -15,7 +15,7 @@ three ways to switch it on:
 |---|---|
 | `lab demo` | `--event-log FILE` |
 | a program of verbs | `SOFTROCE_EVENT_LOG=FILE` in its environment |
-| a Python program | `Context(..., event_log=FILE)` of `softroce_lab.rnic` |
+| a Python program | `Context(..., event_log=FILE)` of `softroce_lab.verbs` |
 
 Every line has `time_ns` (CLOCK_MONOTONIC), `event`, and `host`. Lines of `lab demo` have `run`, the
 transport. PSNs have 24 bits, so the range from `psn` to `last_psn` may wrap. The lines of one host
