@@ -86,7 +86,7 @@ def test_a_command_of_a_document_exists(page, command, partial, tmp_path, monkey
     assert problem is None or allowed, f"{page}: lab {command}: {problem}"
 
 
-@pytest.mark.parametrize("command", ["demoo", "up --nonesuch", "run a b c d", "results plot --kind x"])
+@pytest.mark.parametrize("command", ["demoo", "up --nonesuch", "run a b c d", "up --seed x"])
 def test_a_command_that_does_not_exist_is_found(command):
     with pytest.raises(UsageError):
         parsed(words_of(command))

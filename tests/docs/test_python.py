@@ -8,8 +8,8 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from softroce_lab import sdr
 from softroce_lab.cli.app import app
+from softroce_lab.transports import sdr
 from tests.docs.pages import SITE, WRITTEN
 from tests.native.frames import CAPTURES
 
