@@ -9,7 +9,7 @@ from softroce_lab.paths import PROJECT_ROOT
 from tests.programs import pyverbs_suite
 from tests.programs.pair import ended, finished
 
-SUITE = PROJECT_ROOT / "tests" / "verbs_programs" / "pyverbs_suite.py"
+SUITE = PROJECT_ROOT / "tests" / "programs" / "pyverbs_suite.py"
 SHORT = ("test_cq", "test_pd")
 LONGEST_S = 600
 # It expects that a queue with two completions cannot shrink to one entry: ours has 255 at least.
