@@ -17,6 +17,7 @@ class Mark:
     label: str  # in short: what fits beside a line
     down: bool = False
     acts: bool = True  # at least one of them, at the moment that is looked at
+    is_fault: bool = True  # one that acts is more than the rate and the delay of the topology
 
 
 Marks = Mapping[int, Mark]  # by directed link; those without faults are absent
