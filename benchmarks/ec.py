@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import _native
-from softroce_lab.erasure.code import ErasureCode
+from softroce_lab.transports.erasure.code import ErasureCode
 
 K, M, CHUNK_BYTES = 32, 8, 64 << 10
 _ALIGNMENT = 64  # ISA-L's xor_gen needs 32

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.memory import ADDRESSES, config
 from softroce_lab import _native
 from softroce_lab.errors import RunError
-from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.rnic import MR, PD, Context, MessageEndpoint, Peer
-from softroce_lab.rnic.enums import IBV_ACCESS_LOCAL_WRITE
+from softroce_lab.transports.api import NEVER_NS
+from softroce_lab.verbs import MR, PD, Context, MessageEndpoint, Peer
+from softroce_lab.verbs.enums import IBV_ACCESS_LOCAL_WRITE
 
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 4  # at once; their memory is used again and again

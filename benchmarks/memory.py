@@ -9,7 +9,7 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError
-from softroce_lab.rnic import (
+from softroce_lab.verbs import (
     CQ,
     MR,
     PD,
@@ -24,7 +24,7 @@ from softroce_lab.rnic import (
     RecvWR,
     SendWR,
 )
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_MTU_1024,

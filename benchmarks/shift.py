@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from benchmarks.memory import Ends, MakeQp
-from softroce_lab.rnic import QP
-from softroce_lab.shift import Backup, LocalStore, ShiftQP
-from softroce_lab.shift.rails import Rails
+from softroce_lab.transports.shift import Backup, LocalStore, ShiftQP
+from softroce_lab.transports.shift.rails import Rails
+from softroce_lab.verbs import QP
 
 TURNS = 10
 """Of each kind in turn: the quickest, which other work disturbed least, counts."""

@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.rnic import PyverbsRDMAError
+from softroce_lab.verbs import PyverbsRDMAError
 
 
 def refused(error_code, call, *arguments, **options):

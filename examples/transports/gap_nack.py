@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A receiver-driven transport: the engine detects gaps, a lost packet is sent on several paths."""
 
-from softroce_lab.recovery.policy import (
+from softroce_lab.transports.policy import (
     DetectGaps,
     Feedback,
     MessagePolicy,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A receiver-driven transport: the receiver finds gaps and sends NACKs, the sender retransmits."""
 
-from softroce_lab.recovery.policy import (
+from softroce_lab.transports.policy import (
     Feedback,
     MessagePolicy,
     Option,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A sender-driven transport: the receiver sends SACKs, the sender has a retransmission timer."""
 
-from softroce_lab.recovery.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
+from softroce_lab.transports.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
 
 
 class SackTimer(MessagePolicy):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A user's policy: the hooks that its runner takes (softroce_lab/recovery/runner.py), and what it
+// A user's policy: the hooks that its runner takes (softroce_lab/transports/runner.py), and what it
 // does with what they return.
 #include <nanobind/stl/vector.h>
 

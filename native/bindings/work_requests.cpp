@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Work requests and attributes of queue pairs, plain: what the classes of softroce_lab.rnic are
+// Work requests and attributes of queue pairs, plain: what the classes of softroce_lab.verbs are
 // made of, so that a post copies them without a call into Python.
 #include <nanobind/stl/vector.h>
 

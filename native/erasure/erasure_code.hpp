@@ -13,7 +13,7 @@ namespace softroce {
 using Presence = std::vector<bool>;
 
 // A systematic code: m chunks of parity for k chunks of data, all of equal length. The caller has
-// tested k, m and all sizes (softroce_lab/erasure/code.py).
+// tested k, m and all sizes (softroce_lab/transports/erasure/code.py).
 class ErasureCode {
  public:
   ErasureCode(std::size_t data_chunks, std::size_t parity_chunks)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A user's policy (softroce_lab/recovery/policy.py). The session is native; each event that the
+// A user's policy (softroce_lab/transports/policy.py). The session is native; each event that the
 // policy has a hook for becomes a HookCall, and what the hook returns is applied here.
 //
 // On a clock moved by hand the driver takes a turn call by call: what a hook returns is applied

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The registry entry of a transport. The file of the transport's class makes it, registry.cpp lists
-// it, and Python reads it (softroce_lab/recovery/registry.py) to check what a user sets.
+// it, and Python reads it (softroce_lab/transports/registry.py) to check what a user sets.
 #pragma once
 
 #include <cstdint>

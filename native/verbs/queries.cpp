@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What can be asked of the device and its port, as softroce_lab/rnic/attributes.py has it.
+// What can be asked of the device and its port, as softroce_lab/verbs/attributes.py has it.
 #include <endian.h>
 
 #include <algorithm>

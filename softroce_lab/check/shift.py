@@ -97,7 +97,7 @@ def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
 def _ends(evidence: Evidence) -> list[_End]:
     """The ends whose MOVE messages were captured."""
     packets = evidence.packets
-    from softroce_lab.shift import messages  # late: few captures need it
+    from softroce_lab.transports.shift import messages  # late: few captures need it
 
     size = packets["payload_bytes"] == messages.BYTES
     rows = evidence.in_time[(evidence.is_roce & size & (packets["opcode"] == _CONTROL))[

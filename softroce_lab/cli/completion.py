@@ -59,7 +59,7 @@ def profiles() -> list[str]:
 
 def transports() -> list[str]:
     """All transports."""
-    from softroce_lab.recovery import registry  # late: policies need numpy
+    from softroce_lab.transports import registry  # late: policies need numpy
 
     return registry.known()
 

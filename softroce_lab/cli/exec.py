@@ -12,9 +12,10 @@ from typer.core import TyperCommand
 from softroce_lab.cli import completion
 from softroce_lab.cli.options import Lab
 from softroce_lab.errors import UserError
-from softroce_lab.fabric import execute, guests
+from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import view
-from softroce_lab.fabric.verbs import beside
+from softroce_lab.programs import execute
+from softroce_lab.programs.device import beside
 
 app = typer.Typer(add_completion=False)
 
@@ -76,7 +77,7 @@ def exec(  # noqa: A001 - the verb's name
 
 def _connection_manager() -> beside.Service:
     """Imported when a program of RDMA CM begins, which is in a process of its own by then."""
-    from softroce_lab.rdmacm.program_service import ProgramService
+    from softroce_lab.programs.rdmacm.program_service import ProgramService
 
     return ProgramService(secrets.SystemRandom())
 

@@ -22,10 +22,10 @@ from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version, spec
+from softroce_lab.experiment.fuzz import pool as fuzz_pool
+from softroce_lab.experiment.fuzz import seeds as experiment_fuzz
+from softroce_lab.experiment.fuzz.seeds import Campaign, Violation
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.fuzz import pool as fuzz_pool
-from softroce_lab.fuzz import seeds as experiment_fuzz
-from softroce_lab.fuzz.seeds import Campaign, Violation
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.topology.model import SEED_MAX

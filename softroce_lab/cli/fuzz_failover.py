@@ -13,10 +13,10 @@ from softroce_lab import units
 from softroce_lab.cli import fuzz_findings, typed
 from softroce_lab.cli.screen import Counting
 from softroce_lab.experiment import code_version
-from softroce_lab.fuzz.failover import campaign as failovers
-from softroce_lab.fuzz.failover import case as cases
-from softroce_lab.fuzz.failover import smaller
-from softroce_lab.fuzz.failover.campaign import Campaign, Seen
+from softroce_lab.experiment.fuzz.failover import campaign as failovers
+from softroce_lab.experiment.fuzz.failover import case as cases
+from softroce_lab.experiment.fuzz.failover import smaller
+from softroce_lab.experiment.fuzz.failover.campaign import Campaign, Seen
 from softroce_lab.inputs import yaml_source
 
 

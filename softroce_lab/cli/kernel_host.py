@@ -14,9 +14,9 @@ from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json, Lab
 from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.observe import describe, view
-from softroce_lab.kernel_host import image as guest_image
-from softroce_lab.kernel_host import start as guest_start
 from softroce_lab.plan.plan import KernelVersion
+from softroce_lab.programs.kernel_host import image as guest_image
+from softroce_lab.programs.kernel_host import start as guest_start
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -18,11 +18,11 @@ from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.model import ring, sdr
-from softroce_lab.model.completion import Completion
-from softroce_lab.model.ring import AllReduce
 from softroce_lab.statistics import marked
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+from softroce_lab.transports.model import ring, sdr
+from softroce_lab.transports.model.completion import Completion
+from softroce_lab.transports.model.ring import AllReduce
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

@@ -20,7 +20,7 @@ Run it: {lab} run ring-all-reduce --transport {file}:Mine --transport ud_rto
 Test it: {lab} fuzz --transport {file}:Mine --seeds 100
 """
 
-from softroce_lab.recovery.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
+from softroce_lab.transports.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
 
 
 class Mine(MessagePolicy):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.completion import LAB_VARIABLE
 from softroce_lab.errors import UserError
@@ -84,6 +86,21 @@ def either(argument: str | None, option: str | None) -> str | None:
     if argument and option not in (None, argument, os.environ.get(LAB_VARIABLE)):
         raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
     return argument or option
+
+
+def parse_duration_s(text: str) -> float:
+    """The seconds of --duration: a number, a number of minutes, or a time of units. UserError."""
+    number, minutes = text.removesuffix("min").strip(), text.endswith("min")
+    try:
+        seconds = float(number) * (60 if minutes else 1)
+    except ValueError:
+        try:
+            seconds = units.parse_time_ns(text) / 1e9
+        except UserError as error:
+            raise UserError(f"--duration: {error.what}", hint="such as 10s or 5min") from None
+    if not 0 < seconds < math.inf:
+        raise UserError(f"--duration {text}: expected more than 0", hint="such as 10s or 5min")
+    return seconds
 
 
 def saying(quiet: bool) -> Callable[[str], None]:

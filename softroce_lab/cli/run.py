@@ -28,13 +28,13 @@ from softroce_lab.cli.running.gates import Junit
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.sweep import spec as sweep_spec
+from softroce_lab.experiment.sweep.campaign import Options
 from softroce_lab.inputs.yaml_source import Data
-from softroce_lab.recovery import registry
-from softroce_lab.report.recorded import SWEEPS
-from softroce_lab.sweep import spec as sweep_spec
-from softroce_lab.sweep.campaign import Options
+from softroce_lab.results.recorded import SWEEPS
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
 from softroce_lab.telemetry.rundir import RUNS
+from softroce_lab.transports import registry
 
 app = typer.Typer(add_completion=False)
 

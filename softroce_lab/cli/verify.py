@@ -17,7 +17,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.cli.options import Json, Junit
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.report import recorded
+from softroce_lab.results import recorded
 from softroce_lab.telemetry.packets import Kind
 
 app = typer.Typer(add_completion=False)

@@ -2,11 +2,11 @@
 """The lab's own headers, described once: scapy's layers and Wireshark's dissector are made of this.
 
 `struct lab_hdr` is that of xdp/lab_wire.h, the bodies of control messages those of
-softroce_lab/recovery/control.py, native/transport/bodies.hpp and
+softroce_lab/transports/control.py, native/transport/bodies.hpp and
 native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
 that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
 The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
-of softroce_lab/sdr/wire.py. All is big-endian.
+of softroce_lab/transports/sdr/wire.py. All is big-endian.
 
 The formats are written here again, not taken from the engine's headers: a dissector that is
 independent of the engine shows its mistakes.

@@ -3,7 +3,7 @@
 
 They are UD SEND-only packets to or from queue pair 1, 256 bytes each: `MAD`, then a message by its
 attribute id. Fields are in the order of the specification's tables, under the names of
-softroce_lab/rdmacm/messages.py.
+softroce_lab/programs/rdmacm/messages.py.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.faults import resolve
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan
-from softroce_lab.rnic.gid import GID
 from softroce_lab.telemetry import transitions as transition
 from softroce_lab.telemetry.annotate import Note, annotate
 from softroce_lab.telemetry.capture_figures import (
@@ -27,6 +26,7 @@ from softroce_lab.telemetry.capture_figures import (
     check_snap,
 )
 from softroce_lab.telemetry.rundir import give_to_user
+from softroce_lab.verbs.gid import GID
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab

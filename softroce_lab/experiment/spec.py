@@ -34,11 +34,11 @@ from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
 from softroce_lab.plan.plan import Node, Plan
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.options import OptionError
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import limits, resolve
 from softroce_lab.topology.model import Graph, TopologyFile
+from softroce_lab.transports import registry
+from softroce_lab.transports.options import OptionError
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.work import Workload
 

@@ -27,7 +27,6 @@ from softroce_lab.faults.sentence import is_sentence
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, editor_schema
 from softroce_lab.plan.plan import LoadBalancing
-from softroce_lab.recovery.defaults import BLACKOUT_NS
 from softroce_lab.topology.model import (
     MAX_LAB_NAME,
     MTU_MAX_BYTES,
@@ -37,6 +36,7 @@ from softroce_lab.topology.model import (
     NodeName,
     check_lab_name,
 )
+from softroce_lab.transports.defaults import BLACKOUT_NS
 
 MAX_SEEDS = 1 << 20
 MAX_DEPTH = 256

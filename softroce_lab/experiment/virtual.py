@@ -40,8 +40,6 @@ from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.shift import Settings
 from softroce_lab.sim import presets
 from softroce_lab.sim.engine_config import RECEIVE_RING_PACKETS
 from softroce_lab.sim.fabric import SimFabric
@@ -49,6 +47,8 @@ from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.telemetry.repairs import Repairs
+from softroce_lab.transports.api import NEVER_NS
+from softroce_lab.transports.shift import Settings
 from softroce_lab.workloads.jobs import Jobs
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.work import Workload

@@ -18,8 +18,8 @@ from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan import locate
 from softroce_lab.plan.digest import with_digest
 from softroce_lab.plan.effects import (
-    LINK_RULE,
     ALWAYS,
+    LINK_RULE,
     Fault,
     FaultKey,
     Window,

@@ -40,7 +40,7 @@ _MAX_PRINTED = 1 << 16  # bytes of a process
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOM = Path(__file__).resolve().parent
-_HIDDEN = (_PACKAGE / "shift",)
+_HIDDEN = (_PACKAGE / "transports" / "shift",)
 """Rooms that hold the answer to a lab."""
 WORKER = "softroce_lab.learn.sandbox.worker"
 _INSIDE = "/submission"

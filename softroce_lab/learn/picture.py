@@ -16,7 +16,7 @@ import numpy as np
 from softroce_lab import units
 from softroce_lab.learn.remote import Retransmission
 from softroce_lab.learn.trial import Trial
-from softroce_lab.recovery.api import Key
+from softroce_lab.transports.api import Key
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 420, 70, 40
 _MAX_LINES, _MAX_MARKS = 6, 4000

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.learn.isolation import POLICY, Workers
-from softroce_lab.recovery import policy as hooked
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.api import Key, PeerState, View
-from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.policy import MOST_COPIES, Action, MessagePolicy, Receiving, Sending
+from softroce_lab.transports import policy as hooked
+from softroce_lab.transports import registry
+from softroce_lab.transports.api import Key, PeerState, View
+from softroce_lab.transports.defaults import Timing
+from softroce_lab.transports.policy import MOST_COPIES, Action, MessagePolicy, Receiving, Sending
 
 LABEL = "yours"
 

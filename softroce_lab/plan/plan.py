@@ -20,7 +20,7 @@ from softroce_lab.plan.effects import Fault
 
 NodeKind = Literal["host", "kernel", "switch"]
 KernelVersion = Literal["6.1", "6.12"]  # of Debian 12 and Debian 13
-GUESTS: dict[str, str] = {"kernel": "softroce_lab.kernel_host.kind"}
+GUESTS: dict[str, str] = {"kernel": "softroce_lab.programs.kernel_host.kind"}
 """The kinds of nodes that are machines of their own, and the modules of these kinds: see
 `fabric/guests.py`."""
 LoadBalancing = Literal["flow", "spray", "adaptive"]

@@ -12,7 +12,7 @@ import collections
 import dataclasses
 from typing import TypeAlias
 
-from softroce_lab.recovery.api import Key
+from softroce_lab.transports.api import Key
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Receive, Schedule, Send
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.recovery.api import Key
+from softroce_lab.transports.api import Key
 
 Buffer: TypeAlias = npt.NDArray[np.generic]
 

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Sequence
 from typing import cast
 
-from softroce_lab.recovery.api import NEVER_NS
+from softroce_lab.transports.api import NEVER_NS
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from softroce_lab import _native
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,

@@ -12,10 +12,10 @@ import struct
 
 from softroce_lab import _native
 from softroce_lab.check import suites
-from softroce_lab.recovery import control
+from softroce_lab.transports import control
 from tests.check.plant import Frame, Tape
-from tests.recovery.pair_rig import CONTROL, DATA, PairRig
-from tests.recovery.sabotage import rule
+from tests.transports.pair_rig import CONTROL, DATA, PairRig
+from tests.transports.sabotage import rule
 
 PATH_MTU = 256
 CHUNK = PATH_MTU - 40

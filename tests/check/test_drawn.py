@@ -9,12 +9,12 @@ from softroce_lab.check import suites
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.fuzz import draw as fuzz_draw
+from softroce_lab.experiment.fuzz import seeds as fuzz
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.fuzz import draw as fuzz_draw
-from softroce_lab.fuzz import seeds as fuzz
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.check.plant import check, failed
 
 FULL_SEEDS = 2000

@@ -8,10 +8,10 @@ from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.experiment.failover.ring_job import reference
 from softroce_lab.experiment.failover.virtual import VirtualRun
-from softroce_lab.fuzz.failover.rig import DETECTION_NS, Rig
-from softroce_lab.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
-from softroce_lab.shift.classes import Classes
-from softroce_lab.shift.machine import Machine
+from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
+from softroce_lab.experiment.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
+from softroce_lab.transports.shift.classes import Classes
+from softroce_lab.transports.shift.machine import Machine
 from tests.check.plant import Frame, Tape, check, failed, shown
 
 TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead
@@ -60,7 +60,7 @@ def of_shift(verdicts):
 
 @pytest.fixture
 def transparent(monkeypatch):
-    monkeypatch.setattr("softroce_lab.shift.qp.Machine", Transparent)
+    monkeypatch.setattr("softroce_lab.transports.shift.qp.Machine", Transparent)
 
 
 @pytest.mark.parametrize("trace", TRACES)

@@ -9,8 +9,8 @@ import time
 
 from softroce_lab.experiment.hosts import rnics
 from softroce_lab.fabric.lab import Lab
-from softroce_lab.rnic.enums import IBV_WR_RDMA_WRITE
-from tests.rnic.sides import Side, connect
+from softroce_lab.verbs.enums import IBV_WR_RDMA_WRITE
+from tests.verbs.sides import Side, connect
 
 MESSAGE_BYTES = 8000
 

@@ -11,11 +11,11 @@ from softroce_lab import units
 from softroce_lab.cli.app import app
 from softroce_lab.cli.results import cost
 from softroce_lab.errors import ExitCode
-from softroce_lab.report.blame import words
-from softroce_lab.report.blame.charges import Blame, Charge
-from softroce_lab.report.blame.investigation import Investigation
-from softroce_lab.report.recorded import Recorded
-from tests.report.made import ring, run
+from softroce_lab.results.blame import words
+from softroce_lab.results.blame.charges import Blame, Charge
+from softroce_lab.results.blame.investigation import Investigation
+from softroce_lab.results.recorded import Recorded
+from tests.results.made import ring, run
 
 
 @pytest.fixture(scope="module")

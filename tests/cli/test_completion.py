@@ -12,12 +12,12 @@ from softroce_lab import paths, topology
 from softroce_lab.cli import app
 from softroce_lab.cli.completion import LAB_VARIABLE
 from softroce_lab.fabric.ledger import planfile
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 
 LEAVES = {"leaf1", "leaf2", "spine1", "spine2"}
 HOSTS = {"h1", "h2", "h3", "h4"}
 WORK_ON_A_LAB = {
-    "down", "ps", "exec", "top", "perf", "pingpong", "capture",
+    "down", "ps", "exec", "top", "perf", "capture",
 }  # fmt: skip
 PARTS_WORK_ON_A_LAB = {
     "fault": {"set", "clear", "apply", "show"}, "kernel-host": {"console", "boot"},

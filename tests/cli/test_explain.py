@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from softroce_lab import units
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from tests.report.made import ring
+from tests.results.made import ring
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli import fuzz_findings
 from softroce_lab.cli.app import app
+from softroce_lab.experiment.fuzz import draw as fuzz_draw
+from softroce_lab.experiment.fuzz import pool as fuzz_pool
+from softroce_lab.experiment.fuzz import seeds as fuzz
+from softroce_lab.experiment.fuzz.failover import campaign
+from softroce_lab.experiment.fuzz.failover import case as failover_case
+from softroce_lab.experiment.fuzz.failover.draw import Drawn
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.fuzz import draw as fuzz_draw
-from softroce_lab.fuzz import pool as fuzz_pool
-from softroce_lab.fuzz import seeds as fuzz
-from softroce_lab.fuzz.failover import campaign
-from softroce_lab.fuzz.failover import case as failover_case
-from softroce_lab.fuzz.failover.draw import Drawn
 from softroce_lab.inputs import yaml_source
-from softroce_lab.shift.machine import Machine
+from softroce_lab.transports.shift.machine import Machine
 from tests import own_policy
 
 RC = Transport.named("rc")
@@ -166,7 +166,7 @@ def test_a_transport_has_no_effect_on_failovers():
 
 
 class ForgetsTheProbe(Machine):
-    """Requests follow a failed probe with its PSN: seed 203 finds it (tests/shift/test_fuzz.py)."""
+    """Requests follow a failed probe with its PSN: seed 203 finds it (shift/test_fuzz.py)."""
 
     def reprepare(self):
         super().reprepare()
@@ -180,7 +180,7 @@ def _requests(drawn):
 
 @pytest.mark.parametrize("shrinks", [True, False])
 def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeypatch, shrinks):
-    monkeypatch.setattr("softroce_lab.shift.qp.Machine", ForgetsTheProbe)
+    monkeypatch.setattr("softroce_lab.transports.shift.qp.Machine", ForgetsTheProbe)
     monkeypatch.setattr(fuzz_pool, "over", lambda seeds, *_: map(campaign.run_seed, seeds))
     shrink = () if shrinks else ("--no-shrink",)
     options = ("-o", str(tmp_path / "kept"), *shrink, "--json", "-q")

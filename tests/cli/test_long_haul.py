@@ -11,7 +11,7 @@ import statistics
 
 import pytest
 
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 
 DEPTH = 4
 POLICIES = registry.transports(registry.Kind.SESSION)

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from softroce_lab import paths, units
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from softroce_lab.model import ring, sdr
-from softroce_lab.model.sdr import Scenario, predict
+from softroce_lab.transports.model import ring, sdr
+from softroce_lab.transports.model.sdr import Scenario, predict
 
 PAGE = (paths.PROJECT_ROOT / "docs" / "sdr.md").read_text()
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 from softroce_lab.experiment.transports import policy_file
-from tests.recovery.pair_rig import SECOND_NS, PairRig, threshold
+from tests.transports.pair_rig import SECOND_NS, PairRig, threshold
 
 
 def new(*arguments):

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.figure_table import FIGURES, RATIO, Figure
-from softroce_lab.report.recorded import MANIFEST
-from softroce_lab.sweep import pool
+from softroce_lab.experiment.sweep import pool
+from softroce_lab.results.recorded import MANIFEST
 
 NEW = Figure(
     "sends_per_packet",

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from softroce_lab.report import again
-from softroce_lab.report.again import Comparison, Difference
+from softroce_lab.results import again
+from softroce_lab.results.again import Comparison, Difference
 
 SMALL = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "3", "-q"]
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.recovery import registry
 from softroce_lab.telemetry import fidelity
+from softroce_lab.transports import registry
 from tests import own_policy
 
 FILE = """\
@@ -173,7 +173,7 @@ def test_the_ready_ones_are_listed(line):
 
 
 PATIENT = """\
-from softroce_lab.recovery.policy import MessagePolicy, Option
+from softroce_lab.transports.policy import MessagePolicy, Option
 
 
 class Own(MessagePolicy):

@@ -27,13 +27,13 @@ from softroce_lab.dissect import (
 from softroce_lab.dissect.lab import CONTROLS, Body
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.paths import XDP
-from softroce_lab.recovery import control
-from softroce_lab.sdr import qp, wire
+from softroce_lab.transports import control
+from softroce_lab.transports.sdr import qp, wire
 from tests.dissect import readers
 from tests.dissect.test_roce import OVER_IP, forget
 from tests.dissect.test_transports import check_message, packets_of
 from tests.native import frames
-from tests.recovery.test_control import MESSAGES, SETS
+from tests.transports.test_control import MESSAGES, SETS
 
 BODIES = pathlib.Path(__file__).parents[2] / "native" / "transport" / "bodies.hpp"
 FRAMING = BODIES.parents[1] / "engine" / "striped" / "uc_framing.hpp"

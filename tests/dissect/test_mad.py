@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scapy.layers.inet import UDP
 
 from softroce_lab.dissect import BTH, DETH, MAD, CmReq, Payload, exhibit, mad, parse
-from softroce_lab.rdmacm import messages
-from softroce_lab.rdmacm.messages import Attribute, Mad, Path
+from softroce_lab.programs.rdmacm import messages
+from softroce_lab.programs.rdmacm.messages import Attribute, Mad, Path
 from tests.dissect import transports, tshark
 from tests.dissect.test_roce import OVER_IP, forget
 

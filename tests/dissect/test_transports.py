@@ -19,11 +19,11 @@ from softroce_lab.dissect import (
     syndrome,
 )
 from softroce_lab.dissect.lab import CONTROLS, Body, Clear
-from softroce_lab.recovery import control, registry
-from softroce_lab.sdr import wire
+from softroce_lab.transports import control, registry
+from softroce_lab.transports.sdr import wire
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
-from tests.sdr.test_sdk import LENGTH, MTU
+from tests.transports.sdr.test_sdk import LENGTH, MTU
 
 TELLS = {"csa_ud": {description.NACK}, "ud_rto": {description.SACK}}
 ACKNOWLEDGES_PACKETS = {

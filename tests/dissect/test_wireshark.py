@@ -16,7 +16,7 @@ from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, 
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.dissect.wireshark import State
 from softroce_lab.errors import EnvironmentLackError, UserError
-from softroce_lab.sdr import wire
+from softroce_lab.transports.sdr import wire
 from tests.conftest import NOBODY
 from tests.dissect import readers, transports, tshark
 from tests.native import frames

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from softroce_lab import _native, sdr
-from softroce_lab.rdmacm.messages import GSI_QKEY, GSI_QPN
-from softroce_lab.recovery import control
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from softroce_lab import _native
+from softroce_lab.programs.rdmacm.messages import GSI_QKEY, GSI_QPN
+from softroce_lab.transports import control, sdr
+from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests.native.bare_verbs import GSI, UD, BareRnic, address_vector
 from tests.native.connected import (
     CMP_SWAP,
@@ -28,8 +28,8 @@ from tests.native.connected import (
     WRITE_IMM,
     Duo,
 )
-from tests.rdmacm.cm_rig import PASSIVE, UDP, Wire
-from tests.recovery.pair_rig import (
+from tests.programs.rdmacm.cm_rig import PASSIVE, UDP, Wire
+from tests.transports.pair_rig import (
     ADDRESSES,
     DATA,
     MACS,
@@ -39,8 +39,8 @@ from tests.recovery.pair_rig import (
     noise,
     threshold,
 )
-from tests.recovery.sabotage import lose
-from tests.sdr.test_sdk import LENGTH, Rig
+from tests.transports.sabotage import lose
+from tests.transports.sdr.test_sdk import LENGTH, Rig
 
 CHUNK = 1024 - 40
 PERCENT = 2**64 // 100

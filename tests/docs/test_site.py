@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.sweep import spec as sweep
 from softroce_lab.faults import profile
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.sweep import spec as sweep
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
 

@@ -144,7 +144,7 @@ def test_every_kind_has_a_whole_file():
 
 
 SIMULATED = [each for each in WHOLE if each[0] != "program"]
-"""tests/verbs_programs/test_workload.py runs the file of programs."""
+"""tests/programs/test_workload.py runs the file of programs."""
 
 
 @pytest.mark.parametrize(("kind", "name", "text"), SIMULATED, ids=[each[0] for each in SIMULATED])

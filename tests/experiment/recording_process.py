@@ -10,7 +10,7 @@ from pathlib import Path
 
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.opening import open_messenger
-from tests.recovery.replaying import Recording
+from tests.transports.replaying import Recording
 
 
 class RecordedHost(process.HostProcess):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment import virtual
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"

@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 
 CUT = """\
 name: cut

@@ -19,7 +19,7 @@ from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.process import PolicyThread
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.paths import PROJECT_ROOT
-from tests.recovery.replaying import Recording, Replaying, kinds
+from tests.transports.replaying import Recording, Replaying, kinds
 
 EXPERIMENT = """
 name: t{name}

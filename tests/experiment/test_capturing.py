@@ -13,9 +13,9 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.faults import live, resolve
-from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Nack
 from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
+from softroce_lab.transports import control
+from softroce_lab.transports.control import Nack
 
 PLAN = topology.load("leaf-spine")
 LOSS = live.parse_impairments(["loss", "1%"])

@@ -20,10 +20,10 @@ from scapy.utils import RawPcapNgReader
 
 from softroce_lab import paths
 from softroce_lab.experiment.demo import default_file
-from softroce_lab.recovery import registry
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
+from softroce_lab.transports import registry
 from tests.patience import undisturbed
-from tests.recovery.coded import CODED
+from tests.transports.coded import CODED
 
 FIELDS = {
     "transport", "verified", "goodput_bps", "fct_p50_ns", "fct_p99_ns", "packets_sent",

@@ -21,7 +21,7 @@ from softroce_lab import paths
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.learn.submissions import solution
 
 DIGESTS = Path(__file__).with_name("virtual_digests.json")

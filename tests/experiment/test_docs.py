@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.figure_table import FIGURES
-from softroce_lab.sweep import spec as sweep_spec
-from softroce_lab.sweep.schema import columns
+from softroce_lab.experiment.sweep import spec as sweep_spec
+from softroce_lab.experiment.sweep.schema import columns
 
 
 def examples(name, language):

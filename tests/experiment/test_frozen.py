@@ -10,7 +10,7 @@ from softroce_lab.experiment import frozen, spec
 from softroce_lab.telemetry.rundir import RunDirectory
 
 POLICY = """\
-from softroce_lab.recovery.policy import MessagePolicy
+from softroce_lab.transports.policy import MessagePolicy
 class Mine(MessagePolicy):
     pass
 """

@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.experiment import held_back, virtual, workload_table
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 ALL = registry.transports()

@@ -7,7 +7,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.sim.rig import Rig, load
 
 SECOND_NS = 10**9

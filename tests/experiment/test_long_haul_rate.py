@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab import units
 from softroce_lab.experiment import virtual
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 TWO_SITES = """\

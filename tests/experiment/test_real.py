@@ -16,10 +16,10 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from softroce_lab.workloads.flows import Incast, PointToPoint
 from tests import patience
-from tests.recovery.coded import CODED
+from tests.transports.coded import CODED
 from tests.workloads.goal.texts import ranks
 
 LEAVES = """

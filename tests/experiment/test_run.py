@@ -16,9 +16,9 @@ from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import Timing
 from softroce_lab.telemetry.rundir import RunDirectory
+from softroce_lab.transports import registry
+from softroce_lab.transports.defaults import Timing
 
 SMALL = """\
 name: small

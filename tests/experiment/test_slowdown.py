@@ -19,9 +19,9 @@ from softroce_lab.experiment.figure_table import (
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.messages import NEVER_NS
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.recovery import registry
-from softroce_lab.sweep.schema import columns, fits
+from softroce_lab.experiment.sweep.schema import columns, fits
 from softroce_lab.telemetry.rundir import RunDirectory
+from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"

@@ -6,10 +6,10 @@ import platform
 
 import pytest
 
+from softroce_lab.experiment.sweep import spec as sweep_spec
+from softroce_lab.experiment.sweep import table as sweep_table
+from softroce_lab.experiment.sweep.work import Work
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.sweep import spec as sweep_spec
-from softroce_lab.sweep import table as sweep_table
-from softroce_lab.sweep.work import Work
 
 FILE = "docs/snapshots.md"
 AGAIN = f"lab run snapshots --table {FILE}"

@@ -7,7 +7,7 @@ from softroce_lab.experiment import spec, virtual
 from softroce_lab.inputs.yaml_source import parse
 
 POLICY = """
-from softroce_lab.recovery.policy import MessagePolicy, SetTimer
+from softroce_lab.transports.policy import MessagePolicy, SetTimer
 
 class Stuck(MessagePolicy):
     name = "stuck"

@@ -16,9 +16,9 @@ from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packets import Has
+from softroce_lab.transports import registry
 
 TEXT = """\
 name: captured

@@ -10,11 +10,11 @@ import zipfile
 import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.report import artifact
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import artifact
+from softroce_lab.results.recorded import Recorded
 from tests.guests import machine
 from tests.guests import root as rootfs
-from tests.report.made import run
+from tests.results.made import run
 
 TIMEOUT_S = 9000  # emulated; the guest bounds each of its jobs
 LOG_LINES = 150

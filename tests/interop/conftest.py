@@ -13,8 +13,8 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.kernel_host import console as guest_console
-from softroce_lab.kernel_host.guest import GuestDeadError
+from softroce_lab.programs.kernel_host import console as guest_console
+from softroce_lab.programs.kernel_host.guest import GuestDeadError
 from tests.interop.rxe import Conversation
 
 USERS = ("conversation", "lab")  # fixtures of guests that several tests use

@@ -11,7 +11,7 @@ import struct
 import time
 from pathlib import Path
 
-from softroce_lab import rnic
+from softroce_lab import verbs
 from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
@@ -123,7 +123,7 @@ class Conversation:
         self._stack = stack
         self._set = [], LINK
         context = stack.enter_context(opened(lab, SOFT))
-        self.soft = verbs_peer.Peer(context, rnic, 0)
+        self.soft = verbs_peer.Peer(context, verbs, 0)
         self.places = {"soft": self.soft.hello()}
         self.begin()
 

@@ -3,7 +3,7 @@
 
 shift_peer.py               in a kernel guest, with rdma-core's pyverbs, over rxe0 and rxe1: a JSON
                             document a line on standard input and output
-Peer(contexts, verbs, gid)  in a test, with softroce_lab.rnic in the place of `verbs`
+Peer(contexts, verbs, gid)  in a test, with softroce_lab.verbs in the place of `verbs`
 
 It is what a program on any RNIC would have to do: two queue pairs, a third for control messages,
 a mailbox, and answers to MOVE and DRAINED. As a sender it keeps its requests itself, for libibverbs
@@ -310,7 +310,7 @@ class Peer:
 
 
 def pyverbs():
-    """rdma-core's classes under one name, as `softroce_lab.rnic` has them."""
+    """rdma-core's classes under one name, as `softroce_lab.verbs` has them."""
     names = types.SimpleNamespace()
     for module in ("addr", "cq", "mr", "pd", "qp", "wr"):
         vars(names).update(vars(importlib.import_module(f"pyverbs.{module}")))

@@ -11,9 +11,9 @@ from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.faults import live
-from softroce_lab.kernel_host.guest import GuestDeadError
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.plan import locate
+from softroce_lab.programs.kernel_host.guest import GuestDeadError
 from tests.labs import prepare_verbs
 
 BOTH = [("h1", "k1"), ("k1", "h1")]

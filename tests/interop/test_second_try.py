@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOOKS = "from tests.interop.conftest import living_guests, pytest_pyfunc_call\n"
 TESTS = """
 import pytest
-from softroce_lab.kernel_host.guest import GuestDeadError
+from softroce_lab.programs.kernel_host.guest import GuestDeadError
 
 REPORT = '''
 [    9.000000] BUG: unable to handle page fault for address: ffff888000000000

@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softroce_lab import rnic, topology
+from softroce_lab import topology, verbs
 from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
-from softroce_lab.rnic import (
+from softroce_lab.transports.shift import Backup, LocalStore, Pump, Sender, Settings, ShiftQP
+from softroce_lab.transports.shift.rails import Rails
+from softroce_lab.verbs import (
     CQ,
     GID,
     MR,
@@ -35,7 +37,7 @@ from softroce_lab.rnic import (
     RecvWR,
     SendWR,
 )  # fmt: skip
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_QPT_RC,
     IBV_SEND_SIGNALED,
     IBV_WC_RETRY_EXC_ERR,
@@ -46,8 +48,6 @@ from softroce_lab.rnic.enums import (
     IBV_WR_SEND,
     ibv_mtu,
 )  # fmt: skip
-from softroce_lab.shift import Backup, LocalStore, Pump, Sender, Settings, ShiftQP
-from softroce_lab.shift.rails import Rails
 from tests.interop import rxe, shift_peer, verbs_peer
 
 MS = 1_000_000
@@ -181,7 +181,7 @@ def talk(near, set_link, goes_on):
 
 def joined(rails, kind, *, timeout):
     """(near end of this class, peer, what goes on while either waits), connected in memory."""
-    peer = shift_peer.Peer(rails.contexts[1], rnic, 0, timeout=timeout)
+    peer = shift_peer.Peer(rails.contexts[1], verbs, 0, timeout=timeout)
 
     def go_on():
         rails.pass_time(20_000)

@@ -12,7 +12,7 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
 from tests.labs import prepare_verbs
-from tests.verbs_programs.pair import Pair
+from tests.programs.pair import Pair
 
 SOFT, KERNEL = "h1", "k1"
 MESSAGES, BYTES = 100, 4096

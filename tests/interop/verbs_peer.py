@@ -3,7 +3,7 @@
 
 verbs_peer.py DEVICE        in a kernel guest, with rdma-core's pyverbs: a JSON document a line
                             on standard input and output
-Peer(context, verbs, gid)   in a test, with softroce_lab.rnic in the place of `verbs`
+Peer(context, verbs, gid)   in a test, with softroce_lab.verbs in the place of `verbs`
 """
 
 import hashlib
@@ -148,7 +148,7 @@ class Peer:
 
 
 def pyverbs():
-    """rdma-core's classes under one name, as `softroce_lab.rnic` has them."""
+    """rdma-core's classes under one name, as `softroce_lab.verbs` has them."""
     names = types.SimpleNamespace()
     for module in ("addr", "cq", "mr", "pd", "qp", "wr"):
         vars(names).update(vars(importlib.import_module(f"pyverbs.{module}")))

@@ -341,7 +341,7 @@ def test_the_student_of_the_texts_has_no_points_for_answers(tmp_path):
 # --- Doing nothing, or everything ------------------------------------------------------------
 
 BLIND = """import numpy as np
-from softroce_lab.recovery.policy import *
+from softroce_lab.transports.policy import *
 class {name}(MessagePolicy):
     name = "blind"
     def wait(self, send, now_ns):
@@ -355,9 +355,10 @@ class {name}(MessagePolicy):
         more = {more}
         return [*more, Retransmit(send, packets, copies={copies}), self.wait(send, now_ns)]
 """
-IDLE = (
-    "from softroce_lab.recovery.policy import *\nclass {name}(MessagePolicy):\n    name = 'idle'\n"
-)
+IDLE = """from softroce_lab.transports.policy import *
+class {name}(MessagePolicy):
+    name = "idle"
+"""
 ALL = 'packets = np.arange(send.count, dtype="u4")'
 OLD = "packets = self.missing(send)"
 WEIGHTS = "[PathWeights(send.peer, [1] * self.view.paths)]"

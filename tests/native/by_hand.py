@@ -9,9 +9,9 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import Timing
-from tests.recovery.pair_rig import (
+from softroce_lab.transports import registry
+from softroce_lab.transports.defaults import Timing
+from tests.transports.pair_rig import (
     ADDRESSES,
     DATA,
     IBV_ACCESS_LOCAL_WRITE,

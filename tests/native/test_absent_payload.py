@@ -22,7 +22,7 @@ from tests.native.connected import (
     WRITE_IMM,
     Duo,
 )
-from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, config
+from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, config
 
 ETHERNET_IPV4_UDP = 14 + 20 + 8
 BTH = 12

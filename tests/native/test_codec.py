@@ -19,7 +19,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from softroce_lab import _native
-from softroce_lab.rnic.enums import IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_SEND
+from softroce_lab.verbs.enums import IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_SEND
 from tests.native import frames
 from tests.native.bare_verbs import UD, BareRnic, address_vector
 from tests.native.frames import Frame, Lab, captured

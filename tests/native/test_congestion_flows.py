@@ -19,7 +19,7 @@ from tests.native.connected import (
     WRITE,
     Duo,
 )
-from tests.recovery.pair_rig import MILLISECOND_NS, PairRig
+from tests.transports.pair_rig import MILLISECOND_NS, PairRig
 
 US = 1_000
 CNP = 0x81

@@ -15,9 +15,9 @@ from softroce_lab.experiment.hosts import rnics
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.experiment.hosts.processes import mac_number
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.recovery.pair_rig import DATA, IBV_ACCESS_LOCAL_WRITE, QKEY, config
+from softroce_lab.transports import registry
+from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests.transports.pair_rig import DATA, IBV_ACCESS_LOCAL_WRITE, QKEY, config
 
 CALLERS = 3
 ETH_P_ALL = 3

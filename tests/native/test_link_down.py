@@ -12,7 +12,7 @@ from pyroute2 import IPRoute
 from softroce_lab import topology
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.transfers import pair, prepare
 
 SIZES = (64 << 20, 256 << 20, 1 << 30)  # the first is enough, but on a busy machine

@@ -8,10 +8,10 @@ import struct
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.recovery import control
+from softroce_lab.transports import control
 from tests.native import frames
 from tests.native.by_hand import BASE_RTT_NS, KEY, MTU, ByHand, Sent
-from tests.recovery.pair_rig import CONTROL, DATA, REPORT
+from tests.transports.pair_rig import CONTROL, DATA, REPORT
 
 PATH_PROBE = 3
 CONTROL_BYTES = MTU - frames.LAB

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.recovery import control
+from softroce_lab.transports import control
 from tests.native import frames
 from tests.native.by_hand import BASE_RTT_NS, ByHand, Sent
-from tests.recovery.pair_rig import CONTROL
+from tests.transports.pair_rig import CONTROL
 
 PACKETS = 12
 STEP_NS = BASE_RTT_NS // 4  # of the reordering window

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.recovery import control
-from softroce_lab.recovery.control import (
+from softroce_lab.transports import control
+from softroce_lab.transports.control import (
     Ack,
     Keepalive,
     Nack,
@@ -26,7 +26,7 @@ from softroce_lab.recovery.control import (
 )
 from tests.native import frames
 from tests.native.frames import CONTROL, DATA_QP, RECOVERY_QP, REPORT, Frame, Lab
-from tests.recovery.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
+from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
 PACKETS = 20

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,

@@ -10,7 +10,7 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from tests.native.frames import IP_AT
-from tests.recovery.pair_rig import IBV_ACCESS_LOCAL_WRITE, QKEY, config
+from tests.transports.pair_rig import IBV_ACCESS_LOCAL_WRITE, QKEY, config
 
 RECEIVER = 0x0A000001
 RING_PACKETS = 1200

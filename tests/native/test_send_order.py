@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from tests.recovery.pair_rig import QKEY, config
+from tests.transports.pair_rig import QKEY, config
 
 SENDER = 0x0A000001
 CHUNK = 1024 - 40

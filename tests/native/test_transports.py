@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Selective repeat packet by packet, on the pair: what no other transport does.
 
-What it shares with all sessions is in tests/recovery.
+What it shares with all sessions is in tests/transports.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import taken
-from softroce_lab.recovery import control, registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
+from softroce_lab.transports import control, registry
+from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand, fast_timing
-from tests.recovery.pair_rig import (
+from tests.transports.pair_rig import (
     ADDRESSES,
     CONTROL,
     DATA,

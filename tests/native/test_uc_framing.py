@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from softroce_lab.recovery import control
-from softroce_lab.recovery.control import Clear
+from softroce_lab.transports import control
+from softroce_lab.transports.control import Clear
 from tests.native import frames
-from tests.recovery.pair_rig import (
+from tests.transports.pair_rig import (
     ADDRESSES,
     MILLISECOND_NS,
     QKEY,

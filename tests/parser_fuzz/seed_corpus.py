@@ -16,12 +16,12 @@ from scapy.utils import RawPcapReader
 from softroce_lab import _native, paths
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
 from softroce_lab.fabric.ledger import planfile
-from softroce_lab.recovery import control
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.topology import loader
+from softroce_lab.transports import control
 from tests.parser_fuzz.catalogue import CORPUS
-from tests.rdmacm.test_messages import captured
-from tests.recovery.pair_rig import CONTROL, PairRig, threshold
+from tests.programs.rdmacm.test_messages import captured
+from tests.transports.pair_rig import CONTROL, PairRig, threshold
 from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
 
 _CAPTURES = Path(__file__).parents[1] / "captures"

@@ -11,10 +11,10 @@ from softroce_lab.experiment.figure_table import SPURIOUS
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
 from softroce_lab.telemetry.repairs import CAUSES, times_ns
+from softroce_lab.transports import registry
 from softroce_lab.workloads.message import Message
-from tests.recovery.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig, noise
+from tests.transports.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig, noise
 
 DELAY_NS = 10_000
 FRAME_NS = 2048 - 40 + 106  # of a full frame, at a byte a nanosecond

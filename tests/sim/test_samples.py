@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.sim import samples
-from tests.report.made import run
+from tests.results.made import run
 
 INCAST = "workload={kind: incast, bytes: 256KiB, message: 64KiB}"
 STAR = "topology={generator: {kind: star, hosts: 5, access: {rate: 10Gbit limit 4MiB, delay: 1us}}}"

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.recovery import registry
-from tests.recovery.coded import CODED
+from softroce_lab.transports import registry
 from tests.sim import theory
 from tests.sim.rig import Rig, line, load
+from tests.transports.coded import CODED
 
 NS = 1000
 RATE_BPS, DELAY_NS = 100 * 10**9, 1000

@@ -11,8 +11,8 @@ import statistics
 
 import pytest
 
-from softroce_lab.recovery import registry
 from softroce_lab.sim import fabric as sim_fabric
+from softroce_lab.transports import registry
 from tests.sim.rig import Rig, load
 
 SEEDS = 100

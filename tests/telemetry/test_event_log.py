@@ -6,11 +6,11 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.rnic import Context
 from softroce_lab.telemetry import counters_file, event_log
 from softroce_lab.telemetry.event_log import EventLog
+from softroce_lab.verbs import Context
 from tests.native.connected import CMP_SWAP, ERR, READ, SEND, UC, WRITE, Duo
-from tests.recovery.pair_rig import PairRig, threshold
+from tests.transports.pair_rig import PairRig, threshold
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import os
 
 import numpy as np
 
-from softroce_lab.shift import Event
 from softroce_lab.telemetry import published_transitions, transitions
 from softroce_lab.telemetry.published_transitions import Publisher
+from softroce_lab.transports.shift import Event
 
 FALLS = Event(5, 17, 1, "sender", "Default", "Fallback", "retries exceeded", receives=3)
 MOVED = Event(7, 17, 1, "sender", "Fallback", "Fallback", "the peer has moved", resubmitted=4)

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from softroce_lab.recovery.api import NEVER_NS
+from softroce_lab.transports.api import NEVER_NS
 from softroce_lab.workloads.message import combine
 from softroce_lab.workloads.progress import HostWork
 from softroce_lab.workloads.streams import Stream

@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.recovery.api import NEVER_NS
+from softroce_lab.transports.api import NEVER_NS
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send
 from tests.workloads.recorder import Recorder

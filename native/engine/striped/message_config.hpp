@@ -26,7 +26,7 @@ enum Mechanism : std::uint32_t {
   kPathChoice = 64,        // the path with the fewest packets on their way
 };
 
-// Timers and bounds of the session, in nanoseconds; softroce_lab/recovery/defaults.py says what
+// Timers and bounds of the session, in nanoseconds; softroce_lab/transports/defaults.py says what
 // each is for.
 struct SessionTiming {
   std::int64_t t_min_ns = 4'000'000;
@@ -52,7 +52,7 @@ struct SessionTiming {
 };
 
 // Values of a transport's options by name; times are nanoseconds. Its registry entry declares and
-// checks them (softroce_lab/recovery/registry.py).
+// checks them (softroce_lab/transports/registry.py).
 using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
 using Options = std::map<std::string, OptionValue, std::less<>>;
 

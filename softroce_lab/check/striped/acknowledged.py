@@ -17,7 +17,7 @@ from softroce_lab.check import fault_rules
 from softroce_lab.check.striped.controls import ControlMessage, Controls
 from softroce_lab.check.striped.feedback import IRN, RACK_TLP, Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
-from softroce_lab.recovery.defaults import MILLISECOND_NS
+from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 

@@ -18,9 +18,9 @@ from softroce_lab.check.striped import feedback
 from softroce_lab.check.striped.feedback import Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.experiment.transports.transport import USERS
-from softroce_lab.recovery import control
-from softroce_lab.recovery.api import Key
-from softroce_lab.recovery.control import (
+from softroce_lab.transports import control
+from softroce_lab.transports.api import Key
+from softroce_lab.transports.control import (
     Ack,
     Chunks,
     Clear,

@@ -14,7 +14,7 @@ from softroce_lab.check.striped.controls import CSA_UD, Asked, Controls
 from softroce_lab.check.striped.losses import Losses, Understood
 from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
-from softroce_lab.recovery.control import Nack
+from softroce_lab.transports.control import Nack
 
 _NACKS = "docs/protocols.md, section 1, Loss checks"
 RULES = Rules()

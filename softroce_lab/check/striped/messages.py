@@ -21,8 +21,8 @@ from softroce_lab.check import opcodes, renamed
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped import coded, uc
 from softroce_lab.check.taps import Taps, addresses, mix
-from softroce_lab.recovery.defaults import EngineTiming, Timing
 from softroce_lab.telemetry.packets import Has
+from softroce_lab.transports.defaults import EngineTiming, Timing
 
 Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]

@@ -14,7 +14,7 @@ from softroce_lab.check.striped.controls import CSA_UD, ControlMessage, Controls
 from softroce_lab.check.striped.losses import Bounds, Understood
 from softroce_lab.check.striped.messages import DATA, PATH_PROBE, Places, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
-from softroce_lab.recovery.control import Nack
+from softroce_lab.transports.control import Nack
 
 _NUMBERS = 1 << 24  # a path has, then they wrap
 _PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.recovery import control
 from softroce_lab.telemetry.packets import Has, Packets
+from softroce_lab.transports import control
 
 _OPCODE = 0x2B  # UC RDMA WRITE Only with immediate
 _DATA, _CONTROL = 0, 1  # enum lab_kind

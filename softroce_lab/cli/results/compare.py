@@ -16,13 +16,13 @@ from softroce_lab import units
 from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.recovery import registry
-from softroce_lab.report import comparison, ratios, recorded, sign_tests, unlike
-from softroce_lab.report.comparison import Comparison, Line, Passed, Values
-from softroce_lab.report.ratios import Comparisons
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import comparison, ratios, recorded, sign_tests, unlike
+from softroce_lab.results.comparison import Comparison, Line, Passed, Values
+from softroce_lab.results.ratios import Comparisons
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.statistics import ALPHA
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+from softroce_lab.transports import registry
 
 app = typer.Typer(add_completion=False)
 

@@ -13,10 +13,10 @@ from softroce_lab.cli.results.options import runs_of
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.report.blame import search, words
-from softroce_lab.report.blame.charges import Blame
-from softroce_lab.report.blame.investigation import Investigation
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results.blame import search, words
+from softroce_lab.results.blame.charges import Blame
+from softroce_lab.results.blame.investigation import Investigation
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 

@@ -22,13 +22,13 @@ from softroce_lab.cli.results.options import (
     runs_of,
 )
 from softroce_lab.errors import UserError
-from softroce_lab.report import explained, ladder, program_story, recorded, story
-from softroce_lab.report.blame.charges import LEAST_RUNS, USUAL_RUNS
-from softroce_lab.report.explained import Explained
-from softroce_lab.report.program_story import ProgramRun
-from softroce_lab.report.recorded import Recorded, Run
-from softroce_lab.report.steps import Steps
-from softroce_lab.report.story import Story
+from softroce_lab.results import explained, ladder, program_story, recorded, story
+from softroce_lab.results.blame.charges import LEAST_RUNS, USUAL_RUNS
+from softroce_lab.results.explained import Explained
+from softroce_lab.results.program_story import ProgramRun
+from softroce_lab.results.recorded import Recorded, Run
+from softroce_lab.results.steps import Steps
+from softroce_lab.results.story import Story
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

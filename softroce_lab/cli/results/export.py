@@ -12,7 +12,7 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.options import RunArgument, RunName, opened
-from softroce_lab.report import perfetto
+from softroce_lab.results import perfetto
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

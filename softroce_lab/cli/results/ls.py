@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from softroce_lab.cli.options import Json
-from softroce_lab.report import listing
-from softroce_lab.report.recorded import SWEEPS
+from softroce_lab.results import listing
+from softroce_lab.results.recorded import SWEEPS
 from softroce_lab.telemetry.rundir import RUNS, SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

@@ -12,8 +12,8 @@ import typer
 from softroce_lab.cli import completion
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.report import recorded
-from softroce_lab.report.recorded import Recorded, Run
+from softroce_lab.results import recorded
+from softroce_lab.results.recorded import Recorded, Run
 
 RunArgument = Annotated[
     str,

@@ -13,9 +13,9 @@ import typer
 from softroce_lab import units
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.options import RunOrSweep
-from softroce_lab.report import artifact as artifacts
-from softroce_lab.report import recorded
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import artifact as artifacts
+from softroce_lab.results import recorded
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

@@ -14,8 +14,8 @@ import typer
 from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.options import RunName
-from softroce_lab.report import plots, recorded
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import plots, recorded
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

@@ -20,11 +20,11 @@ from softroce_lab.cli.results.options import (
     runs_of,
 )
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.report import recorded
-from softroce_lab.report.blame.charges import USUAL_RUNS
-from softroce_lab.report.blame.investigation import Investigation
-from softroce_lab.report.page import assemble, blamed
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import recorded
+from softroce_lab.results.blame.charges import USUAL_RUNS
+from softroce_lab.results.blame.investigation import Investigation
+from softroce_lab.results.page import assemble, blamed
+from softroce_lab.results.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)

@@ -14,8 +14,8 @@ from softroce_lab.cli.results.options import RunOrSweep, Trust, origin
 from softroce_lab.cli.running.experiment import RunScreen
 from softroce_lab.cli.running.sweep import SweepScreen
 from softroce_lab.errors import ExitCode
-from softroce_lab.report import again, again_failover, again_sweep, recorded
-from softroce_lab.report.recorded import Recorded
+from softroce_lab.results import again, again_failover, again_sweep, recorded
+from softroce_lab.results.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
 

@@ -11,9 +11,9 @@ from softroce_lab.cli import run_table
 from softroce_lab.cli.options import Json
 from softroce_lab.cli.results.options import RunOrSweep
 from softroce_lab.experiment.hosts import program_words
-from softroce_lab.report import listing, recorded, sweeps
-from softroce_lab.report.recorded import Recorded, name_of, programs_of
-from softroce_lab.sweep import table as sweep_table
+from softroce_lab.experiment.sweep import table as sweep_table
+from softroce_lab.results import listing, recorded, sweeps
+from softroce_lab.results.recorded import Recorded, name_of, programs_of
 
 app = typer.Typer(add_completion=False)
 

@@ -15,13 +15,13 @@ from rich.table import Table
 from softroce_lab import units, writable
 from softroce_lab.cli.running import experiment
 from softroce_lab.cli.running.experiment import Running, RunScreen
-from softroce_lab.crosscheck import agreement
-from softroce_lab.crosscheck import comparison as crosscheck
-from softroce_lab.crosscheck import junit as crosscheck_junit
-from softroce_lab.crosscheck.comparison import QUANTITIES, Comparison, Outcome
 from softroce_lab.errors import ExitCode
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import NOTHING
+from softroce_lab.experiment.crosscheck import agreement
+from softroce_lab.experiment.crosscheck import comparison as crosscheck
+from softroce_lab.experiment.crosscheck import junit as crosscheck_junit
+from softroce_lab.experiment.crosscheck.comparison import QUANTITIES, Comparison, Outcome
 from softroce_lab.experiment.spec import Experiment, Overrides
 
 

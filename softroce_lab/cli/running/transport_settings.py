@@ -13,8 +13,8 @@ from rich.table import Table
 
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.recovery import knobs
-from softroce_lab.recovery.options import Option
+from softroce_lab.transports import knobs
+from softroce_lab.transports.options import Option
 
 
 def print_settings(names: Sequence[str], *, as_json: bool) -> None:

@@ -24,9 +24,17 @@ from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live, resolve
 from softroce_lab.plan.plan import Node, Plan
-from softroce_lab.rnic import GID, QP, Context
-from softroce_lab.shift import Backup, Event, Pump, Settings, ShiftQP, StoreServer, TcpStore
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, environment
+from softroce_lab.transports.shift import (
+    Backup,
+    Event,
+    Pump,
+    Settings,
+    ShiftQP,
+    StoreServer,
+    TcpStore,
+)
+from softroce_lab.verbs import GID, QP, Context
 
 _MS = 1_000_000
 _PATH_MTU = 1024

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.errors import RunError
-from softroce_lab.rnic import (
+from softroce_lab.verbs import (
     CQ,
     MR,
     PD,
@@ -35,7 +35,7 @@ from softroce_lab.rnic import (
     RecvWR,
     SendWR,
 )
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_QPT_RC,

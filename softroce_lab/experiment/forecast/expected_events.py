@@ -8,9 +8,9 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.faults import expected
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery.registry import Kind
 from softroce_lab.telemetry.recoveries import MOST_RECORDS
 from softroce_lab.topology import routing
+from softroce_lab.transports.registry import Kind
 
 _HEADER_BYTES = 40  # of a packet's payload, the lab's own
 _ACTS_A_MESSAGE = 10

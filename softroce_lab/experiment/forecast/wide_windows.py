@@ -10,7 +10,7 @@ from softroce_lab import units
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.spec import Experiment
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS
+from softroce_lab.transports.defaults import MACHINE_RTT_NS
 
 
 def notes(experiment: Experiment) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import Memory
-from softroce_lab.recovery.api import Key
+from softroce_lab.transports.api import Key
 from softroce_lab.workloads.file import FileTransfer
 from softroce_lab.workloads.message import ADD, Buffer, Message, combine
 from softroce_lab.workloads.schedule import Schedule

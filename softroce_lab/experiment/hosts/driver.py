@@ -21,8 +21,8 @@ from softroce_lab.experiment.hosts.messenger import (
     immediate,
 )
 from softroce_lab.experiment.messages import NEVER_NS, open_ends
-from softroce_lab.recovery import api
-from softroce_lab.rnic.enums import IBV_WC_SUCCESS, IBV_WC_WITH_IMM
+from softroce_lab.transports import api
+from softroce_lab.verbs.enums import IBV_WC_SUCCESS, IBV_WC_WITH_IMM
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.progress import HostWork
 from softroce_lab.workloads.schedule import Receive, Schedule, Send

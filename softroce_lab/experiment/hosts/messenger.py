@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError
-from softroce_lab.recovery.api import NEVER_NS, Key
-from softroce_lab.recovery.defaults import rto_high_ns
-from softroce_lab.recovery.knobs import Knobs, rc_timeout_code
-from softroce_lab.recovery.runner import PolicyRunner
-from softroce_lab.rnic.enums import (
+from softroce_lab.transports.api import NEVER_NS, Key
+from softroce_lab.transports.defaults import rto_high_ns
+from softroce_lab.transports.knobs import Knobs, rc_timeout_code
+from softroce_lab.transports.runner import PolicyRunner
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QP_STATE,
     IBV_QPS_ERR,
@@ -35,7 +35,7 @@ from softroce_lab.rnic.enums import (
     IBV_SEND_SIGNALED,
     IBV_WR_SEND_WITH_IMM,
 )
-from softroce_lab.rnic.qp import transition_mask
+from softroce_lab.verbs.qp import transition_mask
 from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.recovery import congestion
-from softroce_lab.recovery.defaults import DEFAULT_TIMING, Timing
-from softroce_lab.recovery.knobs import MOST_PSNS
-from softroce_lab.recovery.runner import LatenessRecorder
-from softroce_lab.shift import Settings
 from softroce_lab.sim.engine_config import engine_config
+from softroce_lab.transports import congestion
+from softroce_lab.transports.defaults import DEFAULT_TIMING, Timing
+from softroce_lab.transports.knobs import MOST_PSNS
+from softroce_lab.transports.runner import LatenessRecorder
+from softroce_lab.transports.shift import Settings
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint, MessageConfig

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.recoveries import QueuePair, Recorded
-from softroce_lab.fabric.verbs.device import gids
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.programs.device.device import gids
 from softroce_lab.telemetry import program_losses
 from softroce_lab.telemetry.program_losses import Losses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, RECOVERY

@@ -28,7 +28,7 @@ from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.paths import need_live
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Node, Port
-from softroce_lab.rnic import GID, Context
+from softroce_lab.verbs import GID, Context
 
 
 def config(

@@ -25,8 +25,9 @@ from softroce_lab.experiment.hosts.messenger import (
     immediate,
 )
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery.api import NEVER_NS
-from softroce_lab.rnic import (
+from softroce_lab.transports.api import NEVER_NS
+from softroce_lab.transports.shift import Backup, LocalStore, Pump, Settings, ShiftQP
+from softroce_lab.verbs import (
     CQ,
     GID,
     MR,
@@ -43,7 +44,7 @@ from softroce_lab.rnic import (
     RecvWR,
     SendWR,
 )
-from softroce_lab.rnic.enums import (
+from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QP_STATE,
     IBV_QPS_ERR,
@@ -51,7 +52,6 @@ from softroce_lab.rnic.enums import (
     IBV_SEND_SIGNALED,
     IBV_WR_SEND_WITH_IMM,
 )
-from softroce_lab.shift import Backup, LocalStore, Pump, Settings, ShiftQP
 from softroce_lab.workloads.message import Message
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS, path_mtu_bytes
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import defaults
-from softroce_lab.recovery.defaults import BLACKOUT_NS, MACHINE_RTT_NS, EngineTiming, Timing
+from softroce_lab.transports import defaults
+from softroce_lab.transports.defaults import BLACKOUT_NS, MACHINE_RTT_NS, EngineTiming, Timing
 
 _Rails = Mapping[str, int]  # the rail of each host that does not use its first one
 _OtherRails = Mapping[str, Sequence[int]]  # further rails of each host that uses several

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from softroce_lab import _native
-from softroce_lab.erasure.code import MOST_CHUNKS
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import guard, watchdog
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError
-from softroce_lab.recovery.options import Option
-from softroce_lab.recovery.policy import NO_CODE, MessagePolicy
+from softroce_lab.transports.erasure.code import MOST_CHUNKS
+from softroce_lab.transports.options import Option
+from softroce_lab.transports.policy import NO_CODE, MessagePolicy
 
 _TYPES = {"has_rto": (bool, "True or False"), "name": (str, "a text")}
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from softroce_lab import _native
-from softroce_lab.erasure.code import ErasureCode
 from softroce_lab.experiment.transports.policy_call import (
     PolicyCall,
     PolicyError,
@@ -28,12 +27,13 @@ from softroce_lab.experiment.transports.policy_call import (
     line_in,
 )
 from softroce_lab.experiment.transports.watchdog import OverdueError
-from softroce_lab.recovery import policy as hooked
-from softroce_lab.recovery.api import View
-from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.options import OptionError
-from softroce_lab.recovery.policy import Actions, MessagePolicy, Receiving, Sending
-from softroce_lab.recovery.runner import ALWAYS_RUN
+from softroce_lab.transports import policy as hooked
+from softroce_lab.transports.api import View
+from softroce_lab.transports.defaults import Timing
+from softroce_lab.transports.erasure.code import ErasureCode
+from softroce_lab.transports.options import OptionError
+from softroce_lab.transports.policy import Actions, MessagePolicy, Receiving, Sending
+from softroce_lab.transports.runner import ALWAYS_RUN
 
 T = TypeVar("T")
 

@@ -30,8 +30,8 @@ from softroce_lab.experiment.transports.policy_call import (
     by_user,
     line_in,
 )
-from softroce_lab.recovery.policy import MessagePolicy
-from softroce_lab.recovery.registry import Entry
+from softroce_lab.transports.policy import MessagePolicy
+from softroce_lab.transports.registry import Entry
 
 EXAMPLE = "policy: ./mine.py:Mine, a file and a class in it"
 ENDING = "executing it ended its process"
@@ -89,7 +89,7 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         raise _absent(file, source, name, str(sha256))
     if not (isinstance(found, type) and issubclass(found, MessagePolicy)):
         what = f"{name} is {_kind(found)}, not a policy"
-        hint = f"class {name}(MessagePolicy), of softroce_lab.recovery.policy"
+        hint = f"class {name}(MessagePolicy), of softroce_lab.transports.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
     line = _line_of(source, name)
     if (why := declared.wrong(found)) is not None:

@@ -14,9 +14,9 @@ from typing import Any
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.plan.plan import Plan
-from softroce_lab.recovery import congestion, registry
-from softroce_lab.recovery.knobs import Knobs
-from softroce_lab.recovery.options import Value
+from softroce_lab.transports import congestion, registry
+from softroce_lab.transports.knobs import Knobs
+from softroce_lab.transports.options import Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
-from softroce_lab.recovery import knobs
+from softroce_lab.transports import knobs
 
 MOST_LABEL = 40
 """Characters of a label."""

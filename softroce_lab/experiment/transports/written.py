@@ -15,8 +15,8 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.transports.transport_spec import MOST_LABEL, TransportSpec
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
-from softroce_lab.recovery import knobs, registry
-from softroce_lab.recovery.options import OptionError, Value
+from softroce_lab.transports import knobs, registry
+from softroce_lab.transports.options import OptionError, Value
 
 
 def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:

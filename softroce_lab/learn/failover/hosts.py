@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.learn.failover.scene import PostedRequest, Scene
-from softroce_lab.rnic import (
+from softroce_lab.transports.shift import SEND_ONCE, Backup, ShiftQP
+from softroce_lab.verbs import (
     CQ,
     MR,
     PD,
@@ -26,7 +27,6 @@ from softroce_lab.rnic import (
     SendWR,
     enums,
 )
-from softroce_lab.shift import SEND_ONCE, Backup, ShiftQP
 
 OPCODES = {
     "WRITE": enums.IBV_WR_RDMA_WRITE,

@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from softroce_lab.shift.classes import Classes, classify
-from softroce_lab.shift.machine import PSN_GAP, RETRY_EXC, Machine
-from softroce_lab.shift.messages import PSN_MASK, Kind, Message, ProtocolError
-from softroce_lab.shift.states import Receiver, Sender, Settings
+from softroce_lab.transports.shift.classes import Classes, classify
+from softroce_lab.transports.shift.machine import PSN_GAP, RETRY_EXC, Machine
+from softroce_lab.transports.shift.messages import PSN_MASK, Kind, Message, ProtocolError
+from softroce_lab.transports.shift.states import Receiver, Sender, Settings
 
 STEPS = ("stop", "receives", "move")
 STEP_NS = 20_000

@@ -14,10 +14,10 @@ from softroce_lab.learn.failover.hosts import READ_VALUE, Host, target, value
 from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, Way
 from softroce_lab.learn.failover.scene import WRITING, PostedRequest, Scene
 from softroce_lab.learn.picture import Event
-from softroce_lab.rnic.enums import IBV_WC_SUCCESS
-from softroce_lab.shift import Settings
-from softroce_lab.shift.classes import classify
-from softroce_lab.shift.rails import Rails
+from softroce_lab.transports.shift import Settings
+from softroce_lab.transports.shift.classes import classify
+from softroce_lab.transports.shift.rails import Rails
+from softroce_lab.verbs.enums import IBV_WC_SUCCESS
 
 _REUSED = 0xEE  # what h2 writes into memory that it uses again
 _STEP_NS = 2_000

@@ -12,7 +12,7 @@ from softroce_lab.learn.labs import judging
 from softroce_lab.learn.labs.experiments import figure, line, loss
 from softroce_lab.learn.remote import Retransmission
 from softroce_lab.learn.trial import Trial, Written
-from softroce_lab.model import sdr
+from softroce_lab.transports.model import sdr
 
 _WANTED = 0.99
 _MOST_COPIES = 16

@@ -23,10 +23,10 @@ from softroce_lab.errors import LabError, UserError
 from softroce_lab.experiment.transports import guard, policy_file
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError
 from softroce_lab.learn.sandbox.wire import Channel, WireError
-from softroce_lab.recovery import policy as hooked
-from softroce_lab.recovery.control import PacketSet
-from softroce_lab.recovery.defaults import Timing
-from softroce_lab.recovery.work import Receiving, Sending
+from softroce_lab.transports import policy as hooked
+from softroce_lab.transports.control import PacketSet
+from softroce_lab.transports.defaults import Timing
+from softroce_lab.transports.work import Receiving, Sending
 
 FAILOVER_HOOKS = ("on_failure", "on_move")
 _LIMITS = {

@@ -11,7 +11,7 @@ from softroce_lab.check import suites
 from softroce_lab.check.striped import feedback
 from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
-from softroce_lab.recovery.defaults import EngineTiming, Timing, document
+from softroce_lab.transports.defaults import EngineTiming, Timing, document
 from tests.check.plant import MS, S, check, failed, shown
 from tests.check.striped.test_messages import (
     LOSSES,
@@ -34,7 +34,7 @@ from tests.check.striped.test_messages import (
     uses_an_id_that_is_live,
 )
 from tests.check.striped_tape import BACK_UP, DOWN, UP, first, record, second
-from tests.recovery.pair_rig import CONTROL
+from tests.transports.pair_rig import CONTROL
 
 RULES = {rule.name for rule in SUITE.rules}
 NATIVE = ("irn", "srnic")

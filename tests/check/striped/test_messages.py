@@ -15,7 +15,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.striped import recovery_time
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
-from softroce_lab.recovery.control import Ack, Nack, Sack
+from softroce_lab.transports.control import Ack, Nack, Sack
 from tests.check.plant import MS, S, Tape, check, failed, shown
 from tests.check.striped_tape import (
     BACK_DOWN,
@@ -27,8 +27,8 @@ from tests.check.striped_tape import (
     record,
     second,
 )
-from tests.recovery import schedule
-from tests.recovery.pair_rig import CONTROL, PairRig
+from tests.transports import schedule
+from tests.transports.pair_rig import CONTROL, PairRig
 
 RULES = {rule.name for rule in SUITE.rules}
 MESSAGES, PACKETS = 6, 20

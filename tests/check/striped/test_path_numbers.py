@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from softroce_lab.check.verdict import Outcome
-from softroce_lab.recovery.control import Nack
+from softroce_lab.transports.control import Nack
 from tests.check.plant import MS, failed
 from tests.check.striped_tape import BACK_UP, DOWN, UP, first, record
 

@@ -11,9 +11,9 @@ from softroce_lab.experiment.hosts import tuning
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.inputs import yaml_source
 from softroce_lab.plan.path_mtu import path_mtu_bytes
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS
-from tests.recovery.coded import CODED
+from softroce_lab.transports import registry
+from softroce_lab.transports.defaults import MACHINE_RTT_NS
+from tests.transports.coded import CODED
 
 ALL_IS_LOST = """\
 name: all-is-lost

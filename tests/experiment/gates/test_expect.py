@@ -14,7 +14,7 @@ from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.gates import expect
-from tests.report.made import Silent
+from tests.results.made import Silent
 
 ROWS = [
     {"transport": name, "seed": seed, "verdict": "passed", "verified": True,

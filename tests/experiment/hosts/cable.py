@@ -7,9 +7,9 @@ from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.messenger import connect_all
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.recovery import registry
-from softroce_lab.recovery.defaults import DEFAULT_TIMING
-from tests.recovery.pair_rig import ADDRESSES, SECOND_NS, config, threshold
+from softroce_lab.transports import registry
+from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests.transports.pair_rig import ADDRESSES, SECOND_NS, config, threshold
 
 SLICE_NS = 100_000
 

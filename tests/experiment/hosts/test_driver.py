@@ -9,14 +9,14 @@ from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment.hosts import buffers
 from softroce_lab.experiment.hosts.messenger import Completion
 from softroce_lab.experiment.messages import NOT_DONE, open_ends, table
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.flows import AllToAll, Incast, PointToPoint
 from softroce_lab.workloads.message import FLOAT32, INT32
 from softroce_lab.workloads.operations import Operations, Timeline
 from softroce_lab.workloads.work import final_digests
 from tests.experiment.hosts.cable import Drivers
-from tests.recovery.pair_rig import SECOND_NS
+from tests.transports.pair_rig import SECOND_NS
 
 HOSTS = (4, 2)  # the first rank lives on host 4
 SEED = 11

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 
 # On the virtual clock the same transports run, in a process with all that a host's process imports.
 PROGRAM = """

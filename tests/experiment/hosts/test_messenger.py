@@ -9,10 +9,10 @@ import pytest
 
 from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment.hosts.messenger import Address, RcSettings
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from softroce_lab.workloads.message import Message
 from tests.experiment.hosts.cable import Cable
-from tests.recovery.pair_rig import SECOND_NS, noise, threshold
+from tests.transports.pair_rig import SECOND_NS, noise, threshold
 
 MEMORY_BYTES = 1 << 21
 SIZES = (0, 1, 2008, 2048, 2049, 100_000, 300_000)

@@ -9,8 +9,8 @@ from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all, fir
 from softroce_lab.experiment.hosts.opening import open_over
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.shift import Settings
-from softroce_lab.shift.rails import Rails
+from softroce_lab.transports.shift import Settings
+from softroce_lab.transports.shift.rails import Rails
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Schedule
 

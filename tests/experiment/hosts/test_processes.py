@@ -14,7 +14,7 @@ from softroce_lab.experiment.hosts import processes
 from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
-from softroce_lab.recovery import registry
+from softroce_lab.transports import registry
 from tests.transfers import host_process, pair, prepare
 
 PATIENCE_S = 60.0

@@ -7,9 +7,9 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.experiment.hosts import program_losses
 from softroce_lab.experiment.messages import NOT_DONE
-from softroce_lab.fabric.verbs.device import gids
+from softroce_lab.programs.device.device import gids
 from softroce_lab.telemetry.program_losses import UNFINISHED
-from tests.report.losses_made import BEGUN_NS, H2, HERE, PEER_QPN, QPN, THERE, ended, record, write
+from tests.results.losses_made import BEGUN_NS, H2, HERE, PEER_QPN, QPN, THERE, ended, record, write
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
-from softroce_lab.shift.rails import Rails
+from softroce_lab.transports.shift.rails import Rails
 
 
 def test_a_run_ends_when_the_thread_of_its_backup_has_failed():

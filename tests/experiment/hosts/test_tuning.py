@@ -12,8 +12,8 @@ from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.opening import host_config
 from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine, on_virtual_clock
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery.defaults import MACHINE_RTT_NS, EngineTiming
-from softroce_lab.recovery.knobs import MOST_PSNS
+from softroce_lab.transports.defaults import MACHINE_RTT_NS, EngineTiming
+from softroce_lab.transports.knobs import MOST_PSNS
 
 TEXT = """
 name: tuned

@@ -5,8 +5,8 @@ import re
 
 HEAD = """import ctypes, itertools, os, sys, time
 import numpy as np
-from softroce_lab.recovery import policy
-from softroce_lab.recovery.policy import *
+from softroce_lab.transports import policy
+from softroce_lab.transports.policy import *
 
 
 class Mine(MessagePolicy):

@@ -12,16 +12,16 @@ from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
+from softroce_lab.experiment.fuzz import draw, seeds
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.settings import HostSettings
 from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.fuzz import draw, seeds
 from softroce_lab.inputs import yaml_source
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.recovery import knobs, registry
-from softroce_lab.recovery.defaults import MILLISECOND_NS, Timing
 from softroce_lab.telemetry import capture_file
+from softroce_lab.transports import knobs, registry
+from softroce_lab.transports.defaults import MILLISECOND_NS, Timing
 
 EXPERIMENT = """\
 name: knobs

@@ -11,14 +11,14 @@ import pytest
 
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.experiment.transports import policy_file, watchdog, written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.sweep import spec as sweep_spec
 
 MINE = """
-from softroce_lab.recovery.options import Option
-from softroce_lab.recovery.policy import MessagePolicy as Base
+from softroce_lab.transports.options import Option
+from softroce_lab.transports.policy import MessagePolicy as Base
 
 class Mine(Base):
     options = (Option("rto", 3, "in SRTT", least=1, most=100),)

@@ -3,17 +3,17 @@
 
 import pytest
 
-from softroce_lab.crosscheck import comparison
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import demo, spec
 from softroce_lab.experiment import run as experiment_run
+from softroce_lab.experiment.crosscheck import comparison
+from softroce_lab.experiment.fuzz import seeds
 from softroce_lab.experiment.reporter import Silent
+from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.fuzz import seeds
 from softroce_lab.inputs import yaml_source
-from softroce_lab.recovery import registry
-from softroce_lab.sweep import spec as sweep_spec
+from softroce_lab.transports import registry
 
 TEXT = """\
 name: bound

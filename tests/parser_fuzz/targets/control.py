@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from softroce_lab.recovery import control
-from tests.recovery.pair_rig import MILLISECOND_NS, PairRig
+from softroce_lab.transports import control
+from tests.transports.pair_rig import MILLISECOND_NS, PairRig
 
 _TALKS = (("csa_ud", "ud"), ("ud_rto", "ud"), ("sdr_sr", "ud"), ("sdr_sr", "uc_immediate"))
 _MTU = 1024

@@ -25,13 +25,13 @@ from softroce_lab.experiment.kinds.jobs import JobSpec, JobsSpec
 from softroce_lab.experiment.kinds.programs import CommandSpec, ProgramSpec
 from softroce_lab.experiment.kinds.table import Single
 from softroce_lab.experiment.spec_model import Expected, ExperimentFile, RunTime, Seeds, StallSpec
+from softroce_lab.experiment.sweep.falls import FallsSpec
+from softroce_lab.experiment.sweep.spec import SweepFile
+from softroce_lab.experiment.sweep.values import RangeSpec
 from softroce_lab.experiment.transports.transport_spec import TransportSpec
 from softroce_lab.faults import drops, model, sentence, words
 from softroce_lab.faults.targets import Links, Nodes, Ports
 from softroce_lab.sim.presets import CONTEXT_BYTES, RNICS
-from softroce_lab.sweep.falls import FallsSpec
-from softroce_lab.sweep.spec import SweepFile
-from softroce_lab.sweep.values import RangeSpec
 from softroce_lab.topology import shapes
 from softroce_lab.topology.model import (
     EndpointField,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from reference import markdown
 from reference.markdown import code, prose
-from softroce_lab.recovery import knobs, registry
-from softroce_lab.recovery.options import Option
-from softroce_lab.recovery.registry import Entry, Kind
+from softroce_lab.transports import knobs, registry
+from softroce_lab.transports.options import Option
+from softroce_lab.transports.registry import Entry, Kind
 
 
 def page() -> str:

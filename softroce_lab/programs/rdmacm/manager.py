@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The connection manager of a port: ids, listeners, and which MAD is whose (IBA 12.9.8).
+
+Sans-IO: every method returns the MADs and events to send, and `next_timeout_ns` is the time to call
+`handle_timeout`. Ids are comm ids, unique among those that are open. It has no queue pairs; what
+these are set to is in `qp_attributes`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import errno
+from collections.abc import Iterator
+from ipaddress import IPv6Address
+
+from softroce_lab.programs.rdmacm.connection import ASKED, OVER, CmState, Connection, Request
+from softroce_lab.programs.rdmacm.events import (
+    CmEvent,
+    ConnParams,
+    Outputs,
+    Send,
+    rdma_cm_event_type,
+)
+from softroce_lab.programs.rdmacm.layout import LayoutError
+from softroce_lab.programs.rdmacm.listeners import Listener, Listeners, Refused
+from softroce_lab.programs.rdmacm.messages import (
+    Answered,
+    Apr,
+    ApStatus,
+    Drep,
+    Dreq,
+    Lap,
+    Mad,
+    Mra,
+    Rej,
+    RejectReason,
+    Rep,
+    Req,
+    Rtu,
+    SidrRep,
+    SidrReq,
+    SidrStatus,
+    TransportService,
+)
+from softroce_lab.programs.rdmacm.peers import Peers
+from softroce_lab.programs.rdmacm.service import (
+    Address,
+    IpHeader,
+    gid_of,
+    rdma_port_space,
+    service_id,
+)
+from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity, Stream
+from softroce_lab.programs.rdmacm.sidr import Resolution, SidrState
+from softroce_lab.programs.rdmacm.timers import Timers
+from softroce_lab.verbs.errors import PyverbsRDMAError
+
+_EVENT = rdma_cm_event_type
+_DATAGRAM_SPACES = (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
+
+
+@contextlib.contextmanager
+def _fitting(call: str) -> Iterator[None]:
+    """EINVAL for what fits no MAD: private data too long, numbers too large."""
+    try:
+        yield
+    except LayoutError as error:
+        raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL, hint=str(error)) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Where an id that does not listen goes."""
+
+    source: Address
+    source_port: int
+    destination: Address
+    port: int
+    port_space: int
+    path_mtu: int | None = None  # None: the port's
+    flow_label: int = 0
+
+
+class ConnectionManager:
+    """All connections of a port.
+
+    For `relisten_ns` after a listener ended, requests for its service are dropped and not refused:
+    the peer repeats them, and may find the next listener. Linux refuses them.
+    """
+
+    def __init__(
+        self,
+        port: PortIdentity,
+        stream: Stream,
+        timing: CmTiming | None = None,
+        relisten_ns: int = 0,
+    ) -> None:
+        self.port = port
+        self._relisten_ns = relisten_ns
+        self._closed_until_ns: dict[int, int] = {}  # by service id
+        self.timing = timing or CmTiming()
+        self.dropped: collections.Counter[str] = collections.Counter()
+        """Dropped MADs, by reason."""
+        self._stream = stream
+        self._next_id = stream.getrandbits(32)
+        self._agent = stream.getrandbits(32)
+        self._open: dict[int, Connection | Resolution | Listener | None] = {}
+        self._targets: dict[int, Target] = {}
+        self._listeners = Listeners(port)
+        self._peers = Peers()
+        self._asked: dict[tuple[IPv6Address, int], int] = {}  # by SIDR request id
+        self._timers = Timers()
+
+    # What the user does
+
+    def create(self) -> int:
+        """A new id, which can do anything once."""
+        while not self._next_id or self._next_id in self._open:
+            self._next_id = (self._next_id + 1) & 0xFFFFFFFF
+        comm_id = self._next_id
+        self._next_id = (comm_id + 1) & 0xFFFFFFFF
+        self._open[comm_id] = None
+        return comm_id
+
+    def resolve_addr(self, comm_id: int, target: Target) -> Outputs:
+        """Where to connect; an address of the other IP version cannot be reached from here."""
+        self._must_be_new(comm_id, "resolve address")
+        if gid_of(target.source) not in self.port.gids:
+            raise PyverbsRDMAError("Failed to resolve address", errno.ENODEV)
+        if target.source.version != target.destination.version:
+            failed = _EVENT.RDMA_CM_EVENT_ADDR_ERROR
+            return [CmEvent(failed, comm_id, -errno.EAFNOSUPPORT)]
+        self._targets[comm_id] = target
+        return [CmEvent(_EVENT.RDMA_CM_EVENT_ADDR_RESOLVED, comm_id)]
+
+    def resolve_route(self, comm_id: int) -> Outputs:
+        """The lab's fabric has a route to every address."""
+        self._target(comm_id, "resolve route")
+        return [CmEvent(_EVENT.RDMA_CM_EVENT_ROUTE_RESOLVED, comm_id)]
+
+    def connect(
+        self,
+        comm_id: int,
+        params: ConnParams,
+        now_ns: int,
+        timing: CmTiming | None = None,
+        transport_service: int = TransportService.RC,
+    ) -> Outputs:
+        """Request a connection, or in a datagram port space a queue pair."""
+        target = self._target(comm_id, "connect")
+        with _fitting("connect"):
+            timing = timing or self.timing
+            return self._connect(comm_id, target, params, now_ns, timing, transport_service)
+
+    def _connect(
+        self,
+        comm_id: int,
+        target: Target,
+        params: ConnParams,
+        now_ns: int,
+        timing: CmTiming,
+        transport_service: int,
+    ) -> Outputs:
+        service = service_id(target.port_space, target.port)
+        gid = gid_of(target.destination)
+        header = IpHeader(target.source_port, target.source, target.destination)
+        if target.port_space in _DATAGRAM_SPACES:
+            resolution = Resolution(comm_id, timing, self._tid(comm_id))
+            private_data = header.build() + params.private_data
+            return self._settle(resolution, resolution.ask(gid, service, private_data, now_ns))
+        connection = self._connection(comm_id, timing)
+        mtu = min(target.path_mtu or self.port.active_mtu, self.port.active_mtu)
+        label = target.flow_label or self._stream.getrandbits(20)
+        request = Request(service, header, gid, transport_service, mtu, label)
+        return self._settle(connection, connection.connect(request, params, now_ns))
+
+    def listen(
+        self,
+        comm_id: int,
+        port_space: int,
+        port: int,
+        address: Address | None = None,
+        backlog: int = 0,
+        transport_service: int = TransportService.RC,
+    ) -> None:
+        """Take requests for a port, at one address or at all; EADDRINUSE if it is in use."""
+        self._must_be_new(comm_id, "listen")
+        service = service_id(port_space, port)
+        kind = None if port_space in _DATAGRAM_SPACES else transport_service
+        listener = Listener(comm_id, service, address, kind, backlog)
+        self._listeners.add(listener)
+        self._open[comm_id] = listener
+
+    def accept(self, comm_id: int, params: ConnParams, now_ns: int, qkey: int = 0) -> Outputs:
+        """Agree to a request; a UD queue pair of number `params.qp_num` is sent with its Q_Key."""
+        held = self._open.get(comm_id)
+        with _fitting("accept"):
+            if isinstance(held, Resolution):
+                qpn, private_data = params.qp_num, params.private_data
+                outputs = held.answer(SidrStatus.SUCCESS, qpn, qkey, private_data)
+            else:
+                held = self._connected(comm_id, "accept")
+                outputs = held.accept(params, now_ns)
+        self._taken(held)
+        return self._settle(held, outputs)
+
+    def establish(self, comm_id: int, private_data: bytes = b"") -> Outputs:
+        """Send RTU to a peer that accepted: the local queue pair is ready."""
+        connection = self._connected(comm_id, "establish")
+        with _fitting("establish"):
+            return self._settle(connection, connection.establish(private_data))
+
+    def reject(self, comm_id: int, now_ns: int, private_data: bytes = b"") -> Outputs:
+        """Reject a request, or a reply to one."""
+        held = self._open.get(comm_id)
+        with _fitting("reject"):
+            if isinstance(held, Resolution):
+                outputs = held.answer(SidrStatus.REJECT, private_data=private_data)
+            else:
+                held = self._connected(comm_id, "reject")
+                outputs = held.reject(now_ns, private_data)
+        self._taken(held)
+        return self._settle(held, outputs)
+
+    def disconnect(self, comm_id: int, now_ns: int) -> Outputs:
+        """End a connection, or agree to its end."""
+        connection = self._connected(comm_id, "disconnect")
+        return self._settle(connection, connection.disconnect(now_ns))
+
+    def destroy(self, comm_id: int, now_ns: int) -> Outputs:
+        """Destroy an id; the final message to its peer is sent once."""
+        held = self._open.get(comm_id)
+        outputs: Outputs = []
+        if isinstance(held, Listener):
+            self._listeners.remove(held)
+            self._closed_until_ns[held.service_id] = now_ns + self._relisten_ns
+            for waiting in self.waiting(comm_id):
+                outputs += self.destroy(waiting, now_ns)
+        elif isinstance(held, Connection):
+            outputs = self._settle(held, held.abandon(now_ns))
+            self._peers.forget(held)
+        elif isinstance(held, Resolution):
+            outputs = self._settle(held, held.abandon())
+        if isinstance(held, (Connection, Resolution)):
+            self._taken(held)
+        self._open.pop(comm_id, None)
+        self._targets.pop(comm_id, None)
+        self._timers.set(comm_id, None)
+        return outputs
+
+    def waiting(self, comm_id: int) -> tuple[int, ...]:
+        """Pending requests at a listener, which end with it."""
+        held = self._open.get(comm_id)
+        return tuple(held.waiting) if isinstance(held, Listener) else ()
+
+    def request(self, comm_id: int) -> Connection | Resolution | None:
+        """What a peer's request made of an id; None if it is no request."""
+        held = self._open.get(comm_id)
+        return held if isinstance(held, (Connection, Resolution)) and held.header else None
+
+    @property
+    def disconnecting(self) -> bool:
+        """Whether a peer has not yet confirmed that a connection is over."""
+        return any(
+            isinstance(held, Connection) and held.state is CmState.DREQ_SENT
+            for held in self._open.values()
+        )
+
+    def connection(self, comm_id: int) -> Connection:
+        """The connection of an id; EINVAL if it has none."""
+        return self._connected(comm_id, "find the connection")
+
+    # What the port and the clock do
+
+    def handle_mad(self, octets: bytes, source: IPv6Address, now_ns: int) -> Outputs:
+        """A MAD came to QP 1 from the port with this GID; anything may be in it."""
+        try:
+            mad = Mad.parse(octets)
+        except LayoutError:
+            return self._drop("malformed")
+        match mad.message:
+            case Req():
+                return self._on_req(mad, mad.message, source, now_ns)
+            case SidrReq():
+                return self._on_sidr_req(mad, mad.message, source)
+            case SidrRep():
+                return self._on_sidr_rep(mad.message, source)
+            case Rej():
+                return self._on_rej(mad.message, source, now_ns)
+            case Dreq():
+                return self._on_dreq(mad, mad.message, source)
+            case Lap():
+                return self._on_lap(mad, mad.message, source)
+            case Rep():
+                return self._on_rep(mad, mad.message, source, now_ns)
+            case Rtu() | Mra() | Drep():
+                return self._on_known(mad.message, source, now_ns)
+        return self._drop("unexpected APR")
+
+    @property
+    def next_timeout_ns(self) -> int | None:
+        """When `handle_timeout` is to be called next; None: nothing is awaited."""
+        return self._timers.next_ns
+
+    def handle_timeout(self, now_ns: int) -> Outputs:
+        """Do what is due."""
+        outputs: Outputs = []
+        while (comm_id := self._timers.take(now_ns)) is not None:
+            held = self._open[comm_id]
+            if isinstance(held, (Connection, Resolution)):
+                outputs += self._settle(held, held.on_timeout(now_ns))
+        return outputs
+
+    # Messages
+
+    def _on_req(self, mad: Mad, req: Req, source: IPv6Address, now_ns: int) -> Outputs:
+        known = self._peers.with_id(source, req.local_ca_guid, req.local_comm_id)
+        if known is not None:
+            connection = self.connection(known)
+            return self._settle(connection, connection.on_duplicate_req())
+        stale = self._peers.with_qpn(source, req.local_ca_guid, req.local_qpn)
+        if stale is not None:
+            return self._stale(mad, stale, Answered.REQ, now_ns)
+        listener = self._listeners.for_connection(req)
+        if isinstance(listener, Refused):
+            if now_ns < self._closed_until_ns.get(req.service_id, 0):
+                return self._drop("nobody listens any more, or again")
+            return self._refuse(mad, source, listener)
+        if listener.is_full:
+            return self._drop("backlog is full")  # a later REQ may find room
+        connection = self._connection(self.create(), self.timing)
+        connection.listen_id = listener.comm_id
+        event = connection.requested(mad, req, source)
+        listener.waiting.add(connection.comm_id)
+        self._peers.remember(connection)
+        return self._settle(connection, [event])
+
+    def _on_sidr_req(self, mad: Mad, req: SidrReq, source: IPv6Address) -> Outputs:
+        if (source, req.request_id) in self._asked:
+            return self._drop("duplicate SIDR_REQ")  # its response is in flight
+        listener = self._listeners.for_datagrams(req)
+        if listener is None:
+            status = SidrStatus.UNSUPPORTED
+            refusal = SidrRep(req.request_id, status, service_id=req.service_id)
+            return [Send(source, Mad.of(mad.header.tid, refusal).build())]
+        if listener.is_full:
+            return self._drop("backlog is full")
+        resolution = Resolution(self.create(), self.timing, 0, listen_id=listener.comm_id)
+        event = resolution.asked(mad, req, source)
+        listener.waiting.add(resolution.comm_id)
+        self._asked[source, req.request_id] = resolution.comm_id
+        return self._settle(resolution, [event])
+
+    def _on_sidr_rep(self, rep: SidrRep, source: IPv6Address) -> Outputs:
+        held = self._open.get(rep.request_id)
+        if not isinstance(held, Resolution) or held.gid != source:
+            return self._drop("unmatched SIDR_REP")
+        return self._settle(held, held.on_rep(rep))
+
+    def _on_known(self, message: Rtu | Mra | Drep, source: IPv6Address, now_ns: int) -> Outputs:
+        """A message that only a connection can be about."""
+        early = isinstance(message, Mra) and message.answered == Answered.REQ
+        remote_id = None if early else message.local_comm_id
+        connection = self._matching(message.remote_comm_id, remote_id, source)
+        if connection is None:
+            return self._drop(f"unmatched {message.ATTRIBUTE.name}")
+        match message:
+            case Rtu():
+                outputs = connection.on_rtu(message)
+            case Mra():
+                outputs = connection.on_mra(message, now_ns)
+            case Drep():
+                outputs = connection.on_drep(message, now_ns)
+        return self._settle(connection, outputs)
+
+    def _on_rep(self, mad: Mad, rep: Rep, source: IPv6Address, now_ns: int) -> Outputs:
+        connection = self._matching(rep.remote_comm_id, None, source)
+        if connection is None:
+            return self._drop("unmatched REP")
+        if connection.state not in ASKED:
+            return self._settle(connection, connection.on_rep(rep))
+        if self._peers.with_id(source, rep.local_ca_guid, rep.local_comm_id) is not None:
+            return self._drop("REP with a comm id in use")
+        stale = self._peers.with_qpn(source, rep.local_ca_guid, rep.local_qpn)
+        if stale is not None:
+            return self._stale(mad, stale, Answered.REP, now_ns)
+        outputs = connection.on_rep(rep)
+        self._peers.remember(connection)
+        return self._settle(connection, outputs)
+
+    def _on_rej(self, rej: Rej, source: IPv6Address, now_ns: int) -> Outputs:
+        if rej.reason == RejectReason.TIMEOUT:
+            guid = int.from_bytes(rej.info[:8])
+            comm_id = self._peers.with_id(source, guid, rej.local_comm_id) or 0
+            connection = self._matching(comm_id, rej.local_comm_id, source)
+        else:
+            early = rej.answered == Answered.REQ
+            remote_id = None if early else rej.local_comm_id
+            connection = self._matching(rej.remote_comm_id, remote_id, source)
+        if connection is None:
+            return self._drop("unmatched REJ")
+        return self._settle(connection, connection.on_rej(rej, now_ns))
+
+    def _on_dreq(self, mad: Mad, dreq: Dreq, source: IPv6Address) -> Outputs:
+        connection = self._matching(dreq.remote_comm_id, dreq.local_comm_id, source)
+        if connection is None:  # forgotten here: let the peer get on
+            answer = Drep(dreq.remote_comm_id, dreq.local_comm_id)
+            return [Send(source, Mad.of(mad.header.tid, answer).build())]
+        return self._settle(connection, connection.on_dreq(mad, dreq))
+
+    def _on_lap(self, mad: Mad, lap: Lap, source: IPv6Address) -> Outputs:
+        """RoCE has no alternate paths (annex A16.4.4)."""
+        known = self._matching(lap.remote_comm_id, lap.local_comm_id, source)
+        status = ApStatus.UNSUPPORTED if known else ApStatus.INVALID_COMM_ID
+        answer = Apr(lap.remote_comm_id, lap.local_comm_id, ap_status=status)
+        return [Send(source, Mad.of(mad.header.tid, answer).build())]
+
+    # How
+
+    def _tid(self, comm_id: int) -> int:
+        return self._agent << 32 | comm_id
+
+    def _connection(self, comm_id: int, timing: CmTiming) -> Connection:
+        psn = self._stream.getrandbits(24)
+        return Connection(comm_id, self.port, timing, psn, self._tid(comm_id))
+
+    def _connected(self, comm_id: int, call: str) -> Connection:
+        held = self._open.get(comm_id)
+        if not isinstance(held, Connection):
+            raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL)
+        return held
+
+    def _must_be_new(self, comm_id: int, call: str) -> None:
+        if self._open.get(comm_id, self) is not None:
+            raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL)
+
+    def _target(self, comm_id: int, call: str) -> Target:
+        """The destination of a new id, from `resolve_addr`."""
+        self._must_be_new(comm_id, call)
+        target = self._targets.get(comm_id)
+        if target is None:
+            raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL, hint="no address is resolved")
+        return target
+
+    def _matching(
+        self, comm_id: int, remote_id: int | None, source: IPv6Address
+    ) -> Connection | None:
+        """The connection that a MAD is about; `remote_id` None: the peer had sent none yet."""
+        held = self._open.get(comm_id)
+        if not isinstance(held, Connection) or held.gid != source:
+            return None
+        return held if remote_id in (None, held.remote_id) else None
+
+    def _settle(self, held: Connection | Resolution, outputs: Outputs) -> Outputs:
+        """Bring what is known of an id in line with the state that it is in now."""
+        comm_id = held.comm_id
+        self._open[comm_id] = held
+        if isinstance(held, Connection) and held.state in OVER:
+            self._peers.forget(held)
+        if isinstance(held, Resolution) and held.state is SidrState.IDLE:
+            self._asked.pop((held.gid, held.request_id), None)
+        self._timers.set(comm_id, held.due_ns)
+        return outputs
+
+    def _taken(self, held: Connection | Resolution) -> None:
+        """The user has decided what becomes of a request: there is room for another."""
+        listener = self._open.get(held.listen_id or 0)
+        if isinstance(listener, Listener):
+            listener.waiting.discard(held.comm_id)
+
+    def _stale(self, mad: Mad, comm_id: int, answered: Answered, now_ns: int) -> Outputs:
+        """The peer reuses a queue pair of an existing connection: end that (IBA 12.9.8.3.1)."""
+        connection = self.connection(comm_id)
+        outputs = self._refuse(mad, connection.gid, Refused(RejectReason.STALE_CONN), answered)
+        if connection.state is CmState.ESTABLISHED:
+            outputs += self._settle(connection, connection.disconnect(now_ns))
+        return outputs
+
+    def _refuse(
+        self, mad: Mad, source: IPv6Address, why: Refused, answered: Answered = Answered.REQ
+    ) -> Outputs:
+        message = mad.message
+        assert isinstance(message, (Req, Rep))  # noqa: S101 - nothing else is refused so
+        refusal = Rej(
+            local_comm_id=message.remote_comm_id if isinstance(message, Rep) else 0,
+            remote_comm_id=message.local_comm_id,
+            answered=answered,
+            info_length=len(why.info),
+            reason=why.reason,
+            info=why.info,
+        )
+        return [Send(source, Mad.of(mad.header.tid, refusal).build())]
+
+    def _drop(self, why: str) -> Outputs:
+        self.dropped[why] += 1
+        return []

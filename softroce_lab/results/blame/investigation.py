@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run directory's run, repeated, with its critical path: what charges and words are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab.errors import UserError
+from softroce_lab.inputs.yaml_source import Origin
+from softroce_lab.results.blame import counterfactual
+from softroce_lab.results.blame.charges import Subject
+from softroce_lab.results.blame.counterfactual import Case
+from softroce_lab.results.blame.critical_path import (
+    NO_MESSAGE,
+    Graph,
+    Piece,
+    critical_path,
+    last_of,
+)
+from softroce_lab.results.explained import Explained
+from softroce_lab.results.recorded import Recorded, Run
+from softroce_lab.results.steps import Steps
+
+WAITING, SENDING, RECOVERING = "waiting", "sending", "recovering"
+ACKNOWLEDGING, COMPUTING = "acknowledging", "computing"
+SHARES = (SENDING, RECOVERING, WAITING, ACKNOWLEDGING, COMPUTING)
+_OF_PART = {
+    "waiting for its turn": WAITING,
+    "transfer": SENDING,
+    "sending until the loss": SENDING,
+    "rest of the transfer": SENDING,
+    "acknowledgement": ACKNOWLEDGING,
+}
+"""Of the parts of a story; all others begin with a loss."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Investigation:
+    """One run."""
+
+    subject: Subject
+    known: Explained
+    step: str | None  # whose end is looked at; None: the end of the run
+    path: Sequence[Piece]
+    repeated_s: float  # what repeating it took
+
+    @classmethod
+    def of(
+        cls,
+        recorded: Recorded,
+        run: Run,
+        step: str | None = None,
+        origin: Origin = Origin.RUN,
+    ) -> Investigation:
+        """Repeat the run. UserError, RunError if it did not come out as it was recorded.
+
+        `step`: its name, as `Steps.find` takes it. `origin`: whether the directory is trusted.
+        """
+        case = Case.of(recorded, run, origin)
+        known = Explained.of(recorded, run)
+        if not len(known.messages):
+            raise UserError(
+                f"{known.name} has no message", hint="lab results show tells what it did"
+            )
+        rows = np.arange(len(known.messages))
+        steps = Steps.of(recorded, run, known.messages.columns)
+        if step is not None:
+            index = steps.find(step)
+            step, rows = steps.every[index].name, steps.rows(index)
+        began_s = time.perf_counter()
+        base = counterfactual.carry_out(case)
+        repeated_s = time.perf_counter() - began_s
+        counterfactual.check_same(recorded, run, base)
+        experiment, _ = counterfactual.opened(case)
+        graph = Graph.of_schedule(experiment.workload(case.seed).schedule())
+        hosts = experiment.plan(case.seed).plain_hosts
+        rails = experiment.rails(case.seed)
+        used = [host.ports[rails.get(number, 0)] for number, host in enumerate(hosts)]
+        addresses = [int(ipaddress.IPv4Address(str(port.address))) for port in used]
+        subject = Subject(case, base, graph, rows, addresses, steps.of_row)
+        path = critical_path(graph, base.messages, last_of(base.messages, rows))
+        return cls(subject, known, step, path, repeated_s)
+
+    @property
+    def losses(self) -> int:
+        """That can be undone."""
+        return len(counterfactual.losses(self.subject.base.records))
+
+    def shares(self) -> Mapping[str, int]:
+        """What the critical path consists of; nanoseconds, all together its length."""
+        found = dict.fromkeys(SHARES, 0)
+        for piece in self.path:
+            if piece.row == NO_MESSAGE:
+                found[COMPUTING if piece.kind == "computing" else WAITING] += _length(piece)
+                continue
+            left_ns = _length(piece)
+            for part in self.known.story(piece.row).parts:
+                begin_ns = max(part.begin_ns, piece.begin_ns)
+                length_ns = max(0, min(part.end_ns, piece.end_ns) - begin_ns)
+                found[_OF_PART.get(part.title, RECOVERING)] += length_ns
+                left_ns -= length_ns
+            found[SENDING] += left_ns
+        return found
+
+    def without(self, losses: Collection[int]) -> int:
+        """The time with these losses undone, by number from 0: one explicit run. RunError."""
+        subject = self.subject
+        outcome = counterfactual.carry_out(subject.case, subject.base.without(losses))
+        return outcome.end_ns(subject.rows)
+
+    def path_document(self) -> dict[str, Any]:
+        """For `--json`."""
+        names = self.known.messages.name
+        return {
+            "shares_ns": dict(self.shares()),
+            "pieces": [
+                {
+                    "kind": each.kind,
+                    "message": None if each.row == NO_MESSAGE else names(each.row),
+                    "begin_ns": each.begin_ns,
+                    "end_ns": each.end_ns,
+                }
+                for each in self.path
+            ],
+        }
+
+
+def _length(piece: Piece) -> int:
+    return piece.end_ns - piece.begin_ns

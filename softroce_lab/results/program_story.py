@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Stories of messages of unmodified programs: what the RNICs of their processes recorded.
+
+A message is a work request of an RC queue pair. It is recorded if it was outstanding while its
+queue pair repaired a loss, or if it failed (program_messages.parquet). Packets name no message:
+their queue pair, their PSN and their time tell which one. The cut of a message's time is the
+project's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from softroce_lab import units
+from softroce_lab.errors import UserError, ibv_wc_status
+from softroce_lab.experiment.hosts.program_words import UNSEEN
+from softroce_lab.results import fabric, story
+from softroce_lab.results.incidents import Incident, What
+from softroce_lab.results.recorded import Columns, Recorded, Run, name_of
+from softroce_lab.results.story import Part, Story
+
+TABLE = "program_messages"
+_PSNS = 1 << 24
+_NONE = -1
+_RESULTS = ("RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD")
+_SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramStory(Story):
+    """Of a work request."""
+
+    program: str = ""
+    process: int = 0
+    opcode: str = ""
+    qpn: int = 0
+    peer_qpn: int = 0
+    psns: tuple[int, int] | None = None  # None: not all of its packets ever left
+    held_ns: int | None = None  # since all earlier messages of its queue pair were over
+    lost_meanwhile: int = 0  # transmissions of other messages of its queue pair
+
+    def document(self) -> dict[str, Any]:
+        """For `--json`."""
+        psn, last_psn = self.psns or (None, None)
+        return {
+            **Story.document(self),
+            "program": self.program,
+            "process": self.process,
+            "opcode": self.opcode,
+            "qpn": self.qpn,
+            "peer_qpn": self.peer_qpn,
+            "psn": psn,
+            "last_psn": last_psn,
+            "held_ns": self.held_ns,
+            "lost_meanwhile": self.lost_meanwhile,
+        }
+
+
+class _Connection:
+    """One direction of a queue pair: which message a PSN is of at a time."""
+
+    def __init__(self, table: Columns, rows: Sequence[int]) -> None:
+        """`rows`: in the order of posts, which is that of completions."""
+        self._rows = rows
+        self._posted = [int(table["posted_ns"][row]) for row in rows]
+        ends = table["completed_ns"]
+        never = np.iinfo(np.int64).max
+        self._ended = [int(ends[row]) if ends[row] >= 0 else never for row in rows]
+        self._first = [int(table["psn"][row]) for row in rows]
+        self._packets = [_packets(table, row) for row in rows]
+
+    def outstanding(self, time_ns: int) -> range:
+        """Of the rows."""
+        return range(
+            bisect.bisect_left(self._ended, time_ns), bisect.bisect_right(self._posted, time_ns)
+        )
+
+    def find(self, psn: int, time_ns: int) -> tuple[int, int]:
+        """Row and packet; (_NONE, 0)."""
+        for at in self.outstanding(time_ns):
+            packet = (psn - self._first[at]) % _PSNS
+            if packet < self._packets[at]:
+                return self._rows[at], packet
+        return _NONE, 0
+
+    def spans(self, psn: int, last_psn: int, time_ns: int) -> Iterator[tuple[int, int, int]]:
+        """The messages of a range of PSNs: row, and its packets from and to in each."""
+        length = (last_psn - psn) % _PSNS + 1
+        for at in self.outstanding(time_ns):
+            packets = self._packets[at]
+            ahead = (self._first[at] - psn + _PSNS // 2) % _PSNS - _PSNS // 2
+            first, last = max(0, -ahead), min(packets, length - ahead) - 1
+            if first <= last:
+                yield self._rows[at], first, last
+
+
+def _packets(table: Columns, row: int) -> int:
+    """0: not all of them ever left."""
+    if table["sent_ns"][row] < 0:
+        return 0
+    return (int(table["last_psn"][row]) - int(table["psn"][row])) % _PSNS + 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """A run of programs, with all that is known of its messages."""
+
+    name: str
+    table: Columns
+    of_message: Mapping[int, Sequence[Incident]]  # by row, in the order of time
+    losses: Mapping[tuple[str, int], Sequence[int]]  # times, by host and queue pair, sorted
+    lost: int  # packets of the run that rules took
+    not_recorded: int
+
+    @classmethod
+    def of(cls, recorded: Recorded, run: Run) -> ProgramRun:
+        """UserError if a table is missing."""
+        if "demo" in recorded.manifest:
+            what = f"{name_of(run)} has no messages: {UNSEEN}"
+            raise UserError(what, hint="lab results show has its changes of state")
+        if not recorded.has(TABLE) or not recorded.has("recovery"):
+            what = f"{name_of(run)}: what its programs' RNICs did about losses was not recorded"
+            raise UserError(what, hint="this version of lab run records it: run it anew")
+        table = recorded.table(TABLE, run)
+        events = recorded.table("events", run)
+        found = _Incidents(table, fabric.addresses(recorded))
+        found.drops(events)
+        found.recoveries(recorded.table("recovery", run))
+        drops = (events["source"] == "injector") & (events["event"] == "drop")
+        missed = int(run.get("recoveries_not_recorded") or 0)
+        of_message = found.sorted()
+        losses = _losses(table, of_message)
+        return cls(name_of(run), table, of_message, losses, int(drops.sum()), missed)
+
+    def story(self, row: int) -> ProgramStory:
+        """Of the message in this row."""
+        of = self.table
+        found = self.of_message.get(row, ())
+        status = int(of["status"][row])
+        completed_ns = int(of["completed_ns"][row])
+        posted_ns, packets = int(of["posted_ns"][row]), _packets(of, row)
+        decided = [each for each in found if each.what is What.DECISION]
+        delivered = status == _SUCCESS
+        first_ns = self._first_ns(row)
+        made = ProgramStory(
+            run=self.name,
+            name=self._message(row),
+            row=row,
+            source=str(of["source"][row]),
+            destination=str(of["destination"][row]),
+            size_bytes=int(of["bytes"][row]),
+            packets=packets,
+            status="delivered" if delivered else story.ended(status),
+            times={
+                "posted_ns": posted_ns,
+                "first_sent_ns": -1,
+                "first_received_ns": -1,
+                "received_ns": -1,
+                "completed_ns": completed_ns,
+            },
+            incidents=list(found),
+            sent_again=sum(each.last - each.first + 1 for each in decided),
+            last_packet=None,
+            parts=list(_parts(posted_ns, first_ns, completed_ns, found)) if delivered else [],
+            program=str(of["program"][row]),
+            process=int(of["process"][row]),
+            opcode=str(of["opcode"][row]),
+            qpn=int(of["qpn"][row]),
+            peer_qpn=int(of["peer_qpn"][row]),
+            psns=(int(of["psn"][row]), int(of["last_psn"][row])) if packets else None,
+            held_ns=completed_ns - first_ns if delivered else None,
+        )
+        meanwhile = self._lost_between(row, posted_ns, completed_ns) - made.count(What.DROP)
+        return dataclasses.replace(made, lost_meanwhile=meanwhile)
+
+    def _first_ns(self, row: int) -> int:
+        """From when on it was the oldest of its queue pair, whose messages end in order."""
+        of = self.table
+        before = (of["source"] == of["source"][row]) & (of["qpn"] == of["qpn"][row])
+        before &= (of["process"] == of["process"][row]) & (of["message"] < of["message"][row])
+        ended_ns = of["completed_ns"][before]
+        return max(int(of["posted_ns"][row]), int(ended_ns.max(initial=0)))
+
+    def _lost_between(self, row: int, begin_ns: int, end_ns: int) -> int:
+        """Transmissions of its queue pair."""
+        times = self.losses.get((str(self.table["source"][row]), int(self.table["qpn"][row])), ())
+        until = bisect.bisect_right(times, end_ns) if end_ns >= 0 else len(times)
+        return until - bisect.bisect_left(times, begin_ns)
+
+    def _message(self, row: int) -> str:
+        """`h1->h2:4660/17`: ends, queue pair, how many messages it had before."""
+        of = self.table
+        ends = f"{of['source'][row]}->{of['destination'][row]}"
+        return f"{ends}:{of['qpn'][row]}/{of['message'][row]}"
+
+    def worst(self, count: int) -> list[int]:
+        """The rows of messages that held up their queue pairs longest; those that failed first."""
+        of = self.table
+        held = np.array([of["completed_ns"][row] - self._first_ns(row) for row in range(len(self))])
+        held[of["status"] != _SUCCESS] = np.iinfo(np.int64).max
+        return [int(row) for row in np.argsort(-held, kind="stable")[:count]]
+
+    def __len__(self) -> int:
+        return len(self.table["bytes"])
+
+    def named(self, text: str, where: str) -> int:
+        """The row of `h1->h2:4660/17`. UserError. `where`: the run, as a command line names it."""
+        ends, _, key = text.rpartition(":")
+        rows = [
+            row
+            for row in range(len(self))
+            if self._message(row) == text or (not ends and self._message(row).endswith(f":{key}"))
+        ]
+        if len(rows) == 1:
+            return rows[0]
+        hint = f"lab results explain {where} --worst 5 names some: SOURCE->DESTINATION:QPN/NUMBER"
+        raise UserError(f"no message {text!r} is recorded of {self.name}", hint=hint)
+
+    def loss_words(self) -> str:
+        """How much was lost, and of how many messages the run knows."""
+        lost = units.format_count(self.lost, "packet")
+        recorded = units.format_count(len(self), "message")
+        failed = int((self.table["status"] != _SUCCESS).sum())
+        found = (
+            f"In all of {self.name}: {lost} lost, ACKs and NAKs among them; {recorded} outstanding "
+            f"while a loss was repaired, or failed, of which {failed:,} failed."
+        )
+        if self.not_recorded:
+            found += f" Records that had no room: {self.not_recorded:,}."
+        return found
+
+
+class _Incidents:
+    """Becomes all that happened to the messages of a run."""
+
+    def __init__(self, table: Columns, hosts: Mapping[str, str]) -> None:
+        self._hosts = hosts
+        self._table = table
+        rows: dict[tuple[str, str, int], list[int]] = {}
+        forward: dict[tuple[str, str, int], tuple[str, str, int]] = {}
+        names = ("source", "destination", "qpn", "peer_qpn")
+        columns = zip(*(table[name].tolist() for name in names), strict=True)
+        for row, (source, destination, qpn, peer_qpn) in enumerate(columns):
+            ends = source, destination, peer_qpn
+            rows.setdefault(ends, []).append(row)
+            forward[destination, source, qpn] = ends
+        self._of = {ends: _Connection(table, of) for ends, of in rows.items()}
+        self._backward = {ends: self._of[of] for ends, of in forward.items()}
+        self._found: dict[int, list[Incident]] = {}
+
+    def sorted(self) -> dict[int, list[Incident]]:
+        """By row, in the order of time."""
+        return {
+            row: sorted(each, key=lambda incident: incident.time_ns)
+            for row, each in self._found.items()
+        }
+
+    def drops(self, events: Columns) -> None:
+        """What rules took, and of which message it was."""
+        names = ("time_ns", "source", "event", "link", "rule", "src", "dst", "qpn", "psn")
+        for time_ns, source, event, link, rule, src, dst, qpn, psn in _rows(events, names):
+            if source != "injector" or event != "drop":
+                continue
+            ends = self._hosts.get(src, src), self._hosts.get(dst, dst), qpn
+            kind = "other"
+            row, packet = self._find(self._of, ends, psn, time_ns)
+            if row == _NONE:
+                row, packet = self._find(self._backward, ends, psn, time_ns)
+                kind = "response" if self._has_results(row) else "control"
+            self._add(row, Incident(time_ns, What.DROP, row, packet, packet, 0, link, rule, kind))
+
+    def _has_results(self, row: int) -> bool:
+        return row != _NONE and self._table["opcode"][row] in _RESULTS
+
+    @staticmethod
+    def _find(
+        among: Mapping[tuple[str, str, int], _Connection],
+        ends: tuple[str, str, int],
+        psn: int,
+        time_ns: int,
+    ) -> tuple[int, int]:
+        connection = among.get(ends)
+        return (_NONE, 0) if connection is None else connection.find(psn, time_ns)
+
+    def recoveries(self, table: Columns) -> None:
+        """What queue pairs did about it."""
+        names = ("time_ns", "host", "event", "reason", "src", "dst", "qpn", "psn", "last_psn")
+        for time_ns, host, event, reason, src, dst, qpn, psn, last_psn in _rows(table, names):
+            ends = self._hosts.get(src, src), self._hosts.get(dst, dst), qpn
+            if (connection := self._of.get(ends)) is None:
+                continue
+            if event == "retransmit":
+                for row, first, last in connection.spans(psn, last_psn, time_ns):
+                    one = Incident(time_ns, What.DECISION, row, first, last, 0, host, reason, "")
+                    self._add(row, one)
+                continue
+            row, packet = connection.find(psn, time_ns)
+            what = What.TIMEOUT if event == "timeout" else What.CONTROL
+            why = {"nak_sent": "nak"}.get(event, event)
+            self._add(row, Incident(time_ns, what, row, packet, packet, 0, host, why, ""))
+
+    def _add(self, row: int, incident: Incident) -> None:
+        if row != _NONE:
+            self._found.setdefault(row, []).append(incident)
+
+
+def _rows(table: Columns, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].tolist() for name in names), strict=True)
+
+
+def _losses(
+    table: Columns, of_message: Mapping[int, Sequence[Incident]]
+) -> dict[tuple[str, int], list[int]]:
+    """When transmissions with data were lost, by host and queue pair."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for row, incidents in of_message.items():
+        ends = str(table["source"][row]), int(table["qpn"][row])
+        lost = [each.time_ns for each in incidents if _is_loss(each)]
+        found.setdefault(ends, []).extend(lost)
+    return {ends: sorted(times) for ends, times in found.items()}
+
+
+def _is_loss(incident: Incident) -> bool:
+    return incident.what is What.DROP and incident.kind in story.DATA
+
+
+def _parts(
+    posted_ns: int, first_ns: int, completed_ns: int, found: Sequence[Incident]
+) -> Iterator[Part]:
+    """Consecutive, from the post to the completion. `first_ns`: the messages before are over."""
+    cuts: list[tuple[str, int]] = []
+    lost = decided = False
+    for each in found:
+        if _is_loss(each) and (not lost or decided):
+            cuts.append(("retransmission, lost again" if lost else "until the loss", each.time_ns))
+            lost, decided = True, False
+        elif each.what is What.DECISION and lost and not decided:
+            cuts.append((f"until it was to be sent again ({each.why})", each.time_ns))
+            decided = True
+    waited_ns = min([first_ns, *(at for _, at in cuts)])
+    ends = [("behind earlier messages", waited_ns), *cuts]
+    ends.append(("until its acknowledgement" if lost else "rest of the transfer", completed_ns))
+    begin = posted_ns
+    for title, at in ends:
+        end = min(at, completed_ns)
+        if end > begin:
+            yield Part(title, begin, end)
+            begin = end
+
+
+def words(tale: ProgramStory) -> list[str]:
+    """The story in sentences."""
+    size = units.format_bytes(tale.size_bytes)
+    of = f" in {units.format_count(tale.packets, 'packet')}" if tale.packets else ""
+    taken = tale.taken_ns
+    end = tale.status if taken is None else f"took {units.format_duration(taken)}"
+    psns = "not all of its packets ever left"
+    if tale.psns is not None:
+        first, last = tale.psns
+        psns = f"PSN {first}" if first == last else f"PSNs {first} to {last}"
+    lost = units.format_count(tale.count(What.DROP), "transmission")
+    lines = [
+        f"{tale.run}: {tale.opcode} {tale.name}, {size}{of}, {end}.",
+        f"{tale.program} (process {tale.process}), "
+        f"queue pair {tale.qpn:#x} to {tale.peer_qpn:#x}, {psns}.",
+        f"{lost} lost, {tale.sent_again:,} to be sent again. Of other messages of the queue pair "
+        f"{tale.lost_meanwhile:,} were lost meanwhile.",
+    ]
+    return lines + (story.parts_words(tale) if taken else [])

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0-or-later
-"""pyverbs' name for `softroce_lab.rnic.errors`."""
-
-from softroce_lab.rnic.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
-
-__all__ = ["PyverbsError", "PyverbsRDMAError", "PyverbsUserError"]

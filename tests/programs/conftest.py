@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Two hosts, on which unmodified programs run over the library of native/verbs."""
+
+import contextlib
+import os
+import secrets
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.fabric import lab as fabric
+from tests.labs import needs_root, prepare_verbs  # noqa: F401
+from tests.programs.pair import Pair
+
+
+@pytest.fixture(scope="session")
+def pair():
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with contextlib.ExitStack() as stack:
+        plan = topology.load("two-hosts", name=f"t{secrets.token_hex(3)}")
+        lab = fabric.up(plan, ephemeral=True)
+        stack.callback(lab.down)
+        prepare_verbs()
+        yield Pair(lab)
+
+
+@pytest.fixture(autouse=True)
+def clean_links(request):
+    """What a test set on the links is gone afterwards."""
+    yield
+    if "pair" in request.fixturenames:
+        request.getfixturevalue("pair").clear()

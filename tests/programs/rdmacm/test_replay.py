@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Linux's recorded exchanges, with our connection manager in the place of either side.
+
+What we say is what Linux said, byte by byte; only the transaction id of what we begin is our own.
+Comm ids, PSNs, the flow label and the source port are random at either end: they are dealt out as
+the recording has them.
+"""
+
+from ipaddress import IPv4Address
+
+import pytest
+
+from softroce_lab.programs.rdmacm.events import CmEvent, ConnParams, Send
+from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
+from softroce_lab.programs.rdmacm.messages import Mad
+from softroce_lab.programs.rdmacm.service import IpHeader, gid_of, rdma_port_space
+from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity
+from tests.programs.rdmacm.test_messages import captured
+
+ACTIVE, PASSIVE = IPv4Address("10.77.0.11"), IPv4Address("10.77.0.10")
+GUIDS = {ACTIVE: 0x505400FFFE770011, PASSIVE: 0x505400FFFE770010}
+PORT = 0x1C06
+TIMING = CmTiming(packet_life_time=18)  # kernel 6.1's
+TID = slice(8, 16)
+
+
+class Dealt:
+    """Random numbers that are not."""
+
+    def __init__(self, *numbers):
+        self._numbers = list(numbers)
+
+    def getrandbits(self, k):
+        number = self._numbers.pop(0)
+        assert number < 1 << k
+        return number
+
+
+def manager(address, *numbers):
+    port = PortIdentity((gid_of(address),), GUIDS[address])
+    return ConnectionManager(port, Dealt(*numbers), TIMING)
+
+
+def output(outputs):
+    (send,) = [each for each in outputs if isinstance(each, Send)]
+    return send.mad
+
+
+def reported(outputs):
+    return [each.event.name for each in outputs if isinstance(each, CmEvent)]
+
+
+def masked(octets):
+    return octets[: TID.start] + bytes(8) + octets[TID.stop :]
+
+
+def message(octets):
+    return Mad.parse(octets).message
+
+
+@pytest.fixture
+def recorded():
+    return captured("rxe_rc")
+
+
+def test_our_passive_side_answers_as_linux_did(recorded):
+    req, rep, rtu, dreq, drep = recorded
+    answer = message(rep)
+    ours = manager(PASSIVE, answer.local_comm_id - 1, 0, answer.starting_psn)
+    ours.listen(ours.create(), rdma_port_space.RDMA_PS_TCP, PORT)
+    active = gid_of(ACTIVE)
+    (request,) = ours.handle_mad(req, active, 0)
+    params = ConnParams(qp_num=answer.local_qpn)
+    assert output(ours.accept(request.id, params, 0)) == rep
+    assert reported(ours.handle_mad(rtu, active, 0)) == ["RDMA_CM_EVENT_ESTABLISHED"]
+    assert reported(ours.handle_mad(dreq, active, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+    assert output(ours.disconnect(request.id, 0)) == drep
+
+
+def test_our_active_side_says_what_linux_said(recorded):
+    req, rep, rtu, dreq, drep = recorded
+    asked = message(req)
+    label = asked.primary.flow_label
+    ours = manager(ACTIVE, asked.local_comm_id, 0, asked.starting_psn, label)
+    header = IpHeader.parse(asked.private_data)
+    comm_id = ours.create()
+    target = Target(ACTIVE, header.port, PASSIVE, PORT, rdma_port_space.RDMA_PS_TCP)
+    ours.resolve_addr(comm_id, target)
+    params = ConnParams(qp_num=asked.local_qpn)
+    assert masked(output(ours.connect(comm_id, params, 0))) == masked(req)
+    passive = gid_of(PASSIVE)
+    assert reported(ours.handle_mad(rep, passive, 0)) == ["RDMA_CM_EVENT_CONNECT_RESPONSE"]
+    assert masked(output(ours.establish(comm_id))) == masked(rtu)
+    assert masked(output(ours.disconnect(comm_id, 0))) == masked(dreq)
+    assert reported(ours.handle_mad(drep, passive, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_service_id_is_resolved_as_linux_does(number):
+    req, rep = captured("rxe_ud")[number], captured("rxe_ud")[2 + number]
+    asked, answered = message(req), message(rep)
+    header = IpHeader.parse(asked.private_data)
+    theirs = manager(PASSIVE, 1, 0)
+    theirs.listen(theirs.create(), rdma_port_space.RDMA_PS_UDP, PORT)
+    (request,) = theirs.handle_mad(req, gid_of(ACTIVE), 0)
+    params = ConnParams(qp_num=answered.qpn)
+    assert output(theirs.accept(request.id, params, 0, answered.qkey)) == rep
+
+    ours = manager(ACTIVE, asked.request_id, 0)
+    comm_id = ours.create()
+    target = Target(ACTIVE, header.port, PASSIVE, PORT, rdma_port_space.RDMA_PS_UDP)
+    ours.resolve_addr(comm_id, target)
+    assert masked(output(ours.connect(comm_id, ConnParams(), 0))) == masked(req)
+    (found,) = ours.handle_mad(rep, gid_of(PASSIVE), 0)
+    assert (found.ud.qp_num, found.ud.qkey) == (answered.qpn, answered.qkey)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab exec` becomes another program, so it is tried as a command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import topology
+from softroce_lab.fabric import lab
+from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.programs import execute
+
+
+@pytest.fixture
+def running(two_hosts):
+    lab.up(two_hosts).close()
+    return two_hosts
+
+
+def test_it_runs_at_the_node(running, run_lab):
+    result = run_lab("exec", "--lab", running.name, "h2", "--", "ip", "-br", "-4", "address")
+    assert running.node("h2").address in result.stdout
+
+
+def test_the_exit_status_is_the_commands(running, run_lab):
+    result = run_lab("exec", "h1", "--lab", running.name, "--", "sh", "-c", "exit 42")
+    assert result.returncode == 42
+
+
+def test_without_a_command_it_is_a_shell(running):
+    command = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", running.name, "h2"]
+    result = subprocess.run(command, cwd=PROJECT_ROOT, input="ip -br -4 address\nexit 5\n",
+                            capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert result.returncode == 5
+    assert running.node("h2").address in result.stdout
+
+
+def test_processes_files_and_mounts_stay(running, run_lab):
+    maps = f"/run/softroce_lab/{running.name}/bpf"
+    script = f"readlink /proc/self/ns/pid /proc/self/ns/net; ls {maps}; cat /proc/self/mounts"
+    pids, network, *rest = run_lab("exec", "--lab", running.name, "h1", "--", "sh", "-c",
+                                   script).stdout.splitlines()  # fmt: skip
+    assert pids == os.readlink("/proc/self/ns/pid")
+    assert network != os.readlink("/proc/self/ns/net")
+    assert "counters" in rest
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    assert [line for line in mounts if line not in rest] == []
+
+
+def test_hosts_have_names_there_and_nowhere_else(running, run_lab):
+    before = Path("/etc/hosts").read_bytes()
+    result = run_lab("exec", "--lab", running.name, "h1", "--", "getent", "ahostsv4", "h2")
+    assert result.stdout.split()[0] == running.node("h2").address
+    rail = run_lab("exec", "--lab", running.name, "h1", "--", "getent", "ahostsv6", "h2.eth1")
+    assert rail.stdout.split()[0] == running.node("h2").ports[0].address6
+    assert Path("/etc/hosts").read_bytes() == before
+    assert list(Path("/run").glob("softroce_lab-hosts-*")) == []
+
+
+def test_every_rail_has_a_name_and_the_first_is_the_hosts():
+    plan = topology.load("dual-rail")
+    lines = execute.hosts_text(plan, "127.0.0.1 localhost\n").splitlines()
+    first, second = plan.node("h1").ports
+    assert lines[0] == "127.0.0.1 localhost"
+    assert f"{first.address} h1 h1.{first.name}" in lines
+    assert f"{second.address6} h1.{second.name}" in lines
+
+
+@pytest.mark.parametrize(
+    "arguments", [("h1", "ping", "-c", "1", "h2"), ("--lab", "x", "h1", "id", "-u")]
+)
+def test_options_of_the_command_want_dashes(run_lab, arguments):
+    result = run_lab("exec", *arguments)
+    assert result.returncode == 2
+    start = arguments.index("h1")
+    assert f"lab exec h1 -- {' '.join(arguments[start + 1 :])}" in result.stderr
+
+
+def test_an_unknown_node_is_refused_with_the_known_ones(running, run_lab):
+    result = run_lab("exec", "--lab", running.name, "h9", "--", "true")
+    assert result.returncode == 2
+    assert "no node h9" in result.stderr
+    assert "h1, h2, s1" in result.stderr
+
+
+def test_an_unknown_lab_is_refused(running, run_lab):
+    result = run_lab("exec", "--lab", "nowhere", "h1", "--", "true")
+    assert result.returncode == 2
+    assert "no lab called nowhere" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "why"),
+    [
+        ("/no/such", 127, "No such file or directory"),
+        ("no-such-program", 127, "No such file or directory"),
+        ("/etc/hosts", 126, "Permission denied"),
+        ("/etc", 126, "Permission denied"),
+    ],
+)
+def test_a_program_that_cannot_be_run_ends_as_in_a_shell(running, run_lab, program, code, why):
+    result = run_lab("exec", "--lab", running.name, "h1", "--", program)
+    assert result.returncode == code
+    assert f"cannot run {program}: {why}" in result.stderr
+
+
+def test_an_empty_word_is_no_program(running, run_lab):
+    result = run_lab("exec", "--lab", running.name, "h1", "--", "")
+    assert result.returncode == 2
+    assert "lab: the command is an empty word" in result.stderr
+
+
+def test_several_labs_need_a_name(running, run_lab):
+    other = topology.load("two-hosts", name=f"{running.name}b")
+    with lab.up(other) as second:
+        result = run_lab("exec", "h1", "--", "true")
+        assert result.returncode == 2
+        assert "several labs are up" in result.stderr
+        assert running.name in result.stderr
+        result = run_lab("perf", "send_lat", "h1", "h2")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "several labs are up" in result.stderr
+        second.down()

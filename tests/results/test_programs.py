@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Results of runs of programs: nothing is claimed of messages that the lab does not see."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.errors import UserError
+from softroce_lab.experiment import workload_table
+from softroce_lab.experiment.figure_table import FIGURES, few_samples
+from softroce_lab.experiment.hosts import program_words
+from softroce_lab.results import comparison, perfetto
+from softroce_lab.results.page import assemble
+from softroce_lab.results.recorded import Recorded
+from tests.results.programs_made import ENDED, TEXT, Kept, found, programs
+
+LINES = [
+    "program/1 h2: ended by SIGKILL after 6.633 s because h1 failed, 5 RoCE packets",
+    "program/1 h1: ended with 0 after 1.5 s, 1,234 RoCE packets",
+    "program/1 h1 printed: the answer & more",
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return programs(tmp_path_factory.mktemp("programs")).directory
+
+
+def lab(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def test_figures_of_messages_are_empty_and_those_of_links_are_there():
+    row = found().summary()
+    assert {row.get(key) for key, each in FIGURES.items() if not each.of_programs} == {None}
+    assert (row["injected_drops"], few_samples(row)) == (7, [])
+    lines = workload_table.lines([row])[1]
+    assert [tuple(line) for line in lines] == [("verdict", ["passed"]), ("injected drops", ["7"])]
+
+
+def test_how_they_ended():
+    assert list(program_words.lines("program/1", ENDED)) == LINES
+    never = {"status": None, "took_s": 0.0, "roce_packets": 0}
+    assert list(program_words.lines("p/1", {"h1": never})) == [
+        "p/1 h1: did not begin, 0 RoCE packets"
+    ]
+
+
+def test_a_run_begins_with_the_number_of_programs(tmp_path):
+    kept = Kept()
+    programs(tmp_path, kept)
+    assert kept.lines == ["program: 2 programs"]
+
+
+def test_a_dry_run_names_the_commands(tmp_path):
+    (tmp_path / "own.yaml").write_text(TEXT)
+    printed = lab("run", tmp_path / "own.yaml", "--dry-run").stdout
+    assert "programs: program, 2 programs\n" in printed
+    assert "  h2 runs: serve --all\n  h1 runs (after h2): ask <h2>\n" in printed
+    document = json.loads(lab("run", tmp_path / "own.yaml", "--dry-run", "--json").stdout)
+    assert document["messages"] is None
+
+
+def test_they_are_shown(made):
+    printed = lab("results", "show", made).stdout
+    assert "".join(f"  {line}\n" for line in LINES) in printed
+    assert "messages" not in printed
+    assert "goodput" not in printed
+
+
+@pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "program/1")])
+def test_they_have_no_story_if_nothing_was_recorded(made, options):
+    done = lab("results", "explain", made, *options)
+    assert done.exit_code == 2
+    what = "program/1: what its programs' RNICs did about losses was not recorded"
+    assert what in str(done.exception) + done.stderr
+
+
+def test_they_have_no_trace(made, tmp_path):
+    recorded = Recorded(made)
+    with pytest.raises(UserError, match="program/1 has no messages: programs do not show"):
+        perfetto.write(tmp_path / "trace.json", recorded, recorded.runs[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_there_is_nothing_to_compare(made):
+    with pytest.raises(UserError, match="have no figure in common") as caught:
+        comparison.compared(Recorded(made), Recorded(made))
+    assert "programs do not show their messages" in caught.value.hint
+
+
+def test_the_page_has_the_programs_and_claims_nothing_of_messages(made):
+    text = assemble.page(Recorded(made))
+    body = text[text.index("<main") :]
+    for there in (
+        'id="programs"', "ask &lt;h2&gt;", "ended by SIGKILL after 6.633 s because h1 failed",
+        "<pre>first\nthe answer &amp; more\n</pre>", "The messages of programs are not seen",
+        "not seen", "h1-&gt;s1",
+    ):  # fmt: skip
+        assert there in body, there
+    for wrong in ("No packet was lost", "0 of 0", "no bytes were carried", 'id="completion"'):
+        assert wrong not in body, wrong
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "--cost"),
+        *(("plot", "--kind", kind) for kind in ("cdf", "fct", "recovery", "timeline")),
+    ],
+)
+def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
+    verb, *options = arguments
+    output = ("-o", tmp_path / "a.svg") if verb == "plot" else ()
+    done = lab("results", verb, made, *options, *output)
+    advice = done.stderr + str(getattr(done.exception, "hint", ""))
+    assert done.exit_code == 2
+    assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr
+    assert "virtual" not in advice
+
+
+@pytest.mark.parametrize(
+    ("pairs", "packets", "words"),
+    [(1, 0, "1 queue pair, 0 data packets sent"), (2, 1, "2 queue pairs, 1 data packet sent")],
+)
+def test_counts_of_an_rnic_are_words(pairs, packets, words):
+    process = {"program": "p", "pid": 7, "queue_pairs": pairs, "packets_sent": packets,
+               "retransmitted": 0}  # fmt: skip
+    assert f"RNIC of p (process 7): {words}, 0 of them" in program_words.rnic(process)

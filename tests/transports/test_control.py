@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Control messages on the wire: there and back, cut to fit, and whatever else may arrive."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from softroce_lab.transports import control
+from softroce_lab.transports.control import (
+    Ack,
+    Chunks,
+    Clear,
+    Keepalive,
+    Nack,
+    PacketSet,
+    Refused,
+    Rnr,
+    Sack,
+)
+
+MTU_ROOM = [256 - 40, 512 - 40, 1024 - 40, 2048 - 40, 4096 - 40]
+U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
+KEYS = st.tuples(U16, U16, U32)
+
+
+def bits_of(runs):
+    """Alternating runs, as losses come."""
+    return np.repeat(np.arange(len(runs)) % 2 == 0, runs)
+
+
+BITS = st.one_of(
+    st.lists(st.integers(1, 400), max_size=30).map(bits_of),
+    st.lists(st.booleans(), max_size=300).map(lambda bits: np.array(bits, dtype=np.bool_)),
+)
+SETS = st.builds(PacketSet, U32, BITS)
+
+
+NACKS = st.builds(
+    Nack,
+    U8,
+    U32,
+    st.tuples(*[U32] * 16),
+    st.lists(st.tuples(U32, U32, U64), max_size=9).map(tuple),
+)
+MESSAGES = st.one_of(
+    NACKS,
+    st.builds(Ack, st.lists(U32, max_size=53).map(tuple)),
+    st.builds(Keepalive, st.lists(st.tuples(U32, KEYS), max_size=17).map(tuple)),
+    st.builds(Rnr, U32, KEYS),
+    st.builds(Refused, U32, KEYS, st.booleans(), U8),
+    st.builds(Sack, U32, KEYS, st.none() | SETS),
+    st.builds(Chunks, U32, KEYS, U16, st.none() | SETS),
+    st.builds(
+        Clear, U8, U16, U32, U32, U64, st.lists(st.tuples(U32, KEYS, U32), max_size=12).map(tuple)
+    ),
+)
+
+
+def assert_same(decoded, message):
+    """Equal, but that a set may have been cut at its end."""
+    missing = getattr(message, "missing", None)
+    if missing is None:
+        assert decoded == message
+        return
+    count = len(decoded.missing.bits)
+    assert decoded.missing.base == missing.base
+    assert decoded.missing.bits.tolist() == missing.bits[:count].tolist()
+    hidden = dataclasses.replace(message, missing=None)
+    assert dataclasses.replace(decoded, missing=None) == hidden
+
+
+@given(MESSAGES, st.sampled_from(MTU_ROOM))
+def test_what_is_encoded_is_decoded_and_fits(message, room):
+    body = control.encode(message, room)
+    assert len(body) <= room
+    assert_same(control.decode(body), message)
+
+
+@given(st.builds(Sack, U32, KEYS, SETS))
+def test_a_set_that_fits_is_not_cut(message):
+    decoded = control.decode(control.encode(message, 4096 - 40))
+    assert len(decoded.missing.bits) == len(message.missing.bits)
+
+
+@given(st.binary(max_size=64))
+@example(b"")
+@example(b"\x00")
+@example(b"\x0a" + bytes(40))
+@example(bytes([1]) + bytes(12) + b"\x01" + bytes(6))  # a NACK cut short
+@example(b"\x02" + bytes(40))
+def test_any_bytes_are_a_message_or_a_control_error(body):
+    try:
+        message = control.decode(body)
+    except control.ControlError:
+        return
+    assert isinstance(message, control.Message)
+
+
+@given(MESSAGES, st.data())
+def test_a_damaged_message_is_a_message_or_a_control_error(message, data):
+    """The likelier forgery: nearly right."""
+    body = bytearray(control.encode(message, 216))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(U8)
+    del body[data.draw(st.integers(0, len(body))) :]
+    try:
+        decoded = control.decode(bytes(body))
+    except control.ControlError:
+        return
+    missing = getattr(decoded, "missing", None)
+    assert missing is None or len(missing.bits) <= control.MOST_IN_SET
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Rnr(1, (1, 2, 3)),
+        Refused(1, (1, 2, 3), True, 9),
+        Ack((1, 2)),
+        Keepalive(((1, (1, 2, 3)),)),
+        Nack(0, 1, (2,) * 16, ((3, 4, 5),)),
+        Sack(1, (1, 2, 3), PacketSet(0, np.ones(9, np.bool_))),
+    ],
+)
+def test_a_byte_more_or_less_is_no_message(message):
+    body = control.encode(message, 2008)
+    for wrong in (body[:-1], body + b"\x01"):
+        with pytest.raises(control.ControlError):
+            control.decode(wrong)
+
+
+# ---------------------------------------------------------------- lists that are too long
+
+
+def test_acknowledgements_that_do_not_fit_are_left_for_later():
+    ids = tuple(range(300))
+    assert control.decode(control.encode(Ack(ids), 216)) == Ack(ids[:53])
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "most"), [(3, 4, control.MOST_ACKED), (4, 12, control.MOST_IN_KEEPALIVE)]
+)
+def test_a_list_is_bounded(kind, unit, most):
+    control.decode(bytes([kind]) + bytes(unit * most))
+    with pytest.raises(control.ControlError, match="too many"):
+        control.decode(bytes([kind]) + bytes(unit * (most + 1)))
+
+
+# ---------------------------------------------------------------- packet sets
+
+
+def encoded(bits, base=0, room=2008):
+    """The packet set alone, behind the head of a SACK, and its form."""
+    body = control.encode(Sack(0, (0, 0, 0), PacketSet(base, bits)), room)[13:]
+    return body, {0: "plain", 1: "runs"}[body[0]]
+
+
+@pytest.mark.parametrize(
+    ("bits", "form", "most_bytes"),
+    [
+        (np.ones(100_000, np.bool_), "runs", 3),  # a message lost whole
+        (bits_of([1, 5000, 1]), "runs", 4),  # two losses far apart
+        (np.arange(512) % 2 == 0, "plain", 64),  # every second packet
+        (np.zeros(0, np.bool_), "runs", 0),  # nothing is missing
+        (np.ones(1, np.bool_), "runs", 1),
+    ],
+)
+def test_the_shorter_form_is_taken(bits, form, most_bytes):
+    body, taken = encoded(bits)
+    assert taken == form
+    assert len(body) <= 9 + most_bytes
+
+
+@given(BITS)
+def test_the_form_taken_is_never_longer_than_plain_bits(bits):
+    body, _ = encoded(bits)
+    assert len(body) <= 9 + -(-len(bits) // 8)
+
+
+@given(st.integers(1, 60_000), st.integers(0, 2**32 - 1), st.sampled_from([0.001, 0.1, 0.5]))
+def test_a_set_is_cut_at_its_end_and_asks_for_something(length, seed, loss):
+    """What a cut set does not cover is asked for later: it has to say at least the first one."""
+    missing = np.random.default_rng(seed).random(length) < loss
+    cut = control.packet_set(missing)
+    message = Sack(0, (0, 0, 0), cut)
+    decoded = control.decode(control.encode(message, 216)).missing
+    whole = np.flatnonzero(missing)
+    indices = decoded.indices()
+    assert indices.tolist() == whole[: len(indices)].tolist()
+    assert bool(len(indices)) == bool(len(whole))
+
+
+def test_the_set_of_a_whole_message_spans_what_is_missing():
+    missing = np.zeros(100, np.bool_)
+    missing[[17, 18, 40]] = True
+    cut = control.packet_set(missing)
+    assert (cut.base, len(cut.bits)) == (17, 24)
+    assert cut.indices().tolist() == [17, 18, 40]
+    assert control.packet_set(np.zeros(5, np.bool_)).indices().size == 0
+
+
+def test_a_set_of_more_than_a_million_packets_is_cut():
+    bits = np.ones(control.MOST_IN_SET + 5, np.bool_)
+    decoded = control.decode(control.encode(Sack(0, (0, 0, 0), PacketSet(7, bits)), 2008))
+    assert len(decoded.missing.bits) == control.MOST_IN_SET
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "01 00000000 00200000 ffff3f",  # two million packets of three bytes
+        "01 00000000 00000005 06",  # a run longer than announced
+        "01 00000000 00000005 04",  # shorter
+        "01 00000000 00000005 85",  # cut in the middle of a number
+        "01 00000000 00000005 8080808080 05",  # a number of more than five bytes
+        "00 00000000 00000009 ff",  # nine bits in a byte
+        "02 00000000 00000001 01",  # no such form
+        "00 0000",
+    ],
+)
+def test_a_set_that_contradicts_itself(body):
+    with pytest.raises(control.ControlError):
+        control.decode(bytes([7]) + bytes(12) + bytes.fromhex(body))
