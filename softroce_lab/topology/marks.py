@@ -41,12 +41,13 @@ def marks(faults: Iterable[Fault], texts: Texts, now_ns: int | None = None) -> d
 def _mark(on_link: Sequence[Fault], texts: Texts, now_ns: int | None) -> Mark:
     acting = [fault for fault in on_link if now_ns is None or fault.window.acts(now_ns)]
     downs = [fault for fault in acting if fault.word == "down"]
+    injected = [fault for fault in acting if not fault.is_of_link]
     return Mark(
         texts=texts(on_link),
-        label=" ".join(dict.fromkeys(short(fault.effect) for fault in acting)),
+        label=" ".join(dict.fromkeys(short(fault.effect) for fault in injected or acting)),
         down=any(now_ns is not None or fault.window.always for fault in downs),
         acts=bool(acting),
-        is_fault=not all(fault.is_of_link for fault in acting),
+        is_fault=bool(injected),
     )
 
 

@@ -156,20 +156,23 @@ def _source(
 
 
 def points(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-           data: str, places: Sequence[str], shapes: Mapping[str, str]) -> Chart:  # fmt: skip
+           data: str, places: Sequence[str], shapes: Mapping[str, str],
+           ends_ns: tuple[int, int]) -> Chart:  # fmt: skip
     """Points in rows with names (`places`, from row 0): all of them, whatever their number.
+
+    `ends_ns`: of the time axis, which charts that are to be compared share.
 
     A series has times in nanoseconds, ascending, and rows; its shape, one of `SHAPES`, has a colour
     and a lane in each row. Bokeh draws the axes, and the page's own script the points (points.js).
     """
     from bokeh.models import Range1d
 
-    ends = [float(x[at]) / 1000 for x, _ in series.values() for at in (0, -1)]
-    margin = 0.02 * (max(ends) - min(ends)) or 1.0
+    start, end = (each / 1000 for each in ends_ns)
+    margin = 0.02 * (end - start) or 1.0
     made = _figure(
         name,
         *labels,
-        x_range=Range1d(start=min(ends) - margin, end=max(ends) + margin),
+        x_range=Range1d(start=start - margin, end=end + margin),
         y_range=Range1d(start=-0.6, end=len(places) - 0.4),
     )
     made.scatter([], [])  # Bokeh warns of a chart without any
