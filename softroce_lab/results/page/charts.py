@@ -121,13 +121,14 @@ def _legend(made: Any) -> None:
 
 
 def lines(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-          data: str, *, log_x: bool = False, steps: bool = False,
+          data: str, *, log_x: bool = False, log_y: bool = False, steps: bool = False,
           names: Sequence[str] = ()) -> Chart:  # fmt: skip
     """A line for each series, with a marker at some of its points.
 
     `names`: of the places 0, 1, ... of the x axis; without them it has numbers.
     """
-    made = _figure(name, *labels, x_axis_type="log" if log_x else "linear")
+    kinds = ("log" if log else "linear" for log in (log_x, log_y))
+    made = _figure(name, *labels, **dict(zip(("x_axis_type", "y_axis_type"), kinds, strict=True)))
     made.hover.tooltips = [(labels[0], "@name" if names else "@x"), (labels[1], "@y")]
     if names:
         every = -(-len(names) // _MOST_NAMES)

@@ -58,6 +58,16 @@ def test_the_verdicts_of_compare_are_on_the_page(ring_run, swept):
     assert "<td>2 cells</td>" in compared.section(Recorded(swept))
 
 
+def test_the_tail_has_the_share_that_took_longer(ring_run):
+    _, [cdf, tail] = times.completion(Recorded(ring_run))
+    [(x, share), *_], [(x_of_tail, longer), *_] = (
+        [(line.data_source.data["x"], line.data_source.data["y"]) for line in each.figure.renderers]
+        for each in (cdf, tail)
+    )
+    assert list(x_of_tail) == list(x[:-1])
+    assert longer == pytest.approx(1 - share[:-1])
+
+
 def test_the_sections_stand_in_their_order(ring_run):
     text = assemble.page(Recorded(ring_run))
     found = re.findall(r'<section id="(\w+)"', text)
