@@ -58,6 +58,8 @@ def _table(
 
 def _counts(found: Comparison) -> Iterator[Sequence[object]]:
     for figure in dict.fromkeys(line.figure for line in found.lines):
-        counts = Counter(line.verdict for line in found.lines if line.figure == figure)
+        counts: Counter[str] = Counter(
+            line.verdict for line in found.lines if line.figure == figure
+        )
         verdicts = ("better", "worse", "no difference shown")
         yield FIGURES[figure].name, *(units.format_count(counts[each], "cell") for each in verdicts)
