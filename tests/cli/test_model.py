@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab model sdr`: options with units, the table and the document."""
+"""`lab model sdr`: options with units, the table, the document, and what its page shows."""
 
 import itertools
 import json
@@ -8,10 +8,13 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 from softroce_lab.transports.model import ring, sdr
 from softroce_lab.transports.model.sdr import Scenario, predict
+
+PAGE = (paths.PROJECT_ROOT / "docs/explanation/sdr.md").read_text()
 
 
 def model(*arguments):
@@ -106,3 +109,12 @@ def test_bad_input_is_an_error_of_the_user(arguments, problem):
     found = model(*arguments)
     assert found.exit_code == ExitCode.USAGE
     assert problem in found.stderr
+
+
+def test_the_document_shows_what_is_printed():
+    shows = re.compile(r"^    lab model sdr (.*)\n\n((?:    .*\n)+)", re.MULTILINE)
+    [(command, shown)] = shows.findall(PAGE)
+    printed = model(*command.split()).output
+    assert [line.split() for line in shown.splitlines()] == [
+        line.split() for line in printed.splitlines()
+    ]
