@@ -93,6 +93,14 @@ def test_a_folder_that_takes_no_cases_is_refused_before(folder):
     assert f"cannot write into {folder}\n  hint: -o DIR" in result.stderr
 
 
+def test_there_are_no_more_processes_than_seeds(monkeypatch):
+    begun = []
+    real = fuzz_pool._Worker
+    monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
+    assert [seen.seed for seen in fuzz_pool.run([5, 6], (RC,), 900)] == [5, 6]
+    assert len(begun) == 2
+
+
 def test_progress_without_a_terminal_is_told_in_lines():
     arguments = ["fuzz", "--seeds", "2", "--jobs", "1", "--transport", "rc"]
     reported = CliRunner().invoke(app, arguments)
@@ -153,6 +161,12 @@ def test_a_transport_has_no_effect_on_failovers():
     result = failovers("--transport", "rc")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no effect with failover" in result.stderr
+
+
+def test_a_failover_is_written_as_it_was_drawn():
+    for seed in (1, 5, 203, 99_999):
+        drawn = Drawn.of_seed(seed)
+        assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
 
 
 class ForgetsTheProbe(Machine):
