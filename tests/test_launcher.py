@@ -33,9 +33,10 @@ optional-dependencies.test = ["tested"]
 optional-dependencies.cluster = ["clustered"]
 optional-dependencies.report = ["reported"]
 optional-dependencies.plot = ["plotted"]
+optional-dependencies.docs = ["built"]
 optional-dependencies.fuzz = ["fuzzed"]
 """
-PACKAGES = ("needed", "tested", "clustered", "fuzzed", "reported", "plotted")
+PACKAGES = ("needed", "tested", "clustered", "fuzzed", "reported", "plotted", "built")
 
 BACKEND = """
 import pathlib
@@ -203,6 +204,7 @@ def test_who_boots_kernel_hosts_or_tests_has_more_steps_once(prepared):
         assert [each for each in steps(result) if each.endswith("packages")] == more
     promised = start(prepared, "test", LAB_NO_APT="2")  # by somebody else
     assert "guest packages" in steps(promised)
+    assert steps(start(prepared)) == ["debian packages"]  # which the promise of now is about
 
 
 def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
@@ -212,7 +214,7 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
             (["run", "reach", "--scheduler", "tcp://h:1"], {"clustered"}),
             (["results", "report", "latest"], {"reported"}),
             (["results", "plot", "latest", "-o", "a.pdf"], {"plotted"}),
-            (["test", "--full", "cycles"], {"tested"}),
+            (["test", "--full", "cycles"], {"tested", "built"}),
             (["test", "--all"], {"fuzzed"}),
         ]:
             before = installed(top)
