@@ -12,10 +12,14 @@ from softroce_lab.check import doubt, opcodes
 from softroce_lab.check.connections import Agreed, Connection, successive
 from softroce_lab.check.evidence import DUPLICATED, Evidence
 from softroce_lab.check.flows import Flow, flows
-from softroce_lab.check.rc import messages
 from softroce_lab.check.rc.case import named, ranged
-from softroce_lab.check.rc.fields import ONE_PKEY, check_one_pkey
 from softroce_lab.check.rc.packets import Requests, path_mtu, requests_of
+from softroce_lab.check.rc.requester import (
+    check_message_lengths,
+    check_packet_lengths,
+    check_sequence,
+)
+from softroce_lab.check.rc.results import ONE_PKEY, check_one_pkey
 from softroce_lab.check.verdict import Rules, Suite, Tally, Verdict
 
 RULES = Rules()
@@ -113,7 +117,7 @@ def _check_once(part: _Part, tally: Tally) -> None:
     "IBA 9.8.2.2",
 )
 def _check_sequence(part: _Part, tally: Tally) -> None:
-    messages.check_sequence(part.requests, tally)
+    check_sequence(part.requests, tally)
 
 
 @RULES.rule(
@@ -123,8 +127,8 @@ def _check_sequence(part: _Part, tally: Tally) -> None:
     "IBA 9.8.2.2",
 )
 def _check_lengths(part: _Part, tally: Tally) -> None:
-    messages.check_packet_lengths(part.requests, part.mtu, tally)
-    messages.check_message_lengths(part.requests, tally)
+    check_packet_lengths(part.requests, part.mtu, tally)
+    check_message_lengths(part.requests, tally)
 
 
 @RULES.rule(

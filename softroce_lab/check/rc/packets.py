@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check import opcodes
-from softroce_lab.check.connections import PATH_MTUS, Connection, unwrapped
+from softroce_lab.check.connections import PATH_MTUS, PSNS, Connection, unwrapped
 from softroce_lab.check.evidence import Evidence, Indices, Mask
 from softroce_lab.check.opcodes import Family
 
-_PSNS = 1 << 24
 _PLACE_BITS = 33  # places in time; PSNs that count on have the rest of 63 bits
 _Columns = TypeVar("_Columns", "Requests", "Answers")
 
@@ -347,6 +346,6 @@ def _near(psn: Indices, place: npt.NDArray[np.generic], requests: Requests) -> I
     if not len(requests):
         return unwrapped(psn)
     before = np.maximum(np.searchsorted(requests.place, place) - 1, 0)
-    base, half = requests.psn[before], _PSNS // 2
-    near: Indices = base + (psn - base + half) % _PSNS - half
+    base, half = requests.psn[before], PSNS // 2
+    near: Indices = base + (psn - base + half) % PSNS - half
     return near
