@@ -219,3 +219,18 @@ class Evidence:
 def _states(comment: str, effect: str) -> bool:
     """Comments are what was done, one after the other: `corrupted: rule a; duplicated: rule b`."""
     return any(part.startswith(effect) for part in comment.split("; "))
+
+
+def hosts_of(evidence: Evidence) -> set[str]:
+    """Those that talked, if the capture is of a run."""
+    if evidence.run is None:
+        return set()
+    facts = evidence.run.manifest
+    two = {facts[end] for end in ("source", "destination") if isinstance(facts.get(end), str)}
+    return two | set(facts.get("hosts", ()))
+
+
+def ends(name: str) -> tuple[str, str]:
+    """The nodes of a directed link: `s1:p2->s2:p2` is ("s1", "s2")."""
+    tail, _, head = name.partition("->")
+    return tail.partition(":")[0], head.partition(":")[0]

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from softroce_lab.check import renamed, suites
+from softroce_lab.check import suites
+from softroce_lab.check.striped.messages import RENAMED_TIMING
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
@@ -169,7 +170,7 @@ def test_defaults_are_no_bounds_where_round_trips_are_long(tmp_path):
     assert not verdicts["csa.nack"].note  # the run tells its timers
     manifest = directory / "manifest.json"
     text = manifest.read_text()
-    for old, new in renamed.TIMING.items():
+    for old, new in RENAMED_TIMING.items():
         assert f'"{new}"' in text
         text = text.replace(f'"{new}"', f'"{old}"')
     manifest.write_text(text)

@@ -26,9 +26,7 @@ _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
 
 
 @RULES.rule(
-    "rc.nak-once-per-gap",
-    "a missing PSN is told of by one NAK, until it comes",
-    "IBA 9.7.5.2.2",
+    "rc.nak-once-per-gap", "a missing PSN is told of by one NAK, until it comes", "IBA 9.7.5.2.2"
 )
 @RULES.rule(
     "rc.nak-names-gap",

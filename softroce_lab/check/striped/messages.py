@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check import opcodes, renamed
+from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
-from softroce_lab.check.striped import coded, uc
-from softroce_lab.check.taps import Taps, addresses, mix
+from softroce_lab.check.striped.rows import Taps, addresses, mix, split_parity, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
 
@@ -28,6 +27,8 @@ Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
 
 NEVER = 1 << 62
+RENAMED_TIMING = {"alive_ns": "keepalive_interval_ns"}
+"""Names in run directories made before they were renamed: old and new."""
 _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 # Those that send less than a packet a round trip, too (native/engine/congestion).
 _PACING = ("swift", "dcqcn")
@@ -96,7 +97,7 @@ class Striped:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.packets = uc.translated(evidence)
+        self.packets = translated(evidence)
         ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0)
         in_time = evidence.in_time
         self.places = np.flatnonzero(ours[in_time])  # of all rows with the lab header
@@ -166,7 +167,7 @@ class Striped:
 
     def _recorded_times(self) -> dict[str, int]:
         recorded: dict[str, int] = self._recorded().get("timing", {})
-        return {renamed.TIMING.get(name, name): time_ns for name, time_ns in recorded.items()}
+        return {RENAMED_TIMING.get(name, name): time_ns for name, time_ns in recorded.items()}
 
     def _recorded(self) -> Mapping[str, Any]:
         """The run's record in the run directory, if there is one."""
@@ -236,7 +237,7 @@ class Striped:
         self.begins = np.flatnonzero(new)  # of transmissions in self.data
         self.transmissions = self._transmissions(message_of[order])
         self.messages = self._messages()
-        coded.split(self)
+        split_parity(self)
         self._find_gone()
 
     def _transmissions(self, message_of: npt.NDArray[np.int64]) -> Table:

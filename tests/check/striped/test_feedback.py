@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from softroce_lab.check import suites
-from softroce_lab.check.striped import feedback
+from softroce_lab.check.striped import controls as feedback
 from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.transports.defaults import EngineTiming, Timing, document
@@ -48,7 +48,7 @@ def answers(tape, link=BACK_UP):
     for number in range(1, len(tape) + 1):
         fields = tape.lab(number)
         if tape.frame(number).interface == link and fields["kind"] == CONTROL:
-            sent = feedback.parse(fields["payload"])
+            sent = feedback.parse_feedback(fields["payload"])
             if sent is not None:
                 found.append((number, sent))
     return found

@@ -12,7 +12,7 @@ import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.striped import recovery_time
+from softroce_lab.check.striped.losses import Distribution
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.transports.control import Ack, Nack, Sack
@@ -584,8 +584,8 @@ def test_recovery_times_are_those_of_the_capture(tmp_path):
 
 
 def test_percentiles_are_values_that_occurred():
-    times = recovery_time.Distribution.of(np.array([5, 1, 3]))
-    assert times == recovery_time.Distribution(count=3, p50_ns=3, p99_ns=5, max_ns=5)
+    times = Distribution.of(np.array([5, 1, 3]))
+    assert times == Distribution(count=3, p50_ns=3, p99_ns=5, max_ns=5)
 
 
 @pytest.mark.parametrize("transport", [csa_ud, ud_rto])

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from softroce_lab import _native
-from softroce_lab.check import junit, report, suites
+from softroce_lab.check import report, suites
 from softroce_lab.check.evidence import Evidence
 from softroce_lab.check.suites import Format
 from softroce_lab.dissect import exhibit
@@ -50,7 +50,7 @@ def _check(evidence: Evidence) -> None:
     checked = report.Checked(_NAME, evidence, tuple(verdicts))
     "\n".join(report.lines(checked, _SHOWN)).encode()
     json.dumps(report.document(checked))
-    junit.write(_JUNIT, [checked])
+    report.write_junit(_JUNIT, [checked])
     for number in evidence.packets["number"][:20].tolist():
         capture = evidence.capture
         frame = capture.frame(number)
