@@ -150,36 +150,13 @@ def _body(record: Record) -> type[Packet]:
     )
 
 
-Nack = _body(description.CONTROLS[description.NACK])
-Ack = _body(description.CONTROLS[description.ACK])
-Keepalive = _body(description.CONTROLS[description.KEEPALIVE])
-Rnr = _body(description.CONTROLS[description.RNR])
-Refuse = _body(description.CONTROLS[description.REFUSE])
-Sack = _body(description.CONTROLS[description.SACK])
-Chunks = _body(description.CONTROLS[description.CHUNKS])
-Clear = _body(description.CONTROLS[description.CLEAR])
-PacketAck = _body(description.CONTROLS[description.PACKET_ACK])
-PacketNack = _body(description.CONTROLS[description.PACKET_NACK])
-PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
+CONTROLS = {number: _body(record) for number, record in description.CONTROLS.items()}
+(
+    Nack, Ack, Keepalive, Rnr, Refuse, Sack, Chunks, Clear, PacketAck, PacketNack, PacketSack,
+) = CONTROLS.values()  # fmt: skip
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)
 SdrClearToSend = _body(description.SDR_CLEAR)
-
-CONTROLS = {
-    description.NACK: Nack,
-    description.ACK: Ack,
-    description.KEEPALIVE: Keepalive,
-    description.RNR: Rnr,
-    description.REFUSE: Refuse,
-    description.SACK: Sack,
-    description.CHUNKS: Chunks,
-    description.CLEAR: Clear,
-    description.PACKET_ACK: PacketAck,
-    description.PACKET_NACK: PacketNack,
-    description.PACKET_SACK: PacketSack,
-}
-
-
 _BODIES = {description.REPORT: ReceiverReport, description.PATH_PROBE: PathProbe}
 
 

@@ -207,58 +207,54 @@ class Extension(Packet):
         return _class_behind(self, payload)
 
 
-class RDETH(Extension):
-    """Reliable Datagram Extended Transport Header."""
-
-    name = "RDETH - Reliable Datagram Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XByteField("reserved", 0),
-        XBitField("eecnxt", 0, 24),
-    ]
+def _extension(name: str, title: str, *fields: Any) -> type[Extension]:
+    """A header that has nothing but fields."""
+    members = {"name": title, "__module__": __name__, "fields_desc": list(fields)}
+    return type(name, (Extension,), members)
 
 
-class DETH(Extension):
-    """Datagram Extended Transport Header."""
-
-    name = "DETH - Datagram Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XIntField("q_key", 0),
-        XByteField("reserved", 0),
-        _QpField("srcqp", 0, 24),
-    ]
+RDETH = _extension(
+    "RDETH",
+    "RDETH - Reliable Datagram Extended Transport Header",
+    XByteField("reserved", 0),
+    XBitField("eecnxt", 0, 24),
+)
 
 
-class XRCETH(Extension):
-    """XRC Extended Transport Header (IBA annex A14)."""
-
-    name = "XRCETH - XRC Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XByteField("reserved", 0),
-        XBitField("xrcsrq", 0, 24),
-    ]
-
-
-class RETH(Extension):
-    """RDMA Extended Transport Header."""
-
-    name = "RETH - RDMA Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XLongField("va", 0),
-        XIntField("r_key", 0),
-        IntField("dmalen", 0),
-    ]
+DETH = _extension(
+    "DETH",
+    "DETH - Datagram Extended Transport Header",
+    XIntField("q_key", 0),
+    XByteField("reserved", 0),
+    _QpField("srcqp", 0, 24),
+)
 
 
-class AtomicETH(Extension):
-    """Atomic Extended Transport Header."""
+XRCETH = _extension(
+    "XRCETH",
+    "XRCETH - XRC Extended Transport Header",
+    XByteField("reserved", 0),
+    XBitField("xrcsrq", 0, 24),
+)  # IBA annex A14
 
-    name = "AtomicETH - Atomic Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XLongField("va", 0),
-        XIntField("r_key", 0),
-        XLongField("swapdt", 0),
-        XLongField("cmpdt", 0),
-    ]
+
+RETH = _extension(
+    "RETH",
+    "RETH - RDMA Extended Transport Header",
+    XLongField("va", 0),
+    XIntField("r_key", 0),
+    IntField("dmalen", 0),
+)
+
+
+AtomicETH = _extension(
+    "AtomicETH",
+    "AtomicETH - Atomic Extended Transport Header",
+    XLongField("va", 0),
+    XIntField("r_key", 0),
+    XLongField("swapdt", 0),
+    XLongField("cmpdt", 0),
+)
 
 
 class _SyndromeField(XByteField):
@@ -280,11 +276,11 @@ class AETH(Extension):
         return f"{syndrome.text(self.syndrome)} msn {self.msn}"
 
 
-class AtomicAckETH(Extension):
-    """Atomic Acknowledge Extended Transport Header."""
-
-    name = "AtomicAckETH - Atomic Acknowledge Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [XLongField("origremdt", 0)]
+AtomicAckETH = _extension(
+    "AtomicAckETH",
+    "AtomicAckETH - Atomic Acknowledge Extended Transport Header",
+    XLongField("origremdt", 0),
+)
 
 
 class _ImmediateField(XIntField):
@@ -322,29 +318,21 @@ class ImmDt(Extension):
         return f"slot {self.slot} offset {self.offset} user {self.user}"
 
 
-class IETH(Extension):
-    """Invalidate Extended Transport Header."""
-
-    name = "IETH - Invalidate Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [XIntField("r_key", 0)]
+IETH = _extension("IETH", "IETH - Invalidate Extended Transport Header", XIntField("r_key", 0))
 
 
-class FETH(Extension):
-    """Flush Extended Transport Header (IBA annex A19)."""
-
-    name = "FETH - Flush Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XBitField("reserved", 0, 26),
-        BitField("sel", 0, 2),
-        BitField("plt", 0, 4),
-    ]
+FETH = _extension(
+    "FETH",
+    "FETH - Flush Extended Transport Header",
+    XBitField("reserved", 0, 26),
+    BitField("sel", 0, 2),
+    BitField("plt", 0, 4),
+)  # IBA annex A19
 
 
-class CNPReserved(Extension):
-    """What follows the BTH of a congestion notification (IBA annex A17.9.3)."""
-
-    name = "CNP reserved"
-    fields_desc: ClassVar[list[Any]] = [XBitField("reserved", 0, 128)]
+CNPReserved = _extension(
+    "CNPReserved", "CNP reserved", XBitField("reserved", 0, 128)
+)  # IBA annex A17.9.3
 
 
 EXTENSIONS: dict[str, type[Extension]] = {

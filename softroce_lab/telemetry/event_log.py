@@ -27,63 +27,6 @@ VARIABLE = "SOFTROCE_EVENT_LOG"
 """Environment: the file that every `Context` of an endpoint logs to, unless it gets another."""
 
 _TAIL_BYTES = 1 << 16
-_MESSAGE = frozenset({"peer", "operation", "step", "message"})
-_PSNS = frozenset({"psn", "last_psn"})
-
-COMMON = frozenset({"time_ns", "event"})
-"""Members of every line; beside them `host`, and `run` where a file holds several."""
-
-EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
-    "log_opened": (frozenset({"schema_version", "wall_ns", "pid"}),),
-    "log_closed": (frozenset({"records", "lost"}),),
-    "lost": (frozenset({"records"}),),
-    "state": (frozenset({"qp", "from", "to"}),),
-    "post_send": (
-        frozenset({"qp", "wr_id", "opcode", "bytes"}),
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "post_recv": (
-        frozenset({"qp", "wr_id", "bytes"}),
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "sent": (
-        frozenset({"qp", "wr_id", "bytes"}) | _PSNS,
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "retransmit": (
-        frozenset({"qp", "reason"}) | _PSNS,
-        frozenset({"qp", "reason", "packets", "index", "last_index"}) | _MESSAGE,
-    ),
-    "timeout": (frozenset({"qp", "psn"}),),
-    "ack_received": (frozenset({"qp", "psn"}),),
-    "ack_sent": (frozenset({"qp", "psn"}),),
-    "nak_received": (frozenset({"qp", "psn", "nak"}),),
-    "nak_sent": (frozenset({"qp", "psn", "nak"}),),
-    "rnr_nak_received": (frozenset({"qp", "psn", "timer_ns"}),),
-    "rnr_nak_sent": (frozenset({"qp", "psn", "timer_ns"}),),
-    "response_sent": (frozenset({"qp"}) | _PSNS,),
-    "out_of_sequence": (frozenset({"qp", "psn", "expected_psn"}),),
-    "duplicate_request": (frozenset({"qp", "psn", "expected_psn"}),),
-    "dropped": (frozenset({"qp", "psn", "reason"}),),
-    "completion": (
-        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}),
-        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}) | _MESSAGE,
-    ),
-    "first_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "tail_seen": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "receive_complete": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "timer": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "no_receive": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "too_long": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "late_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "gap": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "loss": (frozenset({"qp", "reason", "bytes", "packets"}) | _MESSAGE,),
-    "peer_timer": (frozenset({"qp", "peer"}),),
-    "control_received": (frozenset({"qp", "peer", "bytes"}),),
-    "control_sent": (frozenset({"qp", "peer", "bytes"}),),
-    "policy": (frozenset({"act", "message", "packets"}),),
-}
-"""Members of each event's lines beside the common ones; two sets: of a QP, of a striped message."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,14 +109,3 @@ def totals(path: Path) -> Totals:
         tail = file.read().split(b"\n")[:-1]
     closed = [json.loads(line) for line in tail if b'"event":"log_closed"' in line]
     return Totals(sum(c["records"] for c in closed), sum(c["lost"] for c in closed))
-
-
-def misfit(line: Mapping[str, Any]) -> str | None:
-    """What is wrong with a line, by the schema; None: nothing."""
-    members = frozenset(line) - COMMON - {"host", "run"}
-    if not frozenset(line) >= COMMON:
-        return f"without {sorted(COMMON - frozenset(line))}"
-    known = EVENTS.get(line["event"])
-    if known is None:
-        return f"no event is called {line['event']!r}"
-    return None if members in known else f"{line['event']} with {sorted(members)}"

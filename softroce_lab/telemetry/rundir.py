@@ -1,19 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The run directory: `./runs/<time>-<name>`, the same for every experiment.
 
-    manifest.json     what was run, where, with which seed, and the verdicts
-    messages.parquet  one row a message and transport
-    events.parquet    injected drops and the policies' acts, in the order of time
-    recovery.parquet  what was retransmitted, and why
-    repairs.parquet   packets whose first transmission was lost; of the virtual clock
-    program_messages.parquet  messages of unmodified programs that met a loss
-    samples.parquet   queues, packets in flight and windows over time; of the virtual clock
-    links.json        figures of every directed link, by transport
-    stats.json        all counters of every host and its queue pairs in the end, by transport
-    experiment.json   the experiment with all that it named (experiment/frozen.py)
-    trace.pcapng      captured packets, with a comment on those that the injector touched
-
-Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
+`run_files` lists its files and the columns of their tables. Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
 newest. Everything belongs to the user behind sudo.
 """
 

@@ -72,6 +72,7 @@ def run(target: Target, command: Sequence[str], cpu_s: float) -> Report:
     work = WORK / target.name
     grown, log = work / "corpus", work / "log"
     grown.mkdir(parents=True, exist_ok=True)
+    corpus = target.write_corpus(work / "seeds")
     most_rss_mib = _MOST_RSS_MIB_ATHERIS if target.covered else _MOST_RSS_MIB
     options = [
         f"-artifact_prefix={work}/",
@@ -82,7 +83,7 @@ def run(target: Target, command: Sequence[str], cpu_s: float) -> Report:
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, *options, str(grown), str(target.corpus)],
+            [*command, *options, str(grown), str(corpus)],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=PROJECT_ROOT,
         )  # fmt: skip
         try:

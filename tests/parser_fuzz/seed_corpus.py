@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Makes the corpora anew from what the checkout holds: `python -m tests.parser_fuzz.seed_corpus`.
-
-What fuzzing found to be worth keeping stays beside them: their names are hashes, those of what is
-made here are words.
-"""
+"""Inputs to begin fuzzing with, made from what the checkout holds; their names are words."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.topology import loader
 from softroce_lab.transports import control
-from tests.parser_fuzz.catalogue import CORPUS
 from tests.programs.rdmacm.test_messages import captured
 from tests.transports.pair_rig import CONTROL, PairRig, threshold
 from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
@@ -39,14 +34,6 @@ COLUMNS = {
     ),
 }
 """What perftest 4.5 prints."""
-
-
-def write(target: str, seeds: dict[str, bytes]) -> None:
-    """One file a seed, its name a word."""
-    folder = CORPUS / target
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in seeds.items():
-        (folder / name).write_bytes(data)
 
 
 def yaml_files(folder: Path) -> dict[str, bytes]:
@@ -344,21 +331,17 @@ def _pcapng(some: list[bytes], order: str) -> bytes:
     return out + block(5, struct.pack(order + "III", 0, 0, 99) + counts + option(0, b""))
 
 
-def main() -> None:
-    """All of them."""
-    write("topology", yaml_files(paths.TOPOLOGIES))
-    write("faults", yaml_files(paths.FAULTS))
-    write("live", live_words())
-    write("goal", goal_files())
-    write("control", control_bodies())
-    write("cm", mads())
-    write("results", results())
-    write("codec", frames())
-    write("datagrams", datagrams())
-    write("packet-transports", networks())
-    write("capture-reader", captures())
-    write("captures", captures() | conversations())
-
-
-if __name__ == "__main__":
-    main()
+MAKERS = {
+    "topology": lambda: yaml_files(paths.TOPOLOGIES),
+    "faults": lambda: yaml_files(paths.FAULTS),
+    "live": live_words,
+    "goal": goal_files,
+    "control": control_bodies,
+    "cm": mads,
+    "results": results,
+    "codec": frames,
+    "datagrams": datagrams,
+    "packet-transports": networks,
+    "capture-reader": captures,
+    "captures": lambda: captures() | conversations(),
+}
