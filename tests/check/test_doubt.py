@@ -21,16 +21,12 @@ def cut(tape, most):
 
 
 # Where headers end: BTH 54, RETH 70, AtomicETH 82; and the usual lengths.
-@pytest.mark.parametrize("most", [34, 42, 50, 54, 58, 60, 64, 68, 69, 70, 80, 81, 96, 128])
+@pytest.mark.parametrize("most", [34, 50, 54, 60, 69, 81, 96])
 @pytest.mark.parametrize("name", ["rxe_verbs_loss", "rxe_verbs_few_losses", "rxe_verbs_uc_ud"])
 def test_no_snap_length_makes_a_violation(name, most, tmp_path):
     assert failed(cut(Tape.of(name), most).check(tmp_path)) == set()
 
 
-def test_a_cut_header_is_said_where_it_matters(tmp_path):
-    verdicts = cut(Tape.of("rxe_verbs_loss"), 60).check(tmp_path)
-    assert "the snap length cut headers off" in verdicts["rc.result-kind"].note
-    assert verdicts["rc.retransmit-same"].checked > 50
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -41,7 +37,7 @@ def test_a_capture_that_has_every_frame_twice_is_undecided(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rxe_verbs_loss", "rxe_ip6", "rxe_rc", "rxe_verbs_rc"])
-@pytest.mark.parametrize("every", [37, 50, 61])
+@pytest.mark.parametrize("every", [37, 61])
 def test_what_the_capture_missed_is_its_own_fault(name, every, tmp_path):
     tape = Tape.of(name)
     there = len(tape)
@@ -100,8 +96,8 @@ def test_where_the_file_has_no_statistics_a_missing_answer_is_said_to_be_perhaps
     assert "does not say whether" in verdicts["rc.results-complete"].note
 
 
-@pytest.mark.parametrize("every", [2, 3, 7])
-@pytest.mark.parametrize("name", ["rxe_verbs_loss", "rxe_verbs_few_losses", "rxe_verbs_nak"])
+@pytest.mark.parametrize("every", [2, 7])
+@pytest.mark.parametrize("name", ["rxe_verbs_loss", "rxe_verbs_nak"])
 def test_what_is_sent_again_with_another_hop_limit_is_at_the_same_place(name, every, tmp_path):
     tape = Tape.of(name)
     for number in tape.find(ttl=lambda limit: limit is not None)[::every]:
@@ -146,7 +142,7 @@ def test_what_is_missing_later_of_a_connection_begun_before_was_missed(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["rxe_ip6", "rxe_rc", "rxe_rc_pp"])
-@pytest.mark.parametrize("every", [23, 37, 50])
+@pytest.mark.parametrize("every", [23, 50])
 def test_a_host_is_not_convicted_of_what_a_capture_without_statistics_missed(name, every, tmp_path):
     tape = Tape.of(name)
     del tape.frames[every // 2 :: every]

@@ -12,7 +12,7 @@ LOSSES = {"none": 0.0, "some": 0.02, "many": 0.1}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_nothing_fails_at_any_place(loss, seed, tmp_path):
     tapes = talk(Line(loss=LOSSES[loss], seed=seed))
     for place, tape in tapes.items():
@@ -48,7 +48,7 @@ def test_an_interface_that_missed_packets_is_not_trusted(tmp_path):
     assert verdicts["rc.psn-continuity"].outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 2))
 def test_uc_loses_and_goes_on(seed, tmp_path):
     line = Line(UC, loss=0.1, seed=seed)
     one, other = line.sides

@@ -54,7 +54,7 @@ def test_queue_pairs_are_paired_by_the_messages_of_the_connection_manager():
     assert not any("counterpart" in each.note for each in verdicts.values())
 
 
-@pytest.mark.parametrize("begin", [2, 7, 40, 111])
+@pytest.mark.parametrize("begin", [2, 40, 111])
 def test_a_capture_may_begin_in_mid_connection(begin, tmp_path):
     tape = Tape.of("rxe_verbs_loss")
     tape.delete(*range(1, begin))

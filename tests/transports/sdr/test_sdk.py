@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from softroce_lab import _native, sdr
+from softroce_lab import _native
+from softroce_lab.transports import sdr
 from softroce_lab import verbs as pyverbs
 from softroce_lab.transports.sdr import wire
 
