@@ -29,6 +29,56 @@ VARIABLE = "SOFTROCE_EVENT_LOG"
 _TAIL_BYTES = 1 << 16
 
 
+COMMON = frozenset({"time_ns", "event"})
+"""Members of every line; beside them `host`, and `run` where a file holds several."""
+
+_NAMED = "qp peer operation step message"  # of a striped message
+_COUNTED = f"{_NAMED} bytes packets"
+_COMPLETION = "qp wr_id opcode status bytes signaled"
+EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
+    event: tuple(frozenset(form.split()) for form in forms)
+    for event, *forms in (
+        ("log_opened", "schema_version wall_ns pid"),
+        ("log_closed", "records lost"),
+        ("lost", "records"),
+        ("state", "qp from to"),
+        ("post_send", "qp wr_id opcode bytes", _COUNTED),
+        ("post_recv", "qp wr_id bytes", _COUNTED),
+        ("sent", "qp wr_id bytes psn last_psn", _COUNTED),
+        (
+            "retransmit",
+            "qp reason psn last_psn",
+            f"{_NAMED} reason packets index last_index",
+        ),
+        *((event, "qp psn") for event in ("timeout", "ack_received", "ack_sent")),
+        *((event, "qp psn nak") for event in ("nak_received", "nak_sent")),
+        *((event, "qp psn timer_ns") for event in ("rnr_nak_received", "rnr_nak_sent")),
+        ("response_sent", "qp psn last_psn"),
+        *((event, "qp psn expected_psn") for event in ("out_of_sequence", "duplicate_request")),
+        ("dropped", "qp psn reason"),
+        ("completion", _COMPLETION, f"{_COMPLETION} {_NAMED}"),
+        *(
+            (event, _COUNTED)
+            for event in (
+                "first_packet",
+                "tail_seen",
+                "receive_complete",
+                "timer",
+                "no_receive",
+                "too_long",
+                "late_packet",
+                "gap",
+            )
+        ),
+        ("loss", f"{_COUNTED} reason"),
+        ("peer_timer", "qp peer"),
+        *((event, "qp peer bytes") for event in ("control_received", "control_sent")),
+        ("policy", "act message packets"),
+    )
+}
+"""Members of each event's lines beside the common ones; two sets: of a QP, of a striped message."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Totals:
     """What became of the records of a log."""
@@ -109,3 +159,14 @@ def totals(path: Path) -> Totals:
         tail = file.read().split(b"\n")[:-1]
     closed = [json.loads(line) for line in tail if b'"event":"log_closed"' in line]
     return Totals(sum(c["records"] for c in closed), sum(c["lost"] for c in closed))
+
+
+def misfit(line: Mapping[str, Any]) -> str | None:
+    """What is wrong with a line, by the schema; None: nothing."""
+    members = frozenset(line) - COMMON - {"host", "run"}
+    if not frozenset(line) >= COMMON:
+        return f"without {sorted(COMMON - frozenset(line))}"
+    known = EVENTS.get(line["event"])
+    if known is None:
+        return f"no event is called {line['event']!r}"
+    return None if members in known else f"{line['event']} with {sorted(members)}"

@@ -27,8 +27,6 @@ def test_no_snap_length_makes_a_violation(name, most, tmp_path):
     assert failed(cut(Tape.of(name), most).check(tmp_path)) == set()
 
 
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_capture_that_has_every_frame_twice_is_undecided(name, tmp_path):
     tape = Tape.of(name)

@@ -25,12 +25,6 @@ def test_every_counter_is_made_of_counters_that_there_are(table):
             assert set(counter.of) | set(counter.less) <= set(ENGINE.qps[0].counts), counter.name
 
 
-def test_a_name_that_two_have_stands_for_one_thing():
-    for counter in counters.HARDWARE:
-        if counter.name in ENGINE.counts:
-            assert counter.of == (counter.name,)
-
-
 def test_all_names_are_explained():
     known = names_in_tables()
     assert {counter.name for counter in counters.HARDWARE} <= known

@@ -10,7 +10,6 @@ from softroce_lab.telemetry.fidelity import (
     PAUSE_LIMIT_NS,
     STOLEN_LIMIT,
     THRESHOLDS,
-    Fidelity,
     Pause,
     judge,
     percentile_log2_ns,
@@ -53,10 +52,6 @@ def test_a_run_without_reproach():
         "reasons": [],
         "thresholds": THRESHOLDS,
     }
-
-
-def test_injected_drops_are_no_reproach():
-    assert verdict(link={"injected_drops": 10**6}.items()).faithful
 
 
 def late_timers(exponent, share):
@@ -148,10 +143,6 @@ def test_what_the_limits_allow(changes):
     assert verdict(**changes).faithful
 
 
-def test_a_host_without_timers_is_on_time():
-    assert verdict(hosts={"h1": host(timers=[0] * 40)}).faithful
-
-
 def test_one_line_a_cause_names_the_worst_place_and_counts_the_others():
     fidelity = verdict(hosts={"h1": host(), "h2": host(8_000_000), "h3": host(9_000_000)})
     (reason,) = fidelity.reasons
@@ -184,18 +175,3 @@ def test_one_line_a_cause_names_the_worst_place_and_counts_the_others():
 )
 def test_percentile_is_the_upper_bound_of_its_bucket(counts, fraction, upper_ns):
     assert percentile_log2_ns(counts, fraction) == upper_ns
-
-
-def test_percentile_bounds_the_true_one():
-    values = [3 * n * n + 1 for n in range(1, 1001)]
-    counts = [0] * 40
-    for value in values:
-        counts[value.bit_length() - 1] += 1
-    for fraction in (0.01, 0.5, 0.9, 0.99, 1.0):
-        true = values[round(fraction * len(values)) - 1]
-        assert true < percentile_log2_ns(counts, fraction) <= 2 * true
-
-
-def test_no_reasons_is_faithful():
-    assert Fidelity(()).faithful
-    assert not Fidelity(("why",)).faithful

@@ -5,14 +5,12 @@ import dataclasses
 import json
 import re
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.striped.losses import Distribution
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.transports.control import Ack, Nack, Sack
@@ -94,14 +92,6 @@ def test_ud_rto_keeps_every_rule(tmp_path):
     assert verdicts["once.whole"].checked == MESSAGES
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-def test_nothing_lost_leaves_nothing_to_recover(tmp_path, transport):
-    verdicts = record(transport).check(tmp_path)
-    assert not failed(verdicts)
-    assert verdicts["sr.repaired"].outcome is Outcome.NOT_APPLICABLE
-    assert verdicts["once.whole"].checked == MESSAGES
-
-
 def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     """Bitmaps are lost, so the sender believes that all packets are."""
     early = [{"kind": CONTROL, "message": sequence} for sequence in range(6)]
@@ -114,7 +104,7 @@ def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     )
 
 
-@pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, 60, 10)], ids=str)
+@pytest.mark.parametrize("seeds", [range(8), range(8, 16)], ids=str)
 def test_no_schedule_of_fault_looks_like_a_violation(tmp_path, monkeypatch, seeds):
     """Losses, copies, reordering and late receives, as one sees them at the senders' links."""
     monkeypatch.setattr(schedule, "PairRig", KeepingRig)
@@ -355,12 +345,6 @@ def is_longer_than_the_others(tape):
     return {sent}
 
 
-def ends_later_than_its_message(tape):
-    (sent,) = tape.data(message=2, index=19, attempt=0, link=UP)
-    every(tape, sent, payload=tape.lab(sent)["payload"] + b"1234")
-    return {sent}
-
-
 def is_never_acknowledged(tape):
     """Though the receiver lives on: it says more a second later."""
     for number, ack in tape.sent(Ack):
@@ -377,7 +361,6 @@ PLANTED = [
     (csa_ud, hides_a_hole_behind_the_end, {"once.whole", "csa.complete", "once.length"}),
     (ud_rto, hides_a_hole_behind_the_end, {"once.whole", "once.length"}),
     (csa_ud, is_longer_than_the_others, {"once.length"}),
-    (ud_rto, ends_later_than_its_message, {"once.length"}),
     (csa_ud, completes_with_a_hole, {"once.whole", "csa.complete"}),
     (ud_rto, completes_with_a_hole, {"once.whole"}),
     (csa_ud, is_never_repaired, {"sr.repaired", "csa.retransmit"}),
@@ -461,13 +444,6 @@ def test_one_direction_tells_nothing_of_requests(tmp_path):
         assert "other direction was not captured" in verdicts[rule].note
 
 
-def test_a_hole_is_found_at_the_receivers_link_alone(tmp_path):
-    tape = csa_ud(TAIL)
-    completes_with_a_hole(tape)
-    alone = tape.only(DOWN, BACK_UP)
-    assert "once.whole" in failed(alone.check(tmp_path))
-
-
 def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
     verdicts = csa_ud().only(UP, BACK_DOWN).check(tmp_path)
     assert not failed(verdicts)
@@ -476,30 +452,18 @@ def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-@pytest.mark.parametrize("begins", [40, 100, 160, 240])
+@pytest.mark.parametrize("begins", [40, 160])
 def test_a_capture_that_begins_in_mid_message_blames_nobody(tmp_path, transport, begins):
     verdicts = record(transport, LOSSES).since(begins).check(tmp_path)
     assert not failed(verdicts) & RULES
 
 
-def test_it_is_said_that_a_message_began_before_the_capture(tmp_path):
-    verdicts = csa_ud().since(40).check(tmp_path)
-    assert "the message began before the capture" in verdicts["once.whole"].note
-
-
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-@pytest.mark.parametrize("frames", [60, 130, 200, 270])
+@pytest.mark.parametrize("frames", [60, 200])
 def test_a_capture_that_ends_in_mid_message_blames_nobody(tmp_path, transport, frames):
     tape = record(transport, LOSSES)
     del tape.frames[frames:]
     assert not failed(tape.check(tmp_path)) & RULES
-
-
-def test_a_snap_length_without_data_tells_nothing_of_bytes(tmp_path):
-    verdicts = csa_ud().cut(128).check(tmp_path)
-    assert verdicts["once.bytes"].outcome is Outcome.INCONCLUSIVE
-    assert "snap length" in verdicts["once.bytes"].note
-    assert verdicts["once.whole"].outcome is Outcome.PASS
 
 
 def test_a_snap_length_that_cuts_looks_leaves_requests_open(tmp_path):
@@ -581,11 +545,6 @@ def test_recovery_times_are_those_of_the_capture(tmp_path):
         assert times[step] == {
             "count": 1, "p50_ns": took_ns, "p99_ns": took_ns, "max_ns": took_ns,
         }  # fmt: skip
-
-
-def test_percentiles_are_values_that_occurred():
-    times = Distribution.of(np.array([5, 1, 3]))
-    assert times == Distribution(count=3, p50_ns=3, p99_ns=5, max_ns=5)
 
 
 @pytest.mark.parametrize("transport", [csa_ud, ud_rto])

@@ -46,6 +46,10 @@ def one(data: bytes) -> None:
 
 
 def _check(evidence: Evidence) -> None:
+    packets = evidence.packets
+    assert (packets["captured"] <= packets["length"]).all()
+    assert (packets["interface"] < len(evidence.capture.interfaces)).all()
+    assert (packets["comment"] < len(evidence.capture.comments)).all()
     verdicts = suites.check(evidence, _RULES, Format.AUTO)
     checked = report.Checked(_NAME, evidence, tuple(verdicts))
     "\n".join(report.lines(checked, _SHOWN)).encode()
