@@ -128,7 +128,6 @@ class Evidence:
 
     @property
     def packets(self) -> Packets:
-        """The rows of the capture."""
         packets: Packets = self.capture.packets
         return packets
 
@@ -147,7 +146,6 @@ class Evidence:
 
     @functools.cached_property
     def broken(self) -> Indices:
-        """Indices of those."""
         return np.flatnonzero(self.is_broken)
 
     @functools.cached_property

@@ -41,7 +41,6 @@ class Flow:
 
     @property
     def several_places(self) -> bool:
-        """Whether the two are different ones."""
         return self.sent is not self.arrivals
 
 

@@ -129,7 +129,6 @@ def _counted(runs: Iterable[Sequence[Mapping[str, Any]]], hosts: Container[str])
     "icrc.right", "the last four bytes of every packet are its ICRC", "IBA 7.8.1, annex A17.3.2"
 )
 def _check_icrcs(evidence: Evidence, tally: Tally) -> None:
-    """Every packet."""
     has = evidence.packets["has"]
     is_roce = evidence.packets["kind"] == Kind.ROCE
     wrong = np.flatnonzero(is_roce & evidence.is_broken)

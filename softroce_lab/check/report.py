@@ -23,15 +23,12 @@ _MOST_OTHERS = 4  # frames that an exhibit names besides the one that it shows
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """A file and what was found."""
-
     name: str
     evidence: Evidence
     verdicts: tuple[Verdict, ...]
 
     @property
     def failed(self) -> bool:
-        """Whether any rule is."""
         return any(each.outcome is Outcome.FAIL for each in self.verdicts)
 
 
@@ -88,7 +85,6 @@ def _exhibit(evidence: Evidence, exhibit: Exhibit) -> Iterator[str]:
 
 
 def summary(evidence: Evidence, number: int) -> str:
-    """A frame in one line."""
     from softroce_lab.dissect import exhibit  # late: it imports scapy
 
     return exhibit.summary(evidence.capture.frame(number), _link_type(evidence, number))
@@ -114,7 +110,6 @@ def _shown(checked: Checked, most: int) -> Iterator[str]:
 
 
 def document(checked: Checked) -> Mapping[str, Any]:
-    """The report of a file as JSON has it."""
     capture = checked.evidence.capture
     return {
         "file": checked.name,

@@ -38,7 +38,6 @@ class Format(enum.StrEnum):
 
 
 def rules() -> list[Rule]:
-    """Every rule, by name."""
     return sorted((rule for suite in SUITES for rule in suite.rules), key=lambda rule: rule.name)
 
 

@@ -46,7 +46,6 @@ class _Part(NamedTuple):
 
 
 def check(evidence: Evidence) -> list[Verdict]:
-    """Every flow of UC."""
     total = [Tally(rule) for rule in UC_RULES]
     for part in _parts(evidence):
         reason = doubt.of_flow(evidence, part.flow)

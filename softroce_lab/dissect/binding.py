@@ -26,12 +26,10 @@ def bind() -> None:
 
 
 def unbind() -> None:
-    """Leave UDP port 4791 to whom it belonged."""
     UDP.payload_guess = [each for each in UDP.payload_guess if each[1] is not BTH]
 
 
 def is_bound() -> bool:
-    """Whether these layers dissect UDP port 4791."""
     return _GUESS in UDP.payload_guess
 
 

@@ -119,10 +119,7 @@ class PacketSet(_Entry):
 
 
 class Body(Packet):
-    """Base of the bodies of control messages and reports."""
-
     def mysummary(self) -> str:
-        """All fields, in a line."""
         every = [each.name for each in self.fields_desc]
         names = [name for name in every if name != "type" and not name.startswith("reserved")]
         return " ".join([str(self.name), *(f"{name} {self._reported(name)}" for name in names)])
@@ -135,14 +132,12 @@ class Body(Packet):
 
 
 def _reported(entry: Packet) -> str:
-    """An entry of a list, in short."""
     if isinstance(entry, PacketSet):
         return entry.missing()
     return ".".join(str(entry.getfieldval(each.name)) for each in entry.fields_desc)
 
 
 def _body(record: Record) -> type[Packet]:
-    """The layer of a control message or report."""
     return type(
         record.name.title().replace(" ", ""),
         (Body,),
@@ -171,13 +166,11 @@ class LabHeader(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """The body of a control message or report."""
         if self.kind == description.CONTROL:
             return CONTROLS.get(payload[0], Payload)
         return _BODIES.get(self.kind, Payload)
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """A control message's body, and the report that may follow it."""
         report = s[self.length :] if self.kind == description.CONTROL and self.length else b""
         if len(report) < description.REPORT_BYTES:
             report = b""
@@ -204,7 +197,6 @@ class LabHeader(Packet):
         return (udp.sport - SPORT_BASE) & 0xFF if isinstance(udp, UDP) else 0
 
     def mysummary(self) -> str:
-        """Which packet it is."""
         kind = description.KINDS.get(self.kind, f"kind {self.kind}")
         if self.kind != description.DATA:
             return f"{kind} {self.message}"

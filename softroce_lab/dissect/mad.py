@@ -109,7 +109,6 @@ class MAD(Packet):
         return MESSAGES.get(self.attribute_id, Payload)
 
     def mysummary(self) -> str:
-        """Which message it is."""
         return f"MAD class {self.mgmt_class:#04x} attribute {self.attribute_id:#x}"
 
 
@@ -117,7 +116,6 @@ class CmMessage(Packet):
     """Base of the messages: 232 bytes behind the header."""
 
     def mysummary(self) -> str:
-        """Which message it is, and of which communication."""
         ids = [
             each.name for each in self.fields_desc if each.name.endswith(("comm_id", "quest_id"))
         ]

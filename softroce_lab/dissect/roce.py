@@ -181,7 +181,6 @@ class BTH(Packet):
         return None if due is None or self.icrc is None else self.icrc == due
 
     def mysummary(self) -> str:
-        """The packet in a line."""
         kind = self.kind()
         name = kind.name if kind else f"opcode {self.opcode:#04x}"
         return f"{name} qp {self.destqp:#x} psn {self.psn}" + " ack-req" * bool(self.a)
@@ -200,10 +199,7 @@ def _header_alone(layer: Packet, **due: int) -> bytes:
 
 
 class Extension(Packet):
-    """Base of the headers between BTH and payload (IBA 9.3)."""
-
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """The next extension header of the opcode, or what the payload looks like."""
         return _class_behind(self, payload)
 
 
@@ -272,7 +268,6 @@ class AETH(Extension):
     ]
 
     def mysummary(self) -> str:
-        """What it acknowledges."""
         return f"{syndrome.text(self.syndrome)} msn {self.msn}"
 
 
@@ -297,12 +292,10 @@ class ImmDt(Extension):
 
     @property
     def slot(self) -> int:
-        """Slot of the message."""
         return description.IMMEDIATE.split(self.immdt)["slot"]
 
     @property
     def offset(self) -> int:
-        """Which packet of the message it is."""
         return description.IMMEDIATE.split(self.immdt)["offset"]
 
     @property
@@ -397,7 +390,6 @@ def _behind_extensions(bth: BTH) -> Packet:
 
 
 def cnp(destqp: int) -> BTH:
-    """A congestion notification for this queue pair."""
     return BTH(opcode=CNP, becn=1, destqp=destqp) / CNPReserved()
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The run directory: `./runs/<time>-<name>`, the same for every experiment.
 
-`run_files` lists its files and the columns of their tables. Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
-newest. Everything belongs to the user behind sudo.
+`run_files` lists its files and the columns of their tables. Times in tables are nanoseconds since
+the beginning of their run. `runs/latest` points at the newest. Everything belongs to the user
+behind sudo.
 """
 
 from __future__ import annotations
@@ -226,7 +227,6 @@ def give_to_user(path: Path | int) -> None:
 
 
 def _latest(under: Path) -> str | None:
-    """What `latest` points at."""
     try:
         return str((under / LATEST).readlink())
     except OSError:

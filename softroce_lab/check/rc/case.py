@@ -18,8 +18,7 @@ from softroce_lab.check.opcodes import Family
 from softroce_lab.check.rc.packets import (
     Seen,
     has_several_places,
-    seen_at_requester,
-    seen_at_responder,
+    seen,
 )
 from softroce_lab.check.verdict import Tally
 
@@ -209,13 +208,13 @@ class Case:
     @functools.cached_property
     def near_responder(self) -> Seen:
         """As near to the responder as the capture has it."""
-        return seen_at_responder(self.evidence, self.connection)
+        return seen(self.evidence, self.connection, near_requester=False)
 
     @functools.cached_property
     def near_requester(self) -> Seen:
         """As near to the requester; the same, where there is one place of capture."""
         if has_several_places(self.connection):
-            return seen_at_requester(self.evidence, self.connection)
+            return seen(self.evidence, self.connection, near_requester=True)
         return self.near_responder
 
     @functools.cached_property

@@ -133,7 +133,6 @@ _SAME = ("opcode", "payload_bytes", "remote_address", "rkey", "dma_length", "swa
     is_proven=True,
 )
 def check_opcodes(case: Case) -> None:
-    """Each two packets of successive PSNs."""
     check_sequence(case.near_requester.requests, case.tally["opcode-sequence"])
 
 
@@ -169,14 +168,12 @@ def _out_of_sequence(requests: Requests) -> tuple[list[tuple[int, int]], int]:
     is_proven=True,
 )
 def check_lengths(case: Case) -> None:
-    """Each packet by its place in the message, and each WRITE as a whole."""
     seen = case.near_requester
     check_packet_lengths(seen.requests, seen.path_mtu, case.tally["length"])
     check_message_lengths(seen.requests, case.tally["length"])
 
 
 def check_packet_lengths(requests: Requests, mtu: int, tally: Tally) -> None:
-    """First, Middle, Last and Only."""
     carries = np.isin(requests.family, (Family.SEND, Family.WRITE))
     once = requests.once[carries[requests.once]]
     size, begins, ends = (
@@ -323,11 +320,9 @@ class _Acknowledged:
         self._least = np.maximum.accumulate(self._held_up(through, self._place + 1))
 
     def greatest(self, place: Indices) -> Indices:
-        """At these places in time."""
         return self._held_up(self._last(self._greatest, place), place)
 
     def least(self, place: Indices) -> Indices:
-        """At these places in time."""
         return self._last(self._least, place)
 
     def _last(self, values: Indices, place: Indices) -> Indices:
@@ -375,7 +370,6 @@ def _results(requests: Requests, answers: Answers) -> tuple[Indices, Indices]:
     "IBA 9.7.5.2.2, 9.7.6.1.3, 9.9.2.4.1",
 )
 def check_go_back(case: Case) -> None:
-    """Wherever requests do not go on where they were."""
     seen, tally = case.near_requester, case.tally["go-back-n"]
     requests = seen.requests
     jumps = _jumps(requests)
@@ -445,7 +439,6 @@ def _knew(seen: Seen, at: int) -> bool:
     of_one_life=True,
 )
 def check_retries(case: Case) -> None:
-    """How often requests start from the same PSN again."""
     seen, tally = case.near_requester, case.tally["retry-limit"]
     requests, answers = seen.requests, seen.answers
     agreed = case.connection.agreed.retry_count
@@ -479,7 +472,6 @@ def check_retries(case: Case) -> None:
     by_time=True,
 )
 def check_rnr(case: Case) -> None:
-    """Each RNR NAK, and the next packet of its PSN."""
     seen, tally = case.near_requester, case.tally["rnr-wait"]
     requests, answers = seen.requests, seen.answers
     for at in np.flatnonzero(answers.is_rnr).tolist():
@@ -518,7 +510,6 @@ def _refused_again(seen: Seen, nak: int) -> int | None:
     "IBA 9.7.7.2",
 )
 def check_credits(case: Case) -> None:
-    """Messages that begin while credits are counted."""
     seen, tally = case.near_requester, case.tally["credits"]
     requests, answers = seen.requests, seen.answers
     plain = ~answers.is_result & (answers.syndrome >> 5 == ACK) & ~answers.lost

@@ -34,7 +34,6 @@ _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
     "IBA 9.7.5.2.2",
 )
 def check_naks(case: Case) -> None:
-    """NAKs of the sequence error."""
     answers, walk = case.near_responder.answers, case.walk
     naks = np.flatnonzero(answers.is_sequence_nak)
     once = case.tally["nak-once-per-gap"]
@@ -330,7 +329,6 @@ def _time_ns(case: Case, place: int) -> int:
     is_proven=True,
 )
 def check_final(case: Case) -> None:
-    """What follows a NAK that ends the connection."""
     answers, tally = case.near_responder.answers, case.tally["error-is-final"]
     for fatal in np.flatnonzero(answers.is_fatal).tolist():
         following = np.arange(fatal + 1, len(answers))

@@ -34,7 +34,6 @@ RULES = Rules()
     of_one_life=True,
 )
 def check_msn_order(case: Case) -> None:
-    """Every MSN with the one before it."""
     answers, tally = case.near_responder.answers, case.tally["msn-monotonic"]
     reported = np.flatnonzero(answers.has_aeth)
     if len(reported) < 2:
@@ -60,7 +59,6 @@ def check_msn_order(case: Case) -> None:
     of_one_life=True,
 )
 def check_msns(case: Case) -> None:
-    """Every response with an MSN."""
     answers, tally = case.near_responder.answers, case.tally["msn-right"]
     if not len(case.near_responder.requests):
         return
@@ -280,7 +278,6 @@ def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
     "IBA 9.7.5.1",
 )
 def check_kinds(case: Case) -> None:
-    """Results by the request whose PSN they have."""
     requests, answers = case.near_responder.requests, case.near_responder.answers
     tally = case.tally["result-kind"]
     results = np.flatnonzero(answers.is_result)
@@ -358,7 +355,6 @@ def check_syndromes(case: Case) -> None:
 
 @RULES.rule("rc.pkey", *ONE_PKEY, is_proven=True)
 def check_pkeys(case: Case) -> None:
-    """Both directions, each by itself."""
     check_one_pkey(case.evidence, case.near_requester.requests.rows, case.tally["pkey"])
     check_one_pkey(case.evidence, case.near_responder.answers.rows, case.tally["pkey"])
 

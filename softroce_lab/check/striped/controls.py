@@ -213,7 +213,6 @@ class Controls:
         )
 
     def _body(self, sightings: list[int]) -> bytes | None:
-        """The body, from whichever sighting has all of it."""
         view = self.view
         packets = view.evidence.packets
         for number in sightings:

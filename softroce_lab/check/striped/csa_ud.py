@@ -391,7 +391,6 @@ _PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p 
     "docs/protocols.md, section 1, NACK",
 )
 def _path_numbers(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
-    """Of the streams of UD packets that `csa_ud` recovers."""
     view, controls = lab.view, lab.controls
     numbered = np.isin(view.kinds, (DATA, PATH_PROBE))
     for number in sorted(controls.of(CSA_UD) - controls.cleared):

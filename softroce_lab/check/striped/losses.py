@@ -151,7 +151,6 @@ class Understood:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Understood:
-        """Made once for all of them."""
         kept = evidence.kept.get(__name__)
         if isinstance(kept, cls):
             return kept
@@ -183,12 +182,10 @@ class Distribution:
 
     @classmethod
     def of(cls, times_ns: Places) -> Distribution:
-        """Of at least one time."""
         p50, p99, most = np.percentile(times_ns, [50, 99, 100], method="higher")
         return cls(len(times_ns), int(p50), int(p99), int(most))
 
     def __str__(self) -> str:
-        """For people."""
         times = (self.p50_ns, self.p99_ns, self.max_ns)
         p50, p99, most = (units.format_duration(each) for each in times)
         return f"p50 {p50}, p99 {marked(p99, 990, self.count)}, max {most}, n {self.count:,}"

@@ -162,7 +162,6 @@ class Striped:
 
     @property
     def waits_for_contexts(self) -> bool:
-        """Whether packets waited for contexts, by the run's record."""
         return bool(self._recorded().get("contexts_missed"))
 
     def _recorded_times(self) -> dict[str, int]:
@@ -394,7 +393,6 @@ class Striped:
 
     @functools.cached_property
     def packet_message(self) -> Places:
-        """The message of each packet."""
         of: Places = self.transmissions["message"][self.packet_begins].astype(np.int64)
         return of
 
@@ -422,18 +420,15 @@ class Striped:
         return arrived
 
     def time_ns(self, places: Places | int) -> npt.NDArray[np.int64]:
-        """When the frames at these places were captured."""
         rows = self.evidence.in_time[places]
         times: npt.NDArray[np.int64] = self.evidence.packets["time_ns"][rows].astype(np.int64)
         return times
 
     def frame(self, place: int) -> int:
-        """The number of the frame at this place."""
         return int(self.evidence.packets["number"][self.evidence.in_time[place]])
 
     @functools.cached_property
     def end_ns(self) -> int:
-        """When the capture ended."""
         times = self.evidence.packets["time_ns"]
         return int(times.max()) if len(times) else 0
 
@@ -443,7 +438,6 @@ class Striped:
         return bool(np.all(self.evidence.packets["has"] & Has.STAMPED))
 
     def stream(self, transmission: np.void) -> Stream:
-        """Who sent it."""
         return self.streams[int(self.messages["stream"][transmission["message"]])]
 
     def name(self, transmission: np.void) -> str:
@@ -452,7 +446,6 @@ class Striped:
         return f"packet {transmission['index']} of message id {id_}"
 
     def find_message(self, stream: int, id_: int) -> int | None:
-        """The message by this id of a stream."""
         name = np.uint64(stream << 32 | id_)
         found = int(np.searchsorted(self.message_names, name))
         if found < len(self.message_names) and self.message_names[found] == name:
@@ -471,6 +464,5 @@ class Striped:
         return named
 
     def data_streams(self) -> Iterator[Stream]:
-        """The streams that carry messages."""
         for number in np.unique(self.messages["stream"]).tolist():
             yield self.streams[number]

@@ -186,7 +186,6 @@ class SeenPackets:
 
     @classmethod
     def of(cls, view: Striped, message: int) -> SeenPackets:
-        """From all of a view's packets."""
         first = view.packet_message
         part = slice(*np.searchsorted(first, [message, message + 1]).tolist())
         index = view.transmissions["index"][view.packet_begins[part]].astype(np.int64)
