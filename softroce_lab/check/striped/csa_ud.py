@@ -66,53 +66,69 @@ def _named(view: Striped, losses: Losses, number: int) -> str:
 )
 @_of_each_stream
 def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
-    view, controls, losses = lab.view, lab.controls, lab.losses
-    bounds = lab.bounds(stream)
-    refused = controls.places(controls.refused)
-    doubt = controls.doubts_feedback(stream) or view.doubts_timers
+    view, losses = lab.view, lab.losses
+    bound_ns = lab.bounds(stream).nack_ns
+    refused = lab.controls.places(lab.controls.refused)
+    doubt = lab.controls.doubts_feedback(stream) or view.doubts_timers
     early = 0
     for number in _mine(losses, stream):
-        gone_at, asked_at = int(losses.gone_at[number]), int(losses.asked_at[number])
-        if controls.failed[losses.message[number]]:
+        if _need_not_follow(lab, number):
             tally.passed()
+            early += not lab.controls.failed[losses.message[number]]
             continue
-        if _asked_before(view, controls, losses, number):
-            early += 1
-            tally.passed()
-            continue
-        until = min(asked_at, int(refused[losses.message[number]]))
-        waited_ns = _since(view, gone_at, until)
-        if until != NEVER and (waited_ns <= bounds.nack_ns or not view.stamped):
-            tally.passed()
-        elif losses.unsure[number]:
-            tally.doubts("another copy may have arrived")
-        elif doubt:
-            tally.doubts(doubt)
-        elif waited_ns <= bounds.nack_ns and losses.message[number] not in controls.acked:
-            tally.doubts("the capture ends too soon after it")
-        else:
+        gone_at = int(losses.gone_at[number])
+        until = min(int(losses.asked_at[number]), int(refused[losses.message[number]]))
+        why = "another copy may have arrived" if losses.unsure[number] else doubt
+        waited_ns = _too_late(lab, number, tally, (gone_at, until), bound_ns, why)
+        if waited_ns is not None:
             when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
             tally.failed(
                 [view.frame(place) for place in (gone_at, until) if place != NEVER],
                 f"{_named(view, losses, number)} was lost and asked for {when}; "
-                f"the bound is {bounds.nack_ns / 1e6:.1f} ms",
+                f"the bound is {bound_ns / 1e6:.1f} ms",
             )
     if early:
         tally.notes_that(f"{early} were asked for before they were lost, and retransmitted for it")
 
 
-def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
-    """Whether the next attempt follows a NACK from before the loss: then none need follow."""
+def _need_not_follow(lab: Understood, number: int) -> bool:
+    """Whether no NACK need follow this loss.
+
+    Its message failed, or the next attempt follows a NACK from before the loss.
+    """
+    losses, sent = lab.losses, lab.view.transmissions
+    if lab.controls.failed[losses.message[number]]:
+        return True
     if not losses.retransmitted_at[number] < losses.asked_at[number]:
         return False
-    following = view.transmissions[losses.of[number] + 1]
-    return _asked_between(controls, view.transmissions[losses.of[number]], following)
+    of = losses.of[number]
+    return _asked_between(lab.controls, sent[of], sent[of + 1])
 
 
-def _since(view: Striped, begin: int, end: int) -> int:
-    """From one place to another, or to the capture's end; ns."""
-    end_ns = view.end_ns if end == NEVER else int(view.time_ns(end))
-    return end_ns - int(view.time_ns(begin))
+def _too_late(
+    lab: Understood,
+    number: int,
+    tally: Tally,
+    places: tuple[int, int],
+    bound_ns: int,
+    doubt: str | None,
+) -> int | None:
+    """Decides whether a loss was dealt with in time, from one place to another, or to the end.
+
+    How long it took, ns, if that is a violation, which is not counted yet.
+    """
+    view, (begin, until) = lab.view, places
+    end_ns = view.end_ns if until == NEVER else int(view.time_ns(until))
+    waited_ns = end_ns - int(view.time_ns(begin))
+    if until != NEVER and (waited_ns <= bound_ns or not view.stamped):
+        tally.passed()
+    elif doubt:
+        tally.doubts(doubt)
+    elif waited_ns <= bound_ns and lab.losses.message[number] not in lab.controls.acked:
+        tally.doubts("the capture ends too soon after it")
+    else:
+        return waited_ns
+    return None
 
 
 @RULES.rule(
@@ -121,42 +137,33 @@ def _since(view: Striped, begin: int, end: int) -> int:
 @_of_each_stream
 def _retransmit(lab: Understood, stream: Stream, tally: Tally) -> None:
     """From a NACK's arrival at the sender, so only where it was captured there."""
-    view, controls, losses = lab.view, lab.controls, lab.losses
-    bounds = lab.bounds(stream)
-    refused = controls.places(controls.refused)
+    view, losses = lab.view, lab.losses
+    bound_ns = lab.bounds(stream).retransmit_ns
+    refused = lab.controls.places(lab.controls.refused)
+    doubt = _doubts_retransmissions(view, stream)
     for number in _mine(losses, stream):
-        failed = bool(controls.failed[losses.message[number]])
-        if failed or _asked_before(view, controls, losses, number):
+        if _need_not_follow(lab, number):
             tally.passed()
             continue
         if losses.asked_at[number] == NEVER:
             continue  # the rule above
-        last_received_at = int(losses.last_received_at[number])
-        retransmitted_at = int(losses.retransmitted_at[number])
-        until = min(retransmitted_at, int(refused[losses.message[number]]))
-        if last_received_at == NEVER:
+        heard_at = int(losses.last_received_at[number])
+        until = min(int(losses.retransmitted_at[number]), int(refused[losses.message[number]]))
+        if heard_at == NEVER:
             if until != NEVER:
                 tally.passed()
             else:
                 tally.doubts("no NACK was seen to reach the sender")
             continue
-        waited_ns = _since(view, last_received_at, until)
-        if until != NEVER and (waited_ns <= bounds.retransmit_ns or not view.stamped):
-            tally.passed()
-        elif losses.unsure[number]:
-            tally.doubts("an earlier copy may have arrived")
-        elif doubt := _doubts_retransmissions(view, stream):
-            tally.doubts(doubt)
-        elif waited_ns <= bounds.retransmit_ns and losses.message[number] not in controls.acked:
-            tally.doubts("the capture ends too soon after it")
-        else:
+        why = "an earlier copy may have arrived" if losses.unsure[number] else doubt
+        waited_ns = _too_late(lab, number, tally, (heard_at, until), bound_ns, why)
+        if waited_ns is not None:
             when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
-            places = (int(losses.gone_at[number]), last_received_at, until)
+            places = (int(losses.gone_at[number]), heard_at, until)
             tally.failed(
                 [view.frame(place) for place in places if place != NEVER],
                 f"{_named(view, losses, number)} retransmitted {when} the NACK that named it "
-                f"arrived; "
-                f"the bound is {bounds.retransmit_ns / 1e6:.1f} ms",
+                f"arrived; the bound is {bound_ns / 1e6:.1f} ms",
             )
 
 
