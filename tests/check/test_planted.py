@@ -576,7 +576,7 @@ def a_second_nak(opcode):
     talk.wait(MS)
     talk.ask(12, opcode, **({"dmalen": 4} if opcode == WRITE_ONLY else {}))
     talk.ack(12, 2)
-    return incomplete(talk), naks
+    return incomplete(talk), naks if opcode == WRITE_ONLY else None
 
 
 @case("rc.read-response", "integrity.missed", also=True, arguments=(READ_FIRST, 12))

@@ -19,10 +19,10 @@ from softroce_lab.errors import UserError
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.capture_file import Interface
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
+from tests import capture_builder
+from tests.capture_builder import IF_NAME, IF_TSOFFSET, IF_TSRESOL, Pcap, Pcapng
 from tests.native.frames import CAPTURES, CONTROL, Frame, Lab, flip
 from tests.native.opcodes import IB, OPCODES, frame_of, one_packet
-from tests.telemetry import capture_builder
-from tests.telemetry.capture_builder import IF_NAME, IF_TSOFFSET, IF_TSRESOL, Pcap, Pcapng
 
 ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.parametrize("opcode", OPCODES.values(), ids=lambda each: each.name)
