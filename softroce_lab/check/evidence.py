@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +124,7 @@ class Evidence:
     capture: Capture
     run: Run | None = None
     options: Options = dataclasses.field(default_factory=Options)
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # what several checkers need
+    kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `once`
 
     @property
     def packets(self) -> Packets:
@@ -212,6 +212,22 @@ class Evidence:
         """Of the interfaces that have a name: `leaf1->spine1` in captures of the lab."""
         numbered = enumerate(self.capture.interfaces)
         return {number: each.name for number, each in numbered if each.name is not None}
+
+
+_Found = TypeVar("_Found")
+
+
+def once(find: Callable[[Evidence], _Found]) -> Callable[[Evidence], _Found]:
+    """Decorates what several checkers need: an evidence keeps it."""
+
+    @functools.wraps(find)
+    def kept(evidence: Evidence) -> _Found:
+        if find not in evidence.kept:
+            evidence.kept[find] = find(evidence)
+        found: _Found = evidence.kept[find]
+        return found
+
+    return kept
 
 
 def _states(comment: str, effect: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.evidence import Evidence, Indices, ends
+from softroce_lab.check.evidence import Evidence, Indices, ends, once
 
 HOPS_AT_SENDER = 64  # the hop limit with which RNICs of the lab, and Linux, send
 _SAMPLE = 4096  # packets by which places are compared
@@ -44,15 +44,9 @@ class Flow:
         return self.sent is not self.arrivals
 
 
+@once
 def flows(evidence: Evidence) -> list[Flow]:
     """All flows of RoCE packets, by their first packets."""
-    if "flows" not in evidence.kept:
-        evidence.kept["flows"] = _flows(evidence)
-    found: list[Flow] = evidence.kept["flows"]
-    return found
-
-
-def _flows(evidence: Evidence) -> list[Flow]:
     rows = evidence.in_time[evidence.is_roce[evidence.in_time]]
     made = [_flow(evidence, part) for part in _parts(_keys(evidence, rows), rows)]
     return _located(evidence, sorted(made, key=lambda flow: flow.sent[0]))

@@ -32,6 +32,10 @@ from softroce_lab.check.verdict import Rules, Suite, Tally, Verdict
 from softroce_lab.telemetry.packets import Has
 
 UC_RULES = Rules()
+UD_RULES = Rules()
+GENERAL_SERVICES_QKEY = 0x80010000
+_MOST_BYTES = 4096  # the greatest path MTU
+_LAB_BYTES = 40  # struct lab_hdr, part of the datagram
 
 
 class _Part(NamedTuple):
@@ -154,12 +158,6 @@ def _check_pkeys(part: _Part, tally: Tally) -> None:
 
 
 UC = Suite(UC_RULES, check)
-
-
-UD_RULES = Rules()
-GENERAL_SERVICES_QKEY = 0x80010000
-_MOST_BYTES = 4096  # the greatest path MTU
-_LAB_BYTES = 40  # struct lab_hdr, part of the datagram
 
 
 def _datagrams(evidence: Evidence) -> list[Flow]:

@@ -15,11 +15,7 @@ from softroce_lab.check import fault_rules, opcodes
 from softroce_lab.check.connections import PSNS, Connection
 from softroce_lab.check.evidence import Evidence, Indices, Mask
 from softroce_lab.check.opcodes import Family
-from softroce_lab.check.rc.packets import (
-    Seen,
-    has_several_places,
-    seen,
-)
+from softroce_lab.check.rc.packets import Seen, has_several_places, seen
 from softroce_lab.check.verdict import Tally
 
 MSNS = 1 << 24

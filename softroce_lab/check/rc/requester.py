@@ -7,19 +7,19 @@ import numpy as np
 
 from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.opcodes import ACK, CREDITS, IMMEDIATE, RNR_NS, UNLIMITED, Family
-from softroce_lab.check.rc.case import (
-    BEGINS_BEHIND,
-    Case,
-    Messages,
-    named,
-    ranged,
-)
+from softroce_lab.check.rc.case import BEGINS_BEHIND, Case, Messages, named, ranged
 from softroce_lab.check.rc.packets import Answers, Requests, Seen
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry.packets import Has, Packets
 
 RULES = Rules()
+_SAME = ("opcode", "payload_bytes", "remote_address", "rkey", "dma_length", "swap_or_add",
+         "compare", "immediate")  # fmt: skip
+_LOST_BEFORE = "the packets before may have been lost before the capture (--at)"
+_LOST_BEHIND = "an acknowledgement may have been lost behind the capture (--at)"
+# Most time from receipt of a response to the reaction, where the capture does not show it.
+_SLACK_NS = 100_000_000
 
 
 @RULES.rule(
@@ -120,10 +120,6 @@ class _Around:
             for column, psn in ((self._end, begin), (self._psn, end))
         )
         return int(self._number[before]), int(self._number[behind])
-
-
-_SAME = ("opcode", "payload_bytes", "remote_address", "rkey", "dma_length", "swap_or_add",
-         "compare", "immediate")  # fmt: skip
 
 
 @RULES.rule(
@@ -292,12 +288,6 @@ def _check_rest(case: Case, requests: Requests, tally: Tally) -> None:
                 (requests.number[of], requests.number[at]),
                 f"a READ asked for again from {named(int(requests.psn[at]))} on, of other bytes",
             )
-
-
-_LOST_BEFORE = "the packets before may have been lost before the capture (--at)"
-_LOST_BEHIND = "an acknowledgement may have been lost behind the capture (--at)"
-# Most time from receipt of a response to the reaction, where the capture does not show it.
-_SLACK_NS = 100_000_000
 
 
 class _Acknowledged:

@@ -9,21 +9,15 @@ import numpy as np
 
 from softroce_lab.check.evidence import Evidence, Indices
 from softroce_lab.check.opcodes import ACK, KINDS, NAK, NAK_CODES, Family
-from softroce_lab.check.rc.case import (
-    MSNS,
-    OVERTAKEN,
-    Case,
-    Messages,
-    Place,
-    named,
-    ranged,
-)
+from softroce_lab.check.rc.case import MSNS, OVERTAKEN, Case, Messages, Place, named, ranged
 from softroce_lab.check.rc.packets import Answers
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry.packets import Has
 
 RULES = Rules()
+_MOST_READS = 1024  # outstanding, of which the response may belong to any
+ONE_PKEY = ("all packets of one direction carry the same P_Key", "IBA 9.2, 10.9")
 
 
 @RULES.rule(
@@ -98,9 +92,6 @@ def _check_msns_of_results(case: Case, messages: Messages) -> None:
         at, due = int(results[which]), int(messages.ended(own)[which] + usual[which]) % MSNS
         text = f"MSN {answers.msn[at]} in a result of {named(int(answers.psn[at]))}, {due} is due"
         tally.failed([answers.number[at]], text)
-
-
-_MOST_READS = 1024  # outstanding, of which the response may belong to any
 
 
 @dataclass
@@ -328,9 +319,6 @@ def _compare(answers: Answers, values: Indices, one: Indices, other: Indices, ta
                 (answers.number[first], answers.number[again]),
                 f"{named(int(answers.psn[again]))} answered with {now:#x}, before with {before:#x}",
             )
-
-
-ONE_PKEY = ("all packets of one direction carry the same P_Key", "IBA 9.2, 10.9")
 
 
 @RULES.rule(

@@ -18,16 +18,7 @@ from softroce_lab.check.striped.messages import CONTROL, NEVER, PATH_PROBE, Stre
 from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
-from softroce_lab.transports.control import (
-    Ack,
-    Chunks,
-    Clear,
-    Nack,
-    PacketSet,
-    Refused,
-    Rnr,
-    Sack,
-)
+from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
 IRN, SRNIC, RACK_TLP = "irn", "srnic", "rack_tlp"
 BY_FEEDBACK = (IRN, SRNIC, RACK_TLP)
@@ -36,6 +27,12 @@ _SACKING = (SRNIC, RACK_TLP)
 _ACK, _NACK, _SACK = 16, 17, 18
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
 _WORD_BITS = 64
+CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
+SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
+TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC, SDR_AUTO)
+"""By timers of the sender, which has a bitmap."""
+_UNSEEN = "oracle"  # of which no capture has feedback
+_IDS = 1 << 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,13 +65,6 @@ def parse_feedback(body: bytes) -> Feedback | None:
         there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
         return Feedback(id_, cumulative, tuple(there), _SACKING)
     return None
-
-
-CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
-SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
-TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC, SDR_AUTO)
-"""By timers of the sender, which has a bitmap."""
-_UNSEEN = "oracle"  # of which no capture has feedback
 
 
 def _known(protocol: object) -> str:
@@ -114,9 +104,6 @@ class Asked:
         if self.beyond is not None:
             named |= indices >= self.beyond
         return named
-
-
-_IDS = 1 << 32
 
 
 def _missing(words: list[tuple[int, int]]) -> tuple[PacketSet | None, int | None]:

@@ -35,6 +35,8 @@ MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
 ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 # keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
 KEEPALIVE_BYTES = 4 * 128
+_NUMBERS = 1 << 24  # a path has, then they wrap
+_PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 
 
 def _of_each_stream(
@@ -376,10 +378,6 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
     names = stream << np.uint64(48) | qp << np.uint64(24) | view.column("psn", rows)
     _, first = np.unique(names, return_index=True)
     return int(view.column("length", rows[first]).sum(dtype=np.int64))
-
-
-_NUMBERS = 1 << 24  # a path has, then they wrap
-_PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 
 
 @RULES.rule(

@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import units
-from softroce_lab.check.evidence import Evidence
+from softroce_lab.check.evidence import Evidence, once
 from softroce_lab.check.striped.controls import Asked, Controls
 from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 
 _MACHINE_NS = 40_000_000  # a busy machine's most decision latency, without a record
+_HERE = "docs/checks-striped.md, Recovery time"
+RULES = Rules()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,17 +151,6 @@ class Understood:
     losses: Losses
     _bounds: dict[int, Bounds] = dataclasses.field(default_factory=dict)
 
-    @classmethod
-    def of(cls, evidence: Evidence) -> Understood:
-        kept = evidence.kept.get(__name__)
-        if isinstance(kept, cls):
-            return kept
-        view = Striped(evidence)
-        controls = Controls(view)
-        understood = cls(view, controls, Losses(view, controls))
-        evidence.kept[__name__] = understood
-        return understood
-
     def bounds(self, stream: Stream) -> Bounds:
         """Of the times that its recovery may take."""
         if stream.number not in self._bounds:
@@ -167,8 +158,12 @@ class Understood:
         return self._bounds[stream.number]
 
 
-_HERE = "docs/checks-striped.md, Recovery time"
-RULES = Rules()
+@once
+def understood(evidence: Evidence) -> Understood:
+    """What the checkers of striped messages see of a capture."""
+    view = Striped(evidence)
+    controls = Controls(view)
+    return Understood(view, controls, Losses(view, controls))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

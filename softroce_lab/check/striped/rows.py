@@ -27,6 +27,10 @@ _SLOTS = 1024  # MessageConfig::message_slots
 
 _Pair = tuple[bytes, bytes]  # GIDs of sender and receiver
 _Indices = npt.NDArray[np.int64]
+CODED = ("sdr_ec", "sdr_auto")
+"""The transports that have codes."""
+Numbers: TypeAlias = npt.NDArray[np.uint64]
+INITIAL_HOPS = 64  # of the engine's packets (native/engine/codec/packet.hpp)
 
 
 @dataclasses.dataclass(slots=True)
@@ -165,10 +169,6 @@ def _attempts(packets: Packets, rows: _Indices, ids: _Indices, index: _Indices) 
     return np.minimum(attempts, _MOST_ATTEMPTS)
 
 
-CODED = ("sdr_ec", "sdr_auto")
-"""The transports that have codes."""
-
-
 def packet_sizes(view: Any) -> npt.NDArray[np.int64]:
     """Data bytes of a full packet, by stream of a `Striped`; -1: none was seen."""
     which = view.data[view.column("has", view.data) & Has.TRIMMED == 0]
@@ -203,11 +203,6 @@ def split_parity(view: Any) -> None:
         beyond[is_uc] = np.maximum(highest.astype(np.int64) + 1 - total, 0)[is_uc]
     messages["packets"] = messages["count"]
     messages["count"], messages["parity"] = data, total - data + beyond
-
-
-Numbers: TypeAlias = npt.NDArray[np.uint64]
-
-INITIAL_HOPS = 64  # of the engine's packets (native/engine/codec/packet.hpp)
 
 
 class Taps:

@@ -30,6 +30,11 @@ from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
+_PAGE = "docs/protocols.md, section"
+RULES = Rules()
+_UNKNOWN = "nothing tells which transport it is"
+_MOST_ATTEMPTS = 65535  # the header counts no further
+_MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,13 +211,6 @@ class SeenPackets:
         place = int(np.searchsorted(self.index, packet))
         here = place < len(self.index) and self.index[place] == packet
         return bool(here and self.arrived_at[place] < sent.at)
-
-
-_PAGE = "docs/protocols.md, section"
-RULES = Rules()
-_UNKNOWN = "nothing tells which transport it is"
-_MOST_ATTEMPTS = 65535  # the header counts no further
-_MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 
 @RULES.rule(

@@ -7,13 +7,13 @@ import dataclasses
 
 from softroce_lab.check.evidence import Evidence
 from softroce_lab.check.striped import csa_ud, exactly_once, losses, selective_repeat
-from softroce_lab.check.striped.losses import Understood
+from softroce_lab.check.striped.losses import understood
 from softroce_lab.check.verdict import Suite, verdicts
 
 
 def figures(evidence: Evidence) -> dict[str, dict[str, dict[str, int]]]:
     """Recovery times by transport and step: for JSON."""
-    times = losses.measure(Understood.of(evidence))
+    times = losses.measure(understood(evidence))
     return {
         transport: {step: dataclasses.asdict(each) for step, each in steps.items()}
         for transport, steps in times.items()
@@ -26,4 +26,4 @@ _RULES = (
     *exactly_once.RULES,
     *losses.RULES,
 )
-SUITE = Suite(_RULES, check=lambda evidence: verdicts(_RULES, Understood.of(evidence)), of="lab")
+SUITE = Suite(_RULES, check=lambda evidence: verdicts(_RULES, understood(evidence)), of="lab")

@@ -8,7 +8,7 @@ import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.striped.losses import Understood
+from softroce_lab.check.striped.losses import understood
 from softroce_lab.check.striped.messages import NEVER
 from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
@@ -58,7 +58,7 @@ class Run:
             ],
             [each.name for each in capture.interfaces],
         )  # fmt: skip
-        self.view = Understood.of(suites.evidence_of(self.path, Options())).view
+        self.view = understood(suites.evidence_of(self.path, Options())).view
 
     def frames(self, which):
         """Numbers of all sightings of a transmission, in time."""
