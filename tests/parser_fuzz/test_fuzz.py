@@ -21,9 +21,9 @@ from tests.parser_fuzz.catalogue import CORPUS, NATIVE, PYTHON
 from tests.parser_fuzz.mutate import Mutator
 
 SEED = 20261122
-BLIND = {  # inputs of the short form: about a second's
-    "topology": 300, "faults": 600, "live": 4000, "control": 150, "cm": 300,
-    "goal": 1500, "captures": 60, "results": 3000, "codec": 2000, "datagrams": 1000,
+BLIND = {  # inputs of the short form: less than a second's
+    "topology": 100, "faults": 200, "live": 1500, "control": 100, "cm": 200,
+    "goal": 500, "captures": 40, "results": 1200, "codec": 2000, "datagrams": 1000,
     "capture-reader": 2000, "packet-transports": 150,
 }  # fmt: skip
 SHORT_S = 300

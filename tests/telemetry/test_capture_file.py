@@ -27,7 +27,7 @@ from tests.native.opcodes import IB, OPCODES, frame_of, one_packet
 ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.parametrize("opcode", OPCODES.values(), ids=lambda each: each.name)
 ORDERS = pytest.mark.parametrize("order", ["<", ">"], ids=["little", "big"])
-NAMES = sorted(path.stem for path in CAPTURES.glob("*.pcap"))
+NAMES = ("rxe_verbs_loss_new", "rxe_verbs_uc_ud", "rxe_ip6", "rxe_ud")
 
 LAB = Lab(kind=CONTROL, path=3, attempt=1, operation=4, step=5, message=6, message_id=7, index=8,
           count=9, length=10, stamp_ns=11, epoch=12, number=13, srtt=14, rttvar=15)  # fmt: skip

@@ -98,17 +98,6 @@ def test_each_reason_alone(reason, changes):
     assert fidelity.document() == document
 
 
-def test_all_reasons_together():
-    everything = {name: value for changes in REASONS.values() for name, value in changes.items()}
-    everything["hosts"] = {"h1": host(6_000_000, late_timers(23, 0.5))}
-    late = dataclasses.replace(WIRE, late_p99_ns=250_000, disordered=3)
-    everything["link"] = {"emulator_drops": 1, "records_lost": 4, "wire": late}.items()
-    everything["stage"] = {"lost": 9, "fifo": False}.items()
-    fidelity = verdict(**everything)
-    assert len(fidelity.reasons) == len(REASONS) - 1  # two of them say why frames left late
-    assert str(fidelity).count(";") == len(REASONS) - 2
-
-
 def test_only_the_part_of_a_pause_within_the_workload_counts():
     pauses = [(0, 90), (80, 120), (150, 160), (190, 300), (200, 300)]
     assert Pause.within("h1", pauses, 100, 200) == [
