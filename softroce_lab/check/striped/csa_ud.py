@@ -85,7 +85,7 @@ def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
         if waited_ns is not None:
             when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
             tally.failed(
-                [view.frame(place) for place in (gone_at, until) if place != NEVER],
+                view.frames(gone_at, until),
                 f"{_named(view, losses, number)} was lost and asked for {when}; "
                 f"the bound is {bound_ns / 1e6:.1f} ms",
             )
@@ -163,7 +163,7 @@ def _retransmit(lab: Understood, stream: Stream, tally: Tally) -> None:
             when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
             places = (int(losses.gone_at[number]), heard_at, until)
             tally.failed(
-                [view.frame(place) for place in places if place != NEVER],
+                view.frames(*places),
                 f"{_named(view, losses, number)} retransmitted {when} the NACK that named it "
                 f"arrived; the bound is {bound_ns / 1e6:.1f} ms",
             )
@@ -203,7 +203,7 @@ def _asked(lab: Understood, stream: Stream, tally: Tally) -> None:
         else:
             id_ = view.messages["id"][one["message"]]
             tally.failed(
-                [view.frame(int(each["at"])) for each in (before, one) if each is not None],
+                view.frames(*(each["at"] for each in (before, one) if each is not None)),
                 f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and no "
                 f"NACK since the attempt before lacked it",
             )
@@ -349,7 +349,7 @@ def _share(lab: Understood, stream: Stream, tally: Tally) -> None:
         tally.doubts("no data was seen: a sender without an answer asks on and on")
     else:
         last = np.flatnonzero(both & (view.kinds == CONTROL))[-1]
-        tally.failed([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")
+        tally.failed(view.frames(view.places[last]), f"{share}; {allowed:.0f} are allowed")
 
 
 def _timers_bytes(
@@ -414,16 +414,12 @@ def _by_path(view: Striped, which: Places) -> Iterator[tuple[int, Places]]:
         yield path, which[paths == path]
 
 
-def _frames(view: Striped, which: list[int]) -> list[int]:
-    return [view.frame(int(view.places[each])) for each in which]
-
-
 def _numbers(view: Striped, sent: Places, tally: Tally) -> None:
     epochs = view.column("lab_epoch", sent)
     other = sent[epochs != epochs[0]]
     if len(other):
         text = f"epoch {int(view.column('lab_epoch', other)[0])} among packets of {int(epochs[0])}"
-        tally.failed(_frames(view, [int(sent[0]), int(other[0])]), text, len(other))
+        tally.failed(view.frames(*view.places[[sent[0], other[0]]]), text, len(other))
     for path, of_path in _by_path(view, sent):
         numbers: Places = view.column("lab_number", of_path).astype(np.int64)
         steps = (numbers[1:] - numbers[:-1]) % _NUMBERS
@@ -431,7 +427,7 @@ def _numbers(view: Striped, sent: Places, tally: Tally) -> None:
         tally.passed(len(of_path) - len(wrong))
         for at in wrong.tolist():
             text = f"path {path}: number {numbers[at + 1]} follows {numbers[at]}"
-            tally.failed(_frames(view, of_path[at : at + 2].tolist()), text)
+            tally.failed(view.frames(*view.places[of_path[at : at + 2]]), text)
 
 
 def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
@@ -467,7 +463,7 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
             continue
         text = f"no probe within {bound_ns / 1e6:.3f} ms behind the last data on path"
         named = ", ".join(str(int(paths[n])) for n in open_)
-        tally.failed(_frames(view, sent[open_].tolist()), f"{text} {named}")
+        tally.failed(view.frames(*view.places[sent[open_]]), f"{text} {named}")
 
 
 def _named_in_probes(view: Striped, probes: Places) -> set[tuple[int, int]]:

@@ -62,7 +62,7 @@ def _check_acknowledged(view: Striped, controls: Controls, stream: Stream, tally
             tally.doubts("the receiver sent nothing more, or the capture ends")
             continue
         tally.failed(
-            [view.frame(at), view.frame(int(view.places[last[-1]]))],
+            view.frames(at, view.places[last[-1]]),
             f"message id {messages['id'][number]} was whole, and is never acknowledged",
         )
 
@@ -75,7 +75,7 @@ def _ack_known(lab: Understood, tally: Tally) -> None:
         early = sent.at < view.messages["first_at"][message]
         if early and view.messages["begun"][message] and stream.leaves:
             tally.failed(
-                [view.frame(sent.at), view.frame(int(view.messages["first_at"][message]))],
+                view.frames(sent.at, view.messages["first_at"][message]),
                 f"message id {view.messages['id'][message]} acknowledged before it was sent",
             )
         else:
@@ -148,8 +148,11 @@ def _bytes(lab: Understood, tally: Tally) -> None:
     late = view.places[view.data[which[1:]]] > view.packet_arrived_at[packet[1:]]
     # Without a capture of the receiver's link, it is unknown whether a retransmission is late.
     sending = np.repeat(np.arange(len(view.begins)), view.sightings)[which]
-    arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
-    blind = differs & ~arrives[view.stream_of[view.data[which[1:]]]] & (sending[1:] != sending[:-1])
+    blind = (
+        differs
+        & ~view.are_arrivals_seen[view.stream_of[view.data[which[1:]]]]
+        & (sending[1:] != sending[:-1])
+    )
     tally.doubts(
         "whether it had arrived when it was retransmitted was not captured", int(blind.sum())
     )
@@ -164,7 +167,7 @@ def _bytes(lab: Understood, tally: Tally) -> None:
         pair = view.data[which[[number, number + 1]]]
         one = view.transmissions[view.packet_begins[packet[number]]]
         tally.failed(
-            [view.frame(int(place)) for place in view.places[pair]],
+            view.frames(*view.places[pair]),
             f"{view.name(one)} with other bytes",
         )
 
@@ -197,7 +200,7 @@ def _length(lab: Understood, tally: Tally) -> None:
         of = f"packet {index[number]} of a message of {count[number]} packets"
         if index[number] < count[number]:
             of += f" has {bytes_[number]} bytes instead of {wanted[number]}"
-        tally.failed([view.frame(int(view.places[view.data[which[number]]]))], of)
+        tally.failed(view.frames(view.places[view.data[which[number]]]), of)
 
 
 @RULES.rule(
@@ -225,7 +228,7 @@ def _copies(lab: Understood, tally: Tally) -> None:
         rows = view.data[begin : begin + int(view.sightings[number])]
         at = rows[view.taps.arrives[rows]]
         tally.failed(
-            [view.frame(int(view.places[each])) for each in at],
+            view.frames(*view.places[at]),
             f"{view.name(one)}, attempt {one['attempt']}, "
             f"arrived {one['arrivals']} times, and no rule duplicated it",
         )
@@ -257,7 +260,7 @@ def _id(lab: Understood, tally: Tally) -> None:
         places = view.places[view.data[np.flatnonzero(wrong & (message_of == number))[:2]]]
         first = int(view.messages["first_at"][number])
         tally.failed(
-            [view.frame(first), *(view.frame(int(each)) for each in places)],
+            view.frames(first, *places),
             f"message id {view.messages['id'][number]} is two messages at once",
         )
     _more_than_there_were(view, tally)
@@ -272,7 +275,7 @@ def _more_than_there_were(view: Striped, tally: Tally) -> None:
     if sent > known:
         newest = view.messages[np.argmax(view.messages["first_at"])]
         tally.failed(
-            [view.frame(int(newest["first_at"]))],
+            view.frames(newest["first_at"]),
             f"{sent} message ids were sent, and the run had {known} messages",
         )
 

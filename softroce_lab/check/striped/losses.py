@@ -111,8 +111,7 @@ class Losses:
         view, sent = self.view, self.view.transmissions
         covered = np.zeros(len(self.of), dtype=np.bool_)
         unsure = np.zeros(len(self.of), dtype=np.bool_)
-        arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
-        blind = ~arrives[self.stream]
+        blind = ~view.are_arrivals_seen[self.stream]
         unsure |= blind & sent["duplicated"][self.of]
         for number in np.flatnonzero(sent["attempt"][self.of] > 0).tolist():
             place = self.of[number]

@@ -427,6 +427,15 @@ class Striped:
     def frame(self, place: int) -> int:
         return int(self.evidence.packets["number"][self.evidence.in_time[place]])
 
+    def frames(self, *places: int) -> list[int]:
+        """Numbers of the frames at these places, but NEVER."""
+        return [self.frame(int(place)) for place in places if place != NEVER]
+
+    @functools.cached_property
+    def are_arrivals_seen(self) -> npt.NDArray[np.bool_]:
+        """Of each stream whether it was captured where it reaches its receiver."""
+        return np.array([each.arrives for each in self.streams], dtype=np.bool_)
+
     @functools.cached_property
     def end_ns(self) -> int:
         times = self.evidence.packets["time_ns"]

@@ -343,7 +343,7 @@ def _blame(
     tally: Tally,
     why: str = "nobody lost it and nobody asked for it",
 ) -> None:
-    frames = [view.frame(int(each["at"])) for each in (*before, one)]
+    frames = view.frames(*before["at"], one["at"])
     tally.failed(
         frames,
         f"{view.name(one)}: attempt {one['attempt']}, although {why}",
@@ -378,7 +378,7 @@ def _repaired(lab: Understood, tally: Tally) -> None:
             tally.doubts(view.doubts_timers or "the capture ends too soon after it")
         else:
             tally.failed(
-                [view.frame(int(losses.gone_at[number]))],
+                view.frames(losses.gone_at[number]),
                 f"{view.name(view.transmissions[losses.of[number]])} was lost and never sent again",
             )
 
@@ -424,7 +424,7 @@ def _attempts(lab: Understood, tally: Tally) -> None:
         how = "again" if again[number] else "out of turn"
         places = [int(sent["at"][n]) for n in (number - 1, number) if n == number or same[number]]
         tally.failed(
-            [view.frame(place) for place in places],
+            view.frames(*places),
             f"{view.name(one)}: attempt {one['attempt']} {how}",
         )
 
@@ -480,6 +480,6 @@ def _other_path(lab: Understood, tally: Tally) -> None:
                 tally.doubts("most packets took that path, for the others lose more")
                 continue
             tally.failed(
-                [view.frame(int(sent[place - 1]["at"])), view.frame(int(one["at"]))],
+                view.frames(sent[place - 1]["at"], one["at"]),
                 f"{view.name(one)} retransmitted on path {one['path']}, which lost it",
             )
