@@ -117,9 +117,9 @@ def test_a_header_on_another_path_s_port_is_a_payload():
 
 
 def test_defaults_build_what_the_engine_takes():
-    packet = OVER_IP["ipv4"] / UDP(sport=0xC003) / BTH(destqp=0x11) / DETH(srcqp=0x11) / LabHeader()
+    packet = OVER_IP["ipv4"] / UDP(sport=0xC083) / BTH(destqp=0x11) / DETH(srcqp=0x11) / LabHeader()
     reported = _native.decode_frame(bytes(packet / b"seven.."), True)
-    assert (reported["path"], reported["count"], reported["length"]) == (3, 1, 7)
+    assert (reported["path"], reported["count"], reported["length"]) == (0x83, 1, 7)
     for number, layer in CONTROLS.items():
         reported = _native.decode_frame(bytes(packet / layer()), True)
         assert (reported["kind"], reported["length"]) == (description.CONTROL, len(layer()))

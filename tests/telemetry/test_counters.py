@@ -51,6 +51,11 @@ def test_data_is_counted_in_words_of_four_octets():
     }
 
 
+def test_what_is_less_is_taken_away():
+    counts = dict.fromkeys(ENGINE.counts, 0) | {"frames_received": 9, "rx_not_roce": 2}
+    assert counters.of_port(counts)["rcvd_pkts"] == 7
+
+
 # ---------------------------------------------------------------- what they count
 
 
