@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSA-UD (docs/protocols.md, section 1): the receiver checks, nothing is retransmitted unasked, and
+"""CSA-UD (docs/explanation/csa-ud.md): the receiver checks, nothing is retransmitted unasked, and
 numbers on paths are counted, probed and settled."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from softroce_lab.check.striped.messages import (
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.transports.control import Nack
 
-_NACKS = "docs/protocols.md, section 1, Loss checks"
+_NACKS = "docs/explanation/csa-ud.md, Loss checks"
 RULES = Rules()
 
 _TIMER = 2  # of the flags of a NACK
@@ -248,7 +248,7 @@ def _is_of_a_timer(asked: Asked) -> bool:
 @RULES.rule(
     "csa.complete",
     "a message is acknowledged when its bitmap is full, not before",
-    "docs/protocols.md, section 1, Acknowledgements",
+    "docs/explanation/csa-ud.md, Acknowledgements and silence",
 )
 @_of_each_stream
 def _complete(lab: Understood, stream: Stream, tally: Tally) -> None:
@@ -322,7 +322,7 @@ def _show_hole(
 @RULES.rule(
     "csa.control-share",
     "control traffic keeps within its share of the data",
-    "docs/checks-striped.md, Control's share",
+    "docs/howto/capture.md, Bounds of control messages",
 )
 @_of_each_stream
 def _share(lab: Understood, stream: Stream, tally: Tally) -> None:
@@ -383,17 +383,17 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
 @RULES.rule(
     "csa.numbers",
     "data packets and probes of a path count up by one, in one connection epoch",
-    "docs/protocols.md, section 1, Path sequence",
+    "docs/explanation/csa-ud.md, Path numbers",
 )
 @RULES.rule(
     "csa.probes",
     "a sender that falls silent has probed each path that carried data, or named it in a probe",
-    "docs/protocols.md, section 1, Path probe",
+    "docs/explanation/csa-ud.md, Path probe",
 )
 @RULES.rule(
     "csa.settled",
     "a NACK settles no number beyond those that came, and none that it settled goes back",
-    "docs/protocols.md, section 1, NACK",
+    "docs/explanation/csa-ud.md, NACK",
 )
 def _path_numbers(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
     view, controls = lab.view, lab.controls

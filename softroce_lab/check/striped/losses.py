@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every transmission of a striped message that was lost, and its outcome: requested,
-retransmitted, arrived. And how long each may take (docs/checks-striped.md derives the bounds), and
+retransmitted, arrived. And how long each may take (docs/howto/capture.md has the bounds), and
 took."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 
 _MACHINE_NS = 40_000_000  # a busy machine's most decision latency, without a record
-_HERE = "docs/checks-striped.md, Recovery time"
+_HERE = "docs/howto/capture.md, Times of recovery"
 RULES = Rules()
 
 

@@ -1,8 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rows of a capture as the rules of striped messages need them.
 
-UC WRITEs are read as if they had the lab's header (docs/framing.md), parity is told from data
-(docs/sdr.md), and where a row was captured is known: at the sender, at the receiver, or between."""
+UC WRITEs are read as if they had the lab's header, parity is told from data, and where a row was
+captured is known: at the sender, at the receiver, or between.
+
+A UC WRITE with immediate names a slot, a generation and an offset; which message that is, its key
+and its length are in the receiver's message before: CLEAR. The attempt is how often it was sent
+before.
+
+Our header has the number of all packets and the bytes of the data: what is left when the bytes are
+cut into packets is parity. An immediate has neither: there, packets behind the length of the
+receive are parity, unless the run's transport has no codes.
+
+What follows from a packet that is *not* there depends on the place of capture. A host sends with a
+hop limit of 64 and switches take one off, so a packet with 64 is on the link of its sender; what
+runs the other way on that link arrives at this host.
+"""
 
 from __future__ import annotations
 

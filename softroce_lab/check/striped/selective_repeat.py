@@ -30,7 +30,6 @@ from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
-_PAGE = "docs/protocols.md, section"
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
 _MOST_ATTEMPTS = 65535  # the header counts no further
@@ -39,7 +38,7 @@ _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twic
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timers:
-    """Of a stream, ns (docs/transports.md)."""
+    """Of a stream, ns (docs/explanation/transports.md)."""
 
     least_ns: int  # no timer is shorter
     longest_ns: int  # nor any wait longer
@@ -216,7 +215,7 @@ class SeenPackets:
 @RULES.rule(
     "sr.only-holes",
     "a packet is sent again when it was lost, or said to be missing",
-    f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
+    "docs/explanation/transports.md",
 )
 def _only_holes(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -353,7 +352,7 @@ def _blame(
 @RULES.rule(
     "sr.repaired",
     "a lost packet is sent again, or its message ends in error",
-    f"{_PAGE} 1, Loss checks; 2",
+    "docs/explanation/transports.md",
 )
 def _repaired(lab: Understood, tally: Tally) -> None:
     view, controls, losses = lab.view, lab.controls, lab.losses
@@ -401,7 +400,11 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
 
 
-@RULES.rule("sr.attempts", "attempts at a packet count up from 0, one by one", f"{_PAGE} 3")
+@RULES.rule(
+    "sr.attempts",
+    "attempts at a packet count up from 0, one by one",
+    "docs/reference/wire-format.md",
+)
 def _attempts(lab: Understood, tally: Tally) -> None:
     view = lab.view
     sent = view.transmissions
@@ -443,7 +446,7 @@ def _keep_to_a_path(sent: npt.NDArray[np.void]) -> bool:
 @RULES.rule(
     "sr.other-path",
     "a packet is sent again on another path than the time before",
-    f"{_PAGE} 1, Loss checks",
+    "docs/explanation/csa-ud.md, Loss checks",
 )
 def _other_path(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
