@@ -75,6 +75,12 @@ def _check_overlaps(case: Case, requests: Requests, tally: Tally) -> None:
 
 
 def _check_holes(case: Case, tally: Tally, unseen: Tally) -> None:
+    """PSNs that never came: skipped by the requester, lost before the capture, or missed by it.
+
+    If the responder never acknowledged a PSN, it may have been lost, unless the capture was taken
+    where the requester is. If it did, the capture missed it, unless the responder's MSN shows that
+    no message was there: then the requester skipped it, and the responder let it.
+    """
     requests = case.near_responder.requests
     messages, around = Messages(case.near_responder), _Around(requests)
     before = int(case.near_responder.answers.through[case.asked_before].max(initial=0))
