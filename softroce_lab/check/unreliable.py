@@ -38,6 +38,9 @@ _MOST_BYTES = 4096  # the greatest path MTU
 _LAB_BYTES = 40  # struct lab_hdr, part of the datagram
 
 
+# ---------------------------------------------------------------- unreliable connections
+
+
 class _Part(NamedTuple):
     """What a flow of UC sent between two changes of its connection."""
 
@@ -158,6 +161,9 @@ def _check_pkeys(part: _Part, tally: Tally) -> None:
 
 
 UC = Suite(UC_RULES, check)
+
+
+# ---------------------------------------------------------------- unreliable datagrams
 
 
 def _datagrams(evidence: Evidence) -> list[Flow]:

@@ -22,6 +22,9 @@ _LOST_BEHIND = "an acknowledgement may have been lost behind the capture (--at)"
 _SLACK_NS = 100_000_000
 
 
+# ---------------------------------------------------------------- PSNs
+
+
 @RULES.rule(
     "rc.psn-continuity",
     "requests have successive PSNs, a READ as many as its response has packets; none is skipped "
@@ -126,6 +129,9 @@ class _Around:
             for column, psn in ((self._end, begin), (self._psn, end))
         )
         return int(self._number[before]), int(self._number[behind])
+
+
+# ---------------------------------------------------------------- what packets contain
 
 
 @RULES.rule(
@@ -296,6 +302,9 @@ def _check_rest(case: Case, requests: Requests, tally: Tally) -> None:
             )
 
 
+# ---------------------------------------------------------------- losses and refusals
+
+
 class _Acknowledged:
     """The oldest outstanding request at any time: by responses, and by missing results.
 
@@ -377,12 +386,19 @@ def check_go_back(case: Case) -> None:
         psn = int(requests.psn[at])
         if low <= psn <= high or requests.psn[at - 1] < psn <= high:
             tally.passed()
-        elif psn > high:
-            _too_far(case, at, high)
-        elif seen.at_requester and _knew(seen, at):
-            _too_early(case, at, low)
-        else:
+        elif psn > high and not seen.at_requester:
+            tally.doubts(_LOST_BEFORE)
+        elif psn <= high and not (seen.at_requester and _knew(seen, at)):
             tally.doubts(_LOST_BEHIND)
+        else:
+            why = (
+                f"where {named(high)} is the oldest not acknowledged"
+                if psn > high
+                else f"though all before {named(low)} was acknowledged"
+            )
+            tally.failed(
+                (*_reported(seen, at), requests.number[at]), f"sent again from {named(psn)}, {why}"
+            )
 
 
 def _jumps(requests: Requests) -> Indices:
@@ -390,27 +406,6 @@ def _jumps(requests: Requests) -> Indices:
     goes_on = requests.psn[1:] == requests.end[:-1]
     skips = requests.psn[1:] > requests.top[1:]
     return np.flatnonzero(~goes_on & ~skips) + 1
-
-
-def _too_far(case: Case, at: int, oldest: int) -> None:
-    seen, tally = case.near_requester, case.tally["go-back-n"]
-    if not seen.at_requester:
-        tally.doubts(_LOST_BEFORE)
-        return
-    tally.failed(
-        (*_reported(seen, at), seen.requests.number[at]),
-        f"sent again from {named(int(seen.requests.psn[at]))}, where {named(oldest)} is the oldest "
-        "not acknowledged",
-    )
-
-
-def _too_early(case: Case, at: int, oldest: int) -> None:
-    seen = case.near_requester
-    case.tally["go-back-n"].failed(
-        (*_reported(seen, at), seen.requests.number[at]),
-        f"sent again from {named(int(seen.requests.psn[at]))}, though all before {named(oldest)} "
-        "was acknowledged",
-    )
 
 
 def _reported(seen: Seen, at: int) -> tuple[int, ...]:

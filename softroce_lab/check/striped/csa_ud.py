@@ -380,6 +380,9 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
     return int(view.column("length", rows[first]).sum(dtype=np.int64))
 
 
+# ---------------------------------------------------------------- numbers on paths
+
+
 @RULES.rule(
     "csa.numbers",
     "data packets and probes of a path count up by one, in one connection epoch",

@@ -165,6 +165,9 @@ def understood(evidence: Evidence) -> Understood:
     return Understood(view, controls, Losses(view, controls))
 
 
+# ---------------------------------------------------------------- how long recovery took
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Distribution:
     """Of times, ns; percentiles are values that occurred."""

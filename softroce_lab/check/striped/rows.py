@@ -46,6 +46,9 @@ Numbers: TypeAlias = npt.NDArray[np.uint64]
 INITIAL_HOPS = 64  # of the engine's packets (native/engine/codec/packet.hpp)
 
 
+# ---------------------------------------------------------------- UC WRITEs
+
+
 @dataclasses.dataclass(slots=True)
 class _Cleared:
     """The content of a receiver's CLEAR messages."""
@@ -182,6 +185,9 @@ def _attempts(packets: Packets, rows: _Indices, ids: _Indices, index: _Indices) 
     return np.minimum(attempts, _MOST_ATTEMPTS)
 
 
+# ---------------------------------------------------------------- parity
+
+
 def packet_sizes(view: Any) -> npt.NDArray[np.int64]:
     """Data bytes of a full packet, by stream of a `Striped`; -1: none was seen."""
     which = view.data[view.column("has", view.data) & Has.TRIMMED == 0]
@@ -216,6 +222,9 @@ def split_parity(view: Any) -> None:
         beyond[is_uc] = np.maximum(highest.astype(np.int64) + 1 - total, 0)[is_uc]
     messages["packets"] = messages["count"]
     messages["count"], messages["parity"] = data, total - data + beyond
+
+
+# ---------------------------------------------------------------- places of capture
 
 
 class Taps:

@@ -36,6 +36,9 @@ _MOST_ATTEMPTS = 65535  # the header counts no further
 _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 
+# ---------------------------------------------------------------- what senders knew by feedback
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timers:
     """Of a stream, ns (docs/explanation/transports.md)."""
@@ -210,6 +213,9 @@ class SeenPackets:
         place = int(np.searchsorted(self.index, packet))
         here = place < len(self.index) and self.index[place] == packet
         return bool(here and self.arrived_at[place] < sent.at)
+
+
+# ---------------------------------------------------------------- rules
 
 
 @RULES.rule(
