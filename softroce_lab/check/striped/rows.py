@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Packets of striped messages that travel as UC WRITEs with immediate, read as if
-they had the lab's header.
+"""Rows of a capture as the rules of striped messages need them.
 
-Such a packet names a slot, a generation and an offset; which message that is, its key and its
-length are in the receiver's message before: CLEAR. The attempt is how often it was sent before.
+UC WRITEs are read as if they had the lab's header, parity is told from data, and where a row was
+captured is known: at the sender, at the receiver, or between.
+
+A UC WRITE with immediate names a slot, a generation and an offset; which message that is, its key
+and its length are in the receiver's message before: CLEAR. The attempt is how often it was sent
+before.
+
+Our header has the number of all packets and the bytes of the data: what is left when the bytes are
+cut into packets is parity. An immediate has neither: there, packets behind the length of the
+receive are parity, unless the run's transport has no codes.
+
+What follows from a packet that is *not* there depends on the place of capture. A host sends with a
+hop limit of 64 and switches take one off, so a packet with 64 is on the link of its sender; what
+runs the other way on that link arrives at this host.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.evidence import Evidence
+from softroce_lab.check.evidence import Evidence, ends, hosts_of
 from softroce_lab.telemetry.packets import Has, Packets
 from softroce_lab.transports import control
 
@@ -28,6 +40,13 @@ _SLOTS = 1024  # MessageConfig::message_slots
 
 _Pair = tuple[bytes, bytes]  # GIDs of sender and receiver
 _Indices = npt.NDArray[np.int64]
+CODED = ("sdr_ec", "sdr_auto")
+"""The transports that have codes."""
+Numbers: TypeAlias = npt.NDArray[np.uint64]
+INITIAL_HOPS = 64  # of the engine's packets (native/engine/codec/packet.hpp)
+
+
+# ---------------------------------------------------------------- UC WRITEs
 
 
 @dataclasses.dataclass(slots=True)
@@ -164,3 +183,111 @@ def _attempts(packets: Packets, rows: _Indices, ids: _Indices, index: _Indices) 
         before = sendings[id_, packet]
         attempts[number] = before.setdefault((channel, psn), len(before))
     return np.minimum(attempts, _MOST_ATTEMPTS)
+
+
+# ---------------------------------------------------------------- parity
+
+
+def packet_sizes(view: Any) -> npt.NDArray[np.int64]:
+    """Data bytes of a full packet, by stream of a `Striped`; -1: none was seen."""
+    which = view.data[view.column("has", view.data) & Has.TRIMMED == 0]
+    bytes_, index, count = (
+        view.column(name, which).astype(np.int64)
+        for name in ("payload_bytes", "lab_index", "lab_count")
+    )
+    stream_of, inner = view.stream_of[which], index < count - 1
+    size = np.full(len(view.streams), -1, np.int64)
+    for stream in np.unique(stream_of[inner]).tolist():
+        seen, times = np.unique(bytes_[(stream_of == stream) & inner], return_counts=True)
+        size[stream] = seen[times.argmax()]
+    return size
+
+
+def split_parity(view: Any) -> None:
+    """Make `count` of each message that of its data, and `parity` the rest."""
+    messages = view.messages
+    if not len(messages):
+        return
+    size = packet_sizes(view)[messages["stream"]]
+    length, total = messages["length"].astype(np.int64), messages["count"].astype(np.int64)
+    data = np.where(size > 0, np.maximum(-(-length // np.maximum(size, 1)), 1), total)
+    data = np.minimum(data, total)
+    run = view.evidence.run
+    protocol = run is not None and run.only is not None and run.only.get("protocol")
+    beyond = np.zeros(len(messages), np.int64)
+    if not protocol or protocol in CODED:
+        highest = np.maximum.reduceat(view.transmissions["index"], messages["begin"])
+        uc = [view.counts_attempts(each.number) for each in view.streams]
+        is_uc = np.array(uc, dtype=np.bool_)[messages["stream"]]
+        beyond[is_uc] = np.maximum(highest.astype(np.int64) + 1 - total, 0)[is_uc]
+    messages["packets"] = messages["count"]
+    messages["count"], messages["parity"] = data, total - data + beyond
+
+
+# ---------------------------------------------------------------- places of capture
+
+
+class Taps:
+    """Which rows leave their sender there, and which reach their receiver."""
+
+    def __init__(self, evidence: Evidence, rows: npt.NDArray[np.int64]) -> None:
+        """Of `rows`, indices of packets with the lab's header."""
+        packets = evidence.packets
+        self._names = evidence.interface_names()
+        sources, destinations = (
+            addresses(packets, "source", rows),
+            addresses(packets, "destination", rows),
+        )
+        interfaces = packets["interface"][rows].astype(np.uint64)
+        fresh = packets["hop_limit"][rows] == INITIAL_HOPS
+        uplinks = self._uplinks(fresh, sources, interfaces)
+        downlinks = {
+            (self._reverse_of(number), host) for number, host in uplinks if number in self._known
+        }
+        hosts = hosts_of(evidence)
+        self.leaves = _among(interfaces, sources, uplinks)
+        self.arrives = _among(interfaces, destinations, downlinks)
+        at_hosts = [n for n, name in self._names.items() if ends(name)[1] in hosts]
+        self.arrives |= np.isin(interfaces, np.array(at_hosts, dtype=np.uint64))
+
+    def _uplinks(
+        self,
+        fresh: npt.NDArray[np.bool_],
+        sources: Numbers,
+        interfaces: Numbers,
+    ) -> set[tuple[int, int]]:
+        self._known = set(np.unique(interfaces).tolist())
+        pairs = np.unique(np.stack([interfaces[fresh], sources[fresh]], axis=1), axis=0)
+        return {(int(number), int(host)) for number, host in pairs}
+
+    def _reverse_of(self, interface: int) -> int:
+        """The interface of the same link's other direction; itself, where one has both."""
+        name = self._names.get(interface)
+        if name is None or "->" not in name:
+            return interface
+        tail, _, head = name.partition("->")
+        other = f"{head}->{tail}"
+        return next((n for n, each in self._names.items() if each == other), -1)
+
+
+def addresses(packets: Packets, field: str, rows: npt.NDArray[np.int64]) -> Numbers:
+    """A number for the GID of each of these rows: one half with the other mixed in."""
+    halves = packets[field][rows].view("<u8").reshape(-1, 2)
+    return mix(halves[:, 0].astype(np.uint64), halves[:, 1])
+
+
+def mix(number: Numbers, other: Numbers) -> Numbers:
+    """Two numbers as one, 64 bits wide (the finaliser of splitmix64 between them)."""
+    number = number + np.uint64(0x9E3779B97F4A7C15)
+    number = (number ^ number >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ number >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: Numbers = (number ^ number >> np.uint64(31)) ^ other
+    return mixed
+
+
+def _among(
+    interfaces: Numbers, hosts: Numbers, pairs: set[tuple[int, int]]
+) -> npt.NDArray[np.bool_]:
+    wanted = np.array([(number, host) for number, host in pairs if number >= 0], dtype=np.uint64)
+    wanted = wanted.reshape(-1, 2)
+    return np.isin(mix(interfaces, hosts), mix(wanted[:, 0], wanted[:, 1]))
