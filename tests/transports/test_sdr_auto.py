@@ -100,13 +100,6 @@ def test_the_choice_is_that_of_the_model():
     assert parity[1] < parity[-1]
 
 
-def test_selective_repeat_is_judged_as_one_that_keeps_what_arrived_of_a_chunk():
-    """Over 75 km it is faster than (32, 1), which whole chunks that are repeated would not be."""
-    short_haul = {"message_bytes": 128 << 20, "loss": 0.1, "rtt_ns": 0.56e6}
-    assert best(**short_haul) == 0
-    assert best(**short_haul, chunk_packets=1) != 0
-
-
 def expected_ns(scenario, m, loss):
     """Of two outcomes, decoded or one round after the NACK; without m of selective repeat."""
     at = dataclasses.replace(scenario, loss=loss)
