@@ -70,8 +70,8 @@ def test_it_changes_its_mind_when_the_loss_jumps_and_when_it_goes():
     lossy = parity(rig, 12)
     assert lossy >= 16 > quiet
     rig.cables[0].loss = 0
-    send(rig, 4, first=13)
-    assert parity(rig, 17) < lossy
+    send(rig, 6, first=13)
+    assert parity(rig, 19) <= 4
     rig.check()
 
 
