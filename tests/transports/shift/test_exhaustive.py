@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import Rig
 from softroce_lab.experiment.fuzz.failover.work import Case, Op, W
-from softroce_lab.transports.shift.states import Sender
+from softroce_lab.transports.shift.protocol import Sender
 
 DESTINATION_QP = slice(14 + 20 + 8 + 5, 14 + 20 + 8 + 8)  # in the BTH
 DIRECTIONS = {"there": (0,), "back": (1,), "both": (0, 1)}
