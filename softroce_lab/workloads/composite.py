@@ -174,11 +174,6 @@ class Composite(Buffered):
         self.write(writer)
         return writer.schedule
 
-    def __getstate__(self) -> dict[str, object]:
-        """Without the schedule: who unpickles this makes it again, faster than it is read."""
-        made = ("_schedule", "written")
-        return {key: value for key, value in self.__dict__.items() if key not in made}
-
     def initial(self, host: int, seed: int) -> Buffer:
         return self._joined(host, seed, lambda work, key: work.initial(host, key))
 

@@ -79,10 +79,6 @@ class Operations(Buffered):
             self._add(whole, once, operation)
         return whole
 
-    def __getstate__(self) -> dict[str, object]:
-        """Without the schedule: who unpickles this makes it again, faster than it is read."""
-        return {key: value for key, value in self.__dict__.items() if key != "_schedule"}
-
     def _add(self, whole: Schedule, once: Schedule, operation: int) -> None:
         offsets = self._offsets(operation)
         moved = {id(each): _moved(each, operation, offsets) for each in once.messages}

@@ -8,8 +8,8 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
-from softroce_lab.sim.engine_config import simulated_host
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.sim.presets import simulated_host
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
 

@@ -75,6 +75,22 @@ def test_it_changes_its_mind_when_the_loss_jumps_and_when_it_goes():
     rig.check()
 
 
+def test_it_forgets_packets_and_losses_alike():
+    """Of more than 2^21 packets it forgets half: the same share of them was lost."""
+    options = {"chunk": "4 KiB"}
+    rig = PairRig(
+        "sdr_auto", options=options, path_mtu=256, carries_payload=False, arena_bytes=1 << 24
+    )
+    rig.cables[0].delay_ns = rig.cables[1].delay_ns = 10 * MILLISECOND_NS
+    rig.cables[0].loss = threshold(0.003)
+    for number in range(40):
+        for side, verb in zip(rig.sides, ("post_send", "post_receive"), strict=True):
+            side._free = 0  # the same buffers again
+            side._post(getattr(side.endpoint, verb), (1, 1, number), 60_000 * (256 - 40))
+        rig.finish(20 * SECOND_NS)
+    assert used(rig) == {"(32, 8)": 2, "(32, 16)": 38}
+
+
 @pytest.mark.parametrize("loss", [0.001, 0.02, 0.15])
 def test_every_byte_arrives_whatever_it_chooses(loss):
     for seed in range(1, 6):

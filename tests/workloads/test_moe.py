@@ -6,10 +6,17 @@ import collections
 import numpy as np
 import pytest
 
-from softroce_lab.workloads.gate import popularity, tokens_of_experts
-from softroce_lab.workloads.moe import COMBINE, DISPATCH, Gate, MixtureOfExperts, tokens_of_hosts
+from softroce_lab.workloads.moe import (
+    COMBINE,
+    DISPATCH,
+    Gate,
+    MixtureOfExperts,
+    UnequalAllToAll,
+    popularity,
+    tokens_of_experts,
+    tokens_of_hosts,
+)
 from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.unequal import UnequalAllToAll
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import Network, carry_out
 

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from softroce_lab import _native, sdr
+from softroce_lab import _native
 from softroce_lab import verbs as pyverbs
-from softroce_lab.transports.sdr import wire
+from softroce_lab.transports import sdr
 
 MTU = 1024
 CHUNK = 4 * MTU
@@ -199,7 +199,7 @@ def test_parts_that_are_none_are_refused(rig, of, what):
         sdr.send_stream_continue(send, rig.source, *of)
 
 
-@pytest.mark.parametrize("length", [0, wire.MOST_PACKETS * MTU + 1])
+@pytest.mark.parametrize("length", [0, sdr.MOST_PACKETS * MTU + 1])
 def test_a_message_larger_than_a_slot_is_refused(rig, length):
     with pytest.raises(sdr.SdrError, match=f"a message of {length} bytes"):
         sdr.send_stream_start(rig.qps[0], length)
@@ -229,8 +229,8 @@ def test_two_ends_that_do_not_fit_are_refused(rig):
 
 
 def test_an_immediate_has_the_papers_fields():
-    value = wire.immediate(1023, wire.MOST_PACKETS - 1, 0x87654321)
-    assert value == 1023 << 22 | (wire.MOST_PACKETS - 1) << 4 | 8
-    assert wire.parsed(value) == (1023, wire.MOST_PACKETS - 1, 8)
-    fragments = [wire.parsed(wire.immediate(0, n, 0x87654321))[2] for n in range(8)]
+    value = sdr.immediate(1023, sdr.MOST_PACKETS - 1, 0x87654321)
+    assert value == 1023 << 22 | (sdr.MOST_PACKETS - 1) << 4 | 8
+    assert sdr.parsed(value) == (1023, sdr.MOST_PACKETS - 1, 8)
+    fragments = [sdr.parsed(sdr.immediate(0, n, 0x87654321))[2] for n in range(8)]
     assert fragments == [1, 2, 3, 4, 5, 6, 7, 8]

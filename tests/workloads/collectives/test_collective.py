@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softroce_lab.workloads.collectives import trees
+from softroce_lab.workloads.collectives import algorithms
 from softroce_lab.workloads.collectives.collective import ALGORITHMS, Collective
 from softroce_lab.workloads.message import ADD, FLOAT32, INT32
 from softroce_lab.workloads.schedule import Receive
@@ -104,7 +104,7 @@ def test_the_busiest_rank_sends_as_much_as_the_literature_says(op, algorithm, ho
 
 @pytest.mark.parametrize("hosts", range(3, 20))
 def test_an_inner_vertex_of_one_tree_is_a_leaf_of_the_other_but_for_roots(hosts):
-    one, other = trees._binary(hosts).parents, trees._other(hosts).parents
+    one, other = algorithms._binary(hosts).parents, algorithms._other(hosts).parents
     roots = {*one.values()} - {*one} | {*other.values()} - {*other}
     assert {*one.values()} & {*other.values()} <= roots
     assert max(collections.Counter(one.values()).values()) <= 2
