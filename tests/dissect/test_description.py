@@ -28,6 +28,7 @@ from softroce_lab.dissect.lab import CONTROLS, Body
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.paths import XDP
 from softroce_lab.transports import control, sdr
+from tests import control_bodies
 from tests.dissect import readers
 from tests.dissect.test_roce import OVER_IP, forget
 from tests.dissect.test_transports import check_message, packets_of
@@ -88,7 +89,7 @@ def test_names_of_values_are_those_of_the_policies():
         "CLEAR",
     )
     policies = {getattr(control, name): name.replace("_", " ") for name in names}
-    assert set(policies) == set(control._MESSAGES)
+    assert set(policies) == set(control.MESSAGES)
     engines = {
         int(number): name.upper().replace("_", " ")
         for name, number in re.findall(r"^  (\w+) = (\d+),", BODIES.read_text(), re.MULTILINE)
@@ -161,7 +162,7 @@ def test_defaults_build_what_the_engine_takes():
 @settings(max_examples=150)
 @given(MESSAGES, st.sampled_from([216, 472, 2008]))
 def test_control_messages_are_read_as_policies_read_them(message, room):
-    body = control.encode(message, room)
+    body = control_bodies.encode(message, room)
     layer = CONTROLS[body[0]](body)
     check_message(layer, control.decode(body))
     assert bytes(forget(layer)) == body
@@ -249,7 +250,7 @@ def test_what_can_be_no_clear_to_send_is_a_payload():
 
 @given(SETS, st.sampled_from([30, 200, 2000]))
 def test_ranges_are_the_packets_of_the_set(packets, room):
-    data = control._encode_set(packets, room)
+    data = control_bodies.of_set(packets, room)
     found = PacketSet(data)
     decoded = control._decode_set(data)
     assert packets_of(found) == decoded.indices().astype(int).tolist()

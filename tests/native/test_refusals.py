@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.transports import control
 from softroce_lab.transports.control import (
     Ack,
     Keepalive,
@@ -24,6 +23,7 @@ from softroce_lab.transports.control import (
     Rnr,
     Sack,
 )
+from tests import control_bodies
 from tests.native import frames
 from tests.native.frames import CONTROL, RECOVERY_QP, REPORT, Frame, Lab
 from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
@@ -393,7 +393,7 @@ def missing(base, count):
 
 
 def encoded(message):
-    return control.encode(message, CHUNK)
+    return control_bodies.encode(message, CHUNK)
 
 
 _ID_KEY = struct.pack(">IHHI", ID, *KEY)
@@ -489,7 +489,7 @@ def test_random_control(rig):
 
 # ---------------------------------------------------------------- floods
 
-FLOOD = 20_000
+FLOOD = 100_000
 MIB = 1 << 20
 
 

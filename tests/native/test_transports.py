@@ -15,6 +15,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests import control_bodies
 from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand, fast_timing
 from tests.transports.pair_rig import (
     ADDRESSES,
@@ -144,7 +145,7 @@ def test_an_rnr_nak_is_older_than_what_has_arrived(transport):
     rig = rig_of(transport, timing=timing, window_packets=4)
     send = rig.transfer(KEY, 1000 * CHUNK)
     rig.step_until(50_000)
-    rig.sides[1].endpoint.control(0, control.encode(control.Rnr(0, send.key), CHUNK))
+    rig.sides[1].endpoint.control(0, control_bodies.encode(control.Rnr(0, send.key), CHUNK))
     rig.finish()
     rig.check()
 

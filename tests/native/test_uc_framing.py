@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from softroce_lab.transports import control
 from softroce_lab.transports.control import Clear
+from tests import control_bodies
 from tests.native import frames
 from tests.transports.pair_rig import (
     ADDRESSES,
@@ -214,7 +214,7 @@ def recovery_frame(rig, body, **fields):
 
 def clear(rig, **changes):
     """The counters that a clearance changes."""
-    body = control.encode(dataclasses.replace(CLEAR, **changes), 216)
+    body = control_bodies.encode(dataclasses.replace(CLEAR, **changes), 216)
     frame = recovery_frame(rig, body, kind=frames.CONTROL, message_id=1)
     return inject(rig, frame, to=0)
 
@@ -233,7 +233,7 @@ def test_a_clearance_is_for_these_channels_and_whole():
     ):
         assert clear(rig, **changes) == {"rx_bad_clear": 1}, changes
     for bytes_ in (0, 1, 19, 21, 35):
-        body = control.encode(CLEAR, 216)[:bytes_]
+        body = control_bodies.encode(CLEAR, 216)[:bytes_]
         frame = recovery_frame(rig, body, kind=frames.CONTROL, message_id=1)
         assert inject(rig, frame, to=0) == {"rx_bad_clear": 1}, bytes_
     ends_well(rig)

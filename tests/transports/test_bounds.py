@@ -10,6 +10,7 @@ from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING, EngineTiming, Timing
+from tests import control_bodies
 from tests.transports.pair_rig import MILLISECOND_NS, SECOND_NS, PairRig
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "retry-bounds.md"
@@ -68,7 +69,7 @@ A_SECOND = (1 - Q) * RUN * SECOND_NS / T.keepalive_interval_ns
 def most_in_a_nack():
     """Of a message that misses a packet of each 64."""
     nack = control.Nack(0, 1, (0,) * 16, tuple((0, 64 * n, 1) for n in range(1000)))
-    decoded = control.decode(control.encode(nack, 2048 - 40))
+    decoded = control.decode(control_bodies.encode(nack, 2048 - 40))
     return 64 * len(decoded.words)
 
 

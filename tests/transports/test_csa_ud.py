@@ -9,6 +9,7 @@ import pytest
 
 from softroce_lab.transports import control
 from softroce_lab.transports.defaults import EngineTiming, Timing
+from tests import control_bodies
 from tests.transports.pair_rig import CONTROL, DATA, MILLISECOND_NS, PairRig
 from tests.transports.sabotage import ControlLoss, control_sent, lose, packets_sent, rule
 
@@ -296,7 +297,7 @@ def answers(rig, message):
     """Retransmissions and refusals with which the sender answers a control message."""
     before = rig.counters(0)["tx_retransmitted"]
     receiver = rig.sides[1]
-    receiver.endpoint.control(receiver.peer, control.encode(message, 2008))
+    receiver.endpoint.control(receiver.peer, control_bodies.encode(message, 2008))
     rig.pair.keep_sent()
     rig.step_until(rig.now_ns + MILLISECOND_NS // 2)
     return rig.counters(0)["tx_retransmitted"] - before, control_sent(rig, control.REFUSE, 0)
@@ -308,7 +309,7 @@ def test_a_receiver_without_any_packet_gets_those_again_that_left_two_round_trip
 
 
 def test_a_sack_of_another_key_is_refused_and_causes_no_retransmission():
-    begun = control.packet_set(np.ones(4, np.bool_))
+    begun = control.PacketSet(0, np.ones(4, np.bool_))
     assert answers(unheard(2), control.Sack(0, (9, 9, 9), None)) == (0, 0)
     assert answers(unheard(2), control.Sack(0, (9, 9, 9), begun)) == (0, 1)
 

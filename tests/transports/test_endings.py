@@ -9,6 +9,7 @@ from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests import control_bodies
 from tests.transports.pair_rig import (
     CONTROL,
     DATA,
@@ -239,7 +240,7 @@ def test_a_refusal_heard_before_the_receive_does_not_fail_it_later(transport):
     refused = control.Refused(5, KEY, by_receiver=False, status=int(RETRY))
 
     def say_it():
-        rig.sides[0].endpoint.control(rig.sides[0].peer, control.encode(refused, 2008))
+        rig.sides[0].endpoint.control(rig.sides[0].peer, control_bodies.encode(refused, 2008))
         rig.step_until(rig.now_ns + 5 * MILLISECOND_NS)
 
     say_it()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the ShiftQPs of one NIC share: the other NIC, the key-value service, and what drives them."""
+"""What the ShiftQPs of one NIC share: the other NIC, the key-value service, what drives them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The state machine of a ShiftQP, without I/O: the time is an argument, the world is its face (`ShiftQP`).
+"""The state machine of a ShiftQP, without I/O: the time is an argument, `ShiftQP` is its face.
 
 Both directions of a connection move together [D], from epoch to epoch; even epochs are on the
 default NIC, odd ones on the backup. Whoever moves takes its QP of the old epoch out of RTR first,
