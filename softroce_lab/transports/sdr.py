@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """SDR-RDMA's SDK (arXiv 2505.05366) on the verbs: partial messages and their bitmaps.
 
-The names are the paper's, docs/sdr.md has the rules. Nothing here retransmits: a program reads the
-receiver's bitmap and decides. No call blocks; each lets waiting work go on.
+The names are the paper's, docs/explanation/sdr.md has the rules. Nothing here retransmits: a
+program reads the receiver's bitmap and decides. No call blocks; each lets waiting work go on.
 
 A packet is one UC WRITE with immediate, because a UC message of several packets does not survive
 reordering (the paper). Packets go round-robin over the channels, which are UC. The clear to send
@@ -146,7 +146,7 @@ class Memory:
 
 
 def context_create(verbs: pyverbs.Context) -> Context:
-    """A context on an open device of the verbs (docs/verbs.md)."""
+    """A context on an open device of the verbs (docs/howto/programs.md)."""
     return Context(verbs, pyverbs.PD(verbs))
 
 

@@ -32,13 +32,6 @@ def policy(request):
     return tutorial(request.param).policy
 
 
-@pytest.mark.parametrize("name", TUTORIAL)
-def test_the_tutorial_shows_the_file_that_is_tested(name):
-    shown = (ROOT / "docs" / "your-own-transport.md").read_text()
-    code = (ROOT / "examples" / "transports" / f"{name}.py").read_text()
-    assert f"```python\n{code}```\n" in shown
-
-
 @pytest.mark.parametrize("loss", [0, 0.05, 0.3])
 @pytest.mark.parametrize("seed", range(1))
 def test_a_tutorial_policy_delivers_every_byte(policy, loss, seed):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the ends of a ShiftQP know and tell each other, and what may be repeated.
 
-SHIFT: arXiv 2512.11094, docs/shift.md. Control messages are this project's [D]. Each is one WRITE
-with immediate into a mailbox of the peer, over the backup NIC. The immediate is the receive
-counter's low 32 bits; the 52 bytes hold all of it, and whose it is: captures have no other way to
-tell which queue pairs are one connection.
+SHIFT: arXiv 2512.11094, docs/explanation/shift.md. Control messages are this project's [D]. Each is
+one WRITE with immediate into a mailbox of the peer, over the backup NIC. The immediate is the
+receive counter's low 32 bits; the 52 bytes hold all of it, and whose it is: captures have no other
+way to tell which queue pairs are one connection.
 
 Exactly-once execution, opacity of the receiver's NIC and zero copies cannot be had together across
 NICs [S]. The receive counter of the peer tells how far its NIC had executed; for the rest it counts

@@ -275,9 +275,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
     },
     "broadcast": {  # the first rank is the root; each passes the messages on as they come
         "ring": Algorithm(_chain, _one, pipelined=True),
-        "binomial-tree": Algorithm(
-            lambda ranks: _binomial(ranks).down(0, 0), _one, pipelined=True
-        ),
+        "binomial-tree": Algorithm(lambda ranks: _binomial(ranks).down(0, 0), _one, pipelined=True),
         "double-tree": Algorithm(_broadcast_both, _two, pipelined=True),
     },
 }
