@@ -16,7 +16,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.telemetry.rundir import give_to_user
-from softroce_lab.workloads import traffic
+from softroce_lab.workloads import graph
 from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.programs import Programs
 from softroce_lab.workloads.work import Workload
@@ -57,7 +57,7 @@ def _write(experiment: Experiment, work: Workload, names: list[str], path: Path)
 
 
 def _document(experiment: Experiment, work: Workload, names: list[str]) -> dict[str, Any]:
-    flows = traffic.flows(work)
+    flows = graph.flows(work)
     ends = ("source", "destination")
     return {
         "name": experiment.name,

@@ -7,14 +7,55 @@ may also follow an operation, and what a dependency names may also come later in
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.workloads.goal.program import Act, Operation, Program
 from softroce_lab.workloads.message import MAX_MESSAGE_BYTES
+
+
+class Act(enum.Enum):
+    """What an operation does."""
+
+    SEND = "send"
+    RECEIVE = "recv"
+    COMPUTE = "calc"
+
+
+@dataclasses.dataclass(slots=True)
+class Operation:
+    """An operation of a rank."""
+
+    act: Act
+    amount: int  # bytes; of a computation, nanoseconds
+    line: int
+    column: int
+    peer: int = -1  # a rank
+    tag: int = 0
+    cpu: int = 0
+    label: str | None = None
+    requires: list[int] = dataclasses.field(default_factory=list)  # of the same rank
+    irequires: list[int] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.label or self.act.value} (line {self.line})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """The operations of all ranks, in the file's order."""
+
+    file: str
+    ranks: list[list[Operation]]
+
+    def error(self, at: Operation, what: str, hint: str | None = None) -> UserError:
+        """An error at an operation."""
+        return UserError(what, hint=hint, file=self.file, line=at.line, column=at.column)
+
 
 _PATTERN = re.compile(
     r"(?P<space>[ \t\r]+)|(?P<newline>\n[ \t\r\n]*)|(?P<comment>//[^\n]*|/\*.*?\*/)"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from softroce_lab.errors import UserError
-from softroce_lab.workloads.goal.program import Act, Operation, Program
+from softroce_lab.workloads.goal.parser import Act, Operation, Program
 from softroce_lab.workloads.graph import CycleError, Graph
 from softroce_lab.workloads.message import UINT8, Message
 from softroce_lab.workloads.schedule import Compute, Receive, Requires, Schedule, Send, Vertex

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from softroce_lab.transports.model.completion import Completion
+from softroce_lab.transports.model.selective_repeat import Completion
 
 DICE = Completion(np.array([6.0, 2, 3, 4, 5, 1]), np.full(6, 1 / 6))
 

@@ -8,8 +8,8 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.transports.model import ring
-from softroce_lab.transports.model.completion import Completion
 from softroce_lab.transports.model.sdr import Scenario, predict, undecodable
+from softroce_lab.transports.model.selective_repeat import Completion
 from tests.transports.model.reference import coded_ns, decoded, within
 
 KIB, MIB, GIB, TIB = (1 << shift for shift in (10, 20, 30, 40))

@@ -131,6 +131,7 @@ def test_a_cycle_is_refused_at_its_first_operation(blocks, line, what):
         (("calc 1", "recv 1b from 0"), 6, 1, "a receive without a send: rank 0"),
         (("send 1b to 1", "recv 1b from 0\nrecv 1b from 0"), 7, 1, "a receive without a send"),
         (("send 1b to 1", "recv 2b from 0"), 6, 1, "2 bytes, and the send in line 3 has 1"),
+        (("send 2b to 1", "recv 1b from 0"), 6, 1, "1 bytes, and the send in line 3 has 2"),
     ],
 )
 def test_ends_that_do_not_fit_are_refused(blocks, line, column, what):
