@@ -58,7 +58,7 @@ def doctor(
         bool,
         typer.Option(
             "--clean",
-            help="Remove the remains of labs whose `lab up`, `lab down` or owner died; nothing "
+            help="Remove what labs left whose `lab` process died; labs that are up stay, and nothing "
             "else.",
         ),
     ] = False,
@@ -68,7 +68,7 @@ def doctor(
     wireshark: Annotated[
         Plugin | None,
         typer.Option(
-            help="Show, install, remove or print the Wireshark dissector of the lab's headers."
+            help="Show, install, remove or print the Wireshark plugin for the lab's own header."
         ),
     ] = None,
     directory: Annotated[
@@ -85,7 +85,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Test every capability that a lab needs; exit with 3 if a required one is missing."""
+    """Check what labs need of this machine: kernel, tools, rights. Exit with 3 if it is missing."""
     if clean:
         _clean(dry_run=dry_run, as_json=as_json)
     elif wireshark is not None:
