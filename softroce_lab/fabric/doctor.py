@@ -23,8 +23,7 @@ from softroce_lab.errors import LabError
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf import probe as bpf_probe
-from softroce_lab.fabric.bpf.compiler import compile_image
-from softroce_lab.fabric.bpf.image import Loaded
+from softroce_lab.fabric.bpf.compiler import Loaded, compile_image
 from softroce_lab.fabric.daemons import monitor, wire
 from softroce_lab.fabric.net import links, netns, syscalls, xsk
 from softroce_lab.paths import native_program

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 
 from softroce_lab.errors import EnvironmentLackError
-from softroce_lab.fabric.bpf import probe as bpf_probe
+from softroce_lab.fabric.bpf import libbpf
 from softroce_lab.fabric.net import xsk
 
 AF_XDP = "AF_XDP sockets"
@@ -30,13 +30,8 @@ PRICES = {
 _HINT = "`lab doctor` says what needs it and how to get it"
 
 
-def _program() -> None:
-    with bpf_probe.program():
-        pass
-
-
 def _ring_buffer() -> None:
-    with bpf_probe.table(bpf_probe.MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")):
+    with libbpf.probe_ring_buffer():
         pass
 
 
@@ -53,7 +48,8 @@ def found() -> tuple[str, ...]:
     EnvironmentLackError if it takes no XDP programs at all: without them there is no lab.
     """
     try:
-        _program()
+        with libbpf.probe_program():
+            pass
     except OSError as error:
         if os.geteuid() != 0:
             raise  # missing rights: the caller reports it

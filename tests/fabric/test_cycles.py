@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.fabric import lab
-from softroce_lab.fabric.bpf import objects as bpf_objects
-from softroce_lab.fabric.bpf.objects import BpfObjects
+from softroce_lab.fabric.bpf import bpffs as bpf_objects
+from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from tests.labs import SETTLE_S
 
 MIB = 1 << 20

@@ -7,21 +7,24 @@ Every call raises OSError with the kernel's errno.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import errno
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
 from softroce_lab.errors import EnvironmentLackError
 
+MAP_TYPE_XSKMAP, MAP_TYPE_RINGBUF = 17, 27
 _PER_CPU_TYPES = (5, 6, 10)  # enum bpf_map_type: per-CPU hash, array, LRU hash
 _PROG_TYPE_XDP = 6
 _INSTRUCTION_BYTES = 8
+_PASS = bytes.fromhex("b7000000 02000000 95000000 00000000")  # return XDP_PASS
 _NAME_BYTES = 15
 _LOG_BYTES = 1 << 20
 _LOG_LINES = 3
@@ -79,10 +82,21 @@ class _MapCreateOptions(ctypes.Structure):
 
 
 def create_map(
-    kind: int, name: str, key_bytes: int, value_bytes: int, max_entries: int, flags: int
+    kind: int,
+    name: str,
+    key_bytes: int,
+    value_bytes: int,
+    max_entries: int,
+    flags: int,
+    inner_map: int = 0,
 ) -> int:
-    """A descriptor of a new map, of a kind of enum bpf_map_type."""
-    options = _MapCreateOptions(size=ctypes.sizeof(_MapCreateOptions), flags=flags)
+    """A descriptor of a new map, of a kind of enum bpf_map_type.
+
+    `inner_map` is a descriptor of what a map of maps is to hold.
+    """
+    options = _MapCreateOptions(
+        size=ctypes.sizeof(_MapCreateOptions), flags=flags, inner_map=inner_map
+    )
     sizes = (key_bytes, value_bytes, max_entries)
     result = _libbpf().bpf_map_create(
         kind, name.encode()[:_NAME_BYTES], *sizes, ctypes.byref(options)
@@ -126,6 +140,31 @@ def load_xdp(name: str, instructions: bytes) -> int:
     return _checked(result, " / ".join([f"program {name}", *words]))
 
 
+@contextlib.contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def probe_program() -> contextlib.AbstractContextManager[int]:
+    """A descriptor of an XDP program that passes every frame, the smallest there is."""
+    return _closing(load_xdp("probe", _PASS))
+
+
+def probe_map(
+    kind: int, key_bytes: int, value_bytes: int, entries: int, inner_map: int = 0
+) -> contextlib.AbstractContextManager[int]:
+    """A descriptor of a map for a while."""
+    return _closing(create_map(kind, "probe", key_bytes, value_bytes, entries, 0, inner_map))
+
+
+def probe_ring_buffer() -> contextlib.AbstractContextManager[int]:
+    """The smallest ring buffer."""
+    return probe_map(MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE"))
+
+
 def living(kind: Literal["prog", "map"], numbers: Iterable[int]) -> set[int]:
     """Which of these program or map ids the kernel still has; none is touched."""
     following = getattr(_libbpf(), f"bpf_{kind}_get_next_id")
@@ -137,12 +176,6 @@ def living(kind: Literal["prog", "map"], numbers: Iterable[int]) -> set[int]:
     return found
 
 
-def _create(kind: int, options: _MapCreateOptions | None) -> int:
-    """A descriptor of a new unnamed map of one u32, by enum bpf_map_type."""
-    pointer = ctypes.byref(options) if options else None
-    return _checked(_libbpf().bpf_map_create(kind, None, 4, 4, 1, pointer), "map")
-
-
 def wait_for_programs() -> None:
     """Return when every program that runs now has ended, some milliseconds.
 
@@ -150,16 +183,8 @@ def wait_for_programs() -> None:
     membarrier(2) would too, but not on kernels with nohz_full.
     """
     array, array_of_maps = 2, 12
-    inner = _create(array, None)
-    try:
-        options = _MapCreateOptions(size=ctypes.sizeof(_MapCreateOptions), inner_map=inner)
-        outer = Map(_create(array_of_maps, options), "map of maps", 4, 1)
-        try:
-            outer.put(bytes(4), inner.to_bytes(4, sys.byteorder))
-        finally:
-            outer.close()
-    finally:
-        os.close(inner)
+    with probe_map(array, 4, 4, 1) as inner, probe_map(array_of_maps, 4, 4, 1, inner) as outer:
+        Map(outer, "map of maps", 4, 1).put(bytes(4), inner.to_bytes(4, sys.byteorder))
 
 
 @functools.cache

@@ -16,8 +16,8 @@ from pathlib import Path
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import fault_lock
 from softroce_lab.fabric.bpf import bpffs
-from softroce_lab.fabric.bpf import objects as bpf_objects
-from softroce_lab.fabric.bpf.objects import BpfObjects
+from softroce_lab.fabric.bpf import bpffs as bpf_objects
+from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from softroce_lab.fabric.ledger import process
 from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import Entry, Ledger

@@ -19,7 +19,7 @@ from typing import Any
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import guests, runtime
-from softroce_lab.fabric.bpf import libbpf, objects
+from softroce_lab.fabric.bpf import bpffs, libbpf
 from softroce_lab.fabric.bpf.xdp import ATTACH_FLAGS, Mode
 from softroce_lab.fabric.ledger import process, removal
 from softroce_lab.fabric.ledger.ledger import History
@@ -103,7 +103,7 @@ def _lost_ports(name: str, history: History, plan: Plan) -> Iterator[Damage]:
     """Namespaces, links and ports. A pair whose ends are both gone is one link."""
     again = _again(name)
     numbers = {port.ifindex: frozenset((tx, tx ^ 1)) for tx, port, _ in plan.halves}
-    programs = objects.pinned(runtime.DIRECTORY / name / runtime.BPFFS).programs
+    programs = bpffs.pinned(runtime.DIRECTORY / name / runtime.BPFFS).programs
     mode, gone, lost = history.state_facts["xdp"], set[int](), set[int]()
     for entry in history.of_kind("netns"):
         node = plan.node(entry.facts["node"])

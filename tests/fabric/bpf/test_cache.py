@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from softroce_lab.fabric.bpf import cache
-from softroce_lab.fabric.bpf.image import Image, MapShape, Program
+from softroce_lab.fabric.bpf import compiler
+from softroce_lab.fabric.bpf.compiler import Image, MapShape, Program
 from softroce_lab.paths import XDP
 
 IMAGE = Image(
@@ -22,38 +22,38 @@ def folder(monkeypatch, tmp_path):
 
 
 def test_what_is_kept_comes_back():
-    assert cache.recall("name") is None
-    cache.keep("name", IMAGE)
-    assert cache.recall("name") == IMAGE
+    assert compiler.recall_image("name") is None
+    compiler.keep_image("name", IMAGE)
+    assert compiler.recall_image("name") == IMAGE
 
 
 def test_only_we_may_write_it(folder):
-    cache.keep("name", IMAGE)
+    compiler.keep_image("name", IMAGE)
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "name").chmod(0o666)
-    assert cache.recall("name") is None
+    assert compiler.recall_image("name") is None
 
 
 def test_a_link_is_not_followed(folder):
-    cache.keep("name", IMAGE)
+    compiler.keep_image("name", IMAGE)
     (folder / "other").symlink_to(folder / "name")
-    assert cache.recall("other") is None
+    assert compiler.recall_image("other") is None
 
 
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: data + b" ", lambda _: b""]
 )
 def test_damage_is_seen(folder, damage):
-    cache.keep("name", IMAGE)
+    compiler.keep_image("name", IMAGE)
     path = folder / "name"
     path.write_bytes(damage(path.read_bytes()))
-    assert cache.recall("name") is None
+    assert compiler.recall_image("name") is None
 
 
 def test_what_was_kept_under_another_name_is_not_taken(folder):
-    cache.keep("name", IMAGE)
+    compiler.keep_image("name", IMAGE)
     shutil.copy(folder / "name", folder / "other")
-    assert cache.recall("other") is None
+    assert compiler.recall_image("other") is None
 
 
 @pytest.mark.parametrize(
@@ -72,42 +72,42 @@ def test_what_was_kept_under_another_name_is_not_taken(folder):
 )
 def test_another_format_is_not_taken(folder, data):
     """A whole file, and ours, but not as we write it now."""
-    cache.keep("name", IMAGE)
-    (folder / "name").write_bytes(cache._digest("name", data) + b"\n" + data)
-    assert cache.recall("name") is None
+    compiler.keep_image("name", IMAGE)
+    (folder / "name").write_bytes(compiler._digest("name", data) + b"\n" + data)
+    assert compiler.recall_image("name") is None
 
 
 def test_the_oldest_are_forgotten(folder, monkeypatch):
-    monkeypatch.setattr(cache, "_KEPT", 2)
+    monkeypatch.setattr(compiler, "_KEPT", 2)
     for second, name in enumerate("abc"):
-        cache.keep(name, IMAGE)
+        compiler.keep_image(name, IMAGE)
         os.utime(folder / name, (second, second))
-    assert cache.recall("b") == IMAGE  # which makes it the newest
-    cache.keep("d", IMAGE)
+    assert compiler.recall_image("b") == IMAGE  # which makes it the newest
+    compiler.keep_image("d", IMAGE)
     assert sorted(path.name for path in folder.iterdir()) == ["b", "d"]
 
 
 def test_where_nothing_can_be_kept_nothing_is_lost(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("LAB_CACHE", str(tmp_path / "file"))
-    cache.keep("name", IMAGE)
-    assert cache.recall("name") is None
+    compiler.keep_image("name", IMAGE)
+    assert compiler.recall_image("name") is None
 
 
 def test_the_key_covers_all_that_goes_in(monkeypatch, tmp_path):
     def key(source="a.c", programs=("p",), **parameters):
-        return cache.key(source, programs, parameters)
+        return compiler.cache_key(source, programs, parameters)
 
     keys = {key(), key("b.c"), key(programs=("p", "q")), key(LAB_PORTS=1), key(LAB_PORTS=2)}
-    monkeypatch.setattr(cache.platform, "release", lambda: "another kernel")
+    monkeypatch.setattr(compiler.platform, "release", lambda: "another kernel")
     keys.add(key())
     copy = tmp_path / "sources"
     shutil.copytree(XDP, copy)
-    monkeypatch.setattr(cache, "XDP", copy)
+    monkeypatch.setattr(compiler, "XDP", copy)
     keys.add(key())
     (copy / "fabric.c").write_text("int changed;")
     keys.add(key())
     (tmp_path / "format.py").write_text("another format")
-    monkeypatch.setattr(cache.bpf_image, "__file__", str(tmp_path / "format.py"))
+    monkeypatch.setattr(compiler, "__file__", str(tmp_path / "format.py"))
     keys.add(key())
     assert len(keys) == 9

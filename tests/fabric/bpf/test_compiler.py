@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, LabError
-from softroce_lab.fabric.bpf import bpffs, cache, compiler, libbpf
-from softroce_lab.fabric.bpf.compiler import Module, compile_image
-from softroce_lab.fabric.bpf.image import Image, Program
+from softroce_lab.fabric.bpf import bpffs, compiler, libbpf
+from softroce_lab.fabric.bpf.compiler import Image, Module, Program, compile_image
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +44,8 @@ def test_what_was_compiled_before_needs_no_compiler(monkeypatch):
     monkeypatch.setattr(compiler, "compile_image", None)
     with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}):
         pass
-    key = cache.key("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
-    assert cache.recall(key) == compiled
+    key = compiler.cache_key("plain_redirect.c", PLAIN, {"LAB_PORTS": 8})
+    assert compiler.recall_image(key) == compiled
 
 
 def test_what_the_kernel_refuses_is_a_lab_error_with_the_verifiers_words(monkeypatch):

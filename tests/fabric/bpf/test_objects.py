@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from softroce_lab.fabric.bpf import bpffs, libbpf, objects, probe
-from softroce_lab.fabric.bpf.objects import BpfObjects
+from softroce_lab.fabric.bpf import bpffs, libbpf
+from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from tests.labs import eventually
 
 
@@ -20,10 +20,10 @@ def mounted(tmp_path):
 
 
 def test_what_is_pinned_is_found_and_lives_until_it_is_let_go(mounted):
-    with probe.program() as program, probe.table(2, 4, 4, 1) as table:
+    with libbpf.probe_program() as program, libbpf.probe_map(2, 4, 4, 1) as table:
         libbpf.pin(program, mounted / "program")
         libbpf.pin(table, mounted / "table")
-    found = objects.pinned(mounted)
+    found = bpffs.pinned(mounted)
     assert (len(found.programs), len(found.maps)) == (1, 1)
     assert found.living() == found
     (mounted / "program").unlink()
@@ -31,26 +31,26 @@ def test_what_is_pinned_is_found_and_lives_until_it_is_let_go(mounted):
     assert eventually(lambda: found.living() == left)
     assert str(left) == f"map {min(found.maps)}"
     (mounted / "table").unlink()
-    assert not objects.await_freed(found, 30)
+    assert not bpffs.await_freed(found, 30)
 
 
 def test_waiting_ends(mounted):
-    with probe.table(2, 4, 4, 1) as table:
+    with libbpf.probe_map(2, 4, 4, 1) as table:
         libbpf.pin(table, mounted / "table")
-        found = objects.pinned(mounted)
+        found = bpffs.pinned(mounted)
         begun = time.monotonic()
-        assert objects.await_freed(found, 0.1) == found
+        assert bpffs.await_freed(found, 0.1) == found
         assert time.monotonic() - begun < 30
 
 
 def test_looking_opens_nothing_for_good(mounted):
-    with probe.table(2, 4, 4, 1) as table:
+    with libbpf.probe_map(2, 4, 4, 1) as table:
         libbpf.pin(table, mounted / "table")
         before = os.listdir("/proc/self/fd")
-        objects.pinned(mounted).living()
+        bpffs.pinned(mounted).living()
         assert os.listdir("/proc/self/fd") == before
 
 
 def test_where_nothing_is_mounted_nothing_is_pinned(tmp_path):
-    assert not objects.pinned(tmp_path / "none")
-    assert not objects.pinned(tmp_path)
+    assert not bpffs.pinned(tmp_path / "none")
+    assert not bpffs.pinned(tmp_path)
