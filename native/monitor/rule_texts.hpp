@@ -8,7 +8,7 @@
 namespace softroce::monitor {
 
 // Texts of rules by their ids, from an append-only file: an id is never reused as long as the lab
-// exists (softroce_lab/fabric/rule_texts.py). It is read
+// exists (softroce_lab/fabric/faults.py). It is read
 // again when an id is unknown, for faults change while captures run.
 class RuleTexts {
  public:

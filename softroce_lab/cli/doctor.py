@@ -127,9 +127,9 @@ def _print(finding: examiner.Finding) -> None:
 
 def _clean(*, dry_run: bool, as_json: bool) -> None:
     # Imported late: what a machine lacks must not keep `lab doctor` from saying so.
-    from softroce_lab.fabric import gc, runtime
+    from softroce_lab.fabric import runtime
 
-    done = gc.Collection(gc.remains()) if dry_run else gc.collect(_say)
+    done = runtime.Collection(runtime.remains()) if dry_run else runtime.collect(_say)
     if as_json:
         remains = [{"name": each.name, "why": each.remains} for each in done.removed]
         document = {"schema_version": describe.SCHEMA_VERSION, "removed": not dry_run}

@@ -24,8 +24,7 @@ from softroce_lab.fabric.guests import Guest
 from softroce_lab.fabric.ledger import planfile, process, removal
 from softroce_lab.fabric.ledger.ledger import Ledger, no_step
 from softroce_lab.fabric.net import links, netns
-from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.room import needing_room
+from softroce_lab.fabric.rights import needing_room, needing_root
 from softroce_lab.paths import need_live
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry import counters_file

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.fabric.bpf import libbpf
-from softroce_lab.fabric.net import xsk
+from softroce_lab.fabric.net import syscalls
 
 AF_XDP = "AF_XDP sockets"
 RING_BUFFERS = "BPF ring buffers"
@@ -36,7 +36,7 @@ def _ring_buffer() -> None:
 
 
 def _af_xdp() -> None:
-    socket.socket(xsk.AF_XDP, socket.SOCK_RAW).close()
+    socket.socket(syscalls.AF_XDP, socket.SOCK_RAW).close()
 
 
 _ATTEMPTS: dict[str, Callable[[], None]] = {AF_XDP: _af_xdp, RING_BUFFERS: _ring_buffer}

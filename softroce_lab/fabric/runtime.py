@@ -13,8 +13,7 @@ from softroce_lab.fabric import interrupts
 from softroce_lab.fabric.ledger import ledger, removal
 from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import History, LabBusyError, Ledger, LedgerDamagedError
-from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.room import needing_room
+from softroce_lab.fabric.rights import needing_room, needing_root
 from softroce_lab.paths import LABS
 
 DIRECTORY = LABS
@@ -219,3 +218,35 @@ def sweep(
     if _why_remains(remains.history):
         removal.remove(remains, say)
     remains.close()
+
+
+# --- Removing what dead `up`s, dead `down`s and dead owners left; nothing else ----------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collection:
+    """What `collect` did."""
+
+    removed: list[Condition] = dataclasses.field(default_factory=list)
+    failures: list[LabError] = dataclasses.field(default_factory=list)  # why others stayed
+
+
+def remains() -> list[Condition]:
+    """What `collect` would remove."""
+    return [condition for condition in labs() if condition.remains]
+
+
+def collect(say: removal.Say) -> Collection:
+    """Remove the remains of all labs. What cannot be read is left unchanged, and reported."""
+    collection = Collection()
+    for condition in labs():
+        if condition.unreadable is not None:
+            say(f"left alone: {condition.unreadable.what}")
+        elif condition.remains:
+            try:
+                with needing_room(DIRECTORY):
+                    sweep(condition, say)
+                collection.removed.append(condition)
+            except LabError as error:
+                collection.failures.append(error)
+    return collection

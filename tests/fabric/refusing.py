@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import pytest
 
 from softroce_lab.fabric.bpf import libbpf
-from softroce_lab.fabric.net import xsk
+from softroce_lab.fabric.net import syscalls
 from softroce_lab.paths import PROJECT_ROOT
 
 BPF, SOCKET, SENDTO, SECCOMP = 321, 41, 44, 317
@@ -65,7 +65,7 @@ def no_bpf(call):
 
 
 def no_af_xdp(call):
-    asked = call.number == SOCKET and call.arguments[0] == xsk.AF_XDP
+    asked = call.number == SOCKET and call.arguments[0] == syscalls.AF_XDP
     return errno.EAFNOSUPPORT if asked else 0
 
 

@@ -15,7 +15,7 @@ from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.ledger import Ledger
 from softroce_lab.fabric.net import syscalls
-from softroce_lab.fabric.room import needing_room
+from softroce_lab.fabric.rights import needing_room
 
 
 class SmallRun:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from softroce_lab.errors import LabError, RunError
-from softroce_lab.fabric import room
+from softroce_lab.fabric import rights
 from softroce_lab.fabric.ledger.identity import ProcessIdentity, boot_id
 from softroce_lab.fabric.net import syscalls
 
@@ -278,7 +278,9 @@ class Ledger:
         except OSError as error:
             if not dispensable:
                 path = self.directory / FILE
-                raise RunError(f"cannot write {path}: {error.strerror}", hint=room.HINT) from error
+                raise RunError(
+                    f"cannot write {path}: {error.strerror}", hint=rights.ROOM_HINT
+                ) from error
         self.history.add(record)
         self.on_step()
 

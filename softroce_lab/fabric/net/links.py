@@ -192,5 +192,4 @@ def add_source_rule(source: Ip, table: int) -> bool:
 
 def gateways(plan: Plan) -> dict[int, str]:
     """ifindex of every port -> MAC of the port at the other end of its link."""
-    pairs = [(link.a, link.b) for link in plan.links]
-    return {near.ifindex: far.mac for a, b in pairs for near, far in ((a, b), (b, a))}
+    return {near.ifindex: far.mac for _, near, far in plan.halves}
