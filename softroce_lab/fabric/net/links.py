@@ -125,11 +125,16 @@ def _request(name: str, data: bytes) -> bytes:
     return struct.pack("16s24s", name.encode(), data)
 
 
+def flags_of(control: socket.socket, name: str) -> int:
+    """An interface's flags, in the namespace of `control`. OSError."""
+    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _request(name, b""))
+    return int(struct.unpack_from("=H", answer, 16)[0])
+
+
 def raise_flags(control: socket.socket, name: str, raised: int) -> None:
     """Raise interface flags, in the namespace of `control`. OSError."""
-    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _request(name, b""))
-    (flags,) = struct.unpack_from("=H", answer, 16)
-    fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags | raised)))
+    flags = flags_of(control, name) | raised
+    fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags)))
 
 
 def _checksum_in_software(control: socket.socket, name: str) -> None:

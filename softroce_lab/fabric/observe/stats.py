@@ -204,11 +204,12 @@ class Collector:
             if str(near) not in self._chosen.ports:
                 continue
             here, link = sample.ports[near.ifindex], sample.counts[number]
-            if near.node in hosts:
-                counts[str(near)] = _host_port(here, sample.ports[far.ifindex], link)
+            there = sample.ports[far.ifindex]
+            if near.node in hosts:  # what a host sends is first seen at the far end
+                sent = there.rx_bytes, there.rx_packets
             else:
-                stage = None if sample.stage is None else sample.stage[number]
-                counts[str(near)] = _switch_port(here, sample.ports[far.ifindex], stage, link)
+                sent = _sent_by_switch(here, there, sample.stage and sample.stage[number])
+            counts[str(near)] = _port(here, *sent, link)
         return dict(sorted(counts.items()))
 
     def _kernels(self) -> tuple[dict[tuple[str, str], Mapping[str, int]], list[str]]:
@@ -254,22 +255,17 @@ def _notes(published: Sequence[Published]) -> list[str]:
     return notes
 
 
-def _switch_port(
-    counted: PortCounters, far: PortCounters, stage: LinkFigures | None, link: LinkCounts
-) -> dict[str, int]:
-    """`stage` and `link` are of the link that begins there.
+def _sent_by_switch(
+    counted: PortCounters, far: PortCounters, stage: LinkFigures | None
+) -> tuple[int, int]:
+    """Bytes and frames; `stage` has the figures of the link that begins there.
 
     The far end responds to the switch's own probe, which is not counted as sent.
     """
-    octets = counted.tx_bytes + (stage.released_bytes if stage else 0)
     frames = counted.tx_packets + counted.answered + far.answered
-    frames += stage.released if stage else 0
-    return _port(counted, octets, frames, link)
-
-
-def _host_port(counted: PortCounters, far: PortCounters, link: LinkCounts) -> dict[str, int]:
-    """What a host sends is first seen at the far end."""
-    return _port(counted, far.rx_bytes, far.rx_packets, link)
+    if stage is None:
+        return counted.tx_bytes, frames
+    return counted.tx_bytes + stage.released_bytes, frames + stage.released
 
 
 def _port(counted: PortCounters, octets: int, frames: int, link: LinkCounts) -> dict[str, int]:

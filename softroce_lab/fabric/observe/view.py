@@ -91,31 +91,24 @@ class View:
         finally:
             fabric.close()
 
+    @property
+    def _lab(self) -> Condition:
+        if self.condition is None:
+            raise ValueError(f"{self.plan.name} is not up")
+        return self.condition
+
     @contextlib.contextmanager
     def inside(self, node: str) -> Iterator[None]:
         """The calling thread works in the node's network namespace."""
-        if self.condition is None:
-            raise ValueError(f"{self.plan.name} is not up")
-        with needing_root():
-            fd = namespace(self.condition, node)
-        try:
-            with netns.entered(fd):
-                yield
-        finally:
-            os.close(fd)
+        with namespace_of(self._lab, node) as fd, netns.entered(fd):
+            yield
 
     @contextlib.contextmanager
     def guest(self, node: str) -> Iterator[Guest]:
         """The guest `node`. UserError if it is none."""
-        if self.condition is None:
-            raise ValueError(f"{self.plan.name} is not up")
-        with needing_root():
-            fd = namespace(self.condition, node)
-        try:
-            processes = self.condition.history.of_kind("process")
+        with namespace_of(self._lab, node) as fd:
+            processes = self._lab.history.of_kind("process")
             yield guests.reach(self.plan, node, lambda: processes, lambda: fd, self.directory)
-        finally:
-            os.close(fd)
 
 
 def moment_ns(fabric: XdpFabric) -> int:
@@ -168,23 +161,21 @@ def of(where: str | None) -> View:
     return View(topology.load(where))
 
 
-def namespace(condition: Condition, node: str) -> int:
-    """A descriptor of a node's network namespace. UserError, LabError if it is gone."""
+@contextlib.contextmanager
+def namespace_of(condition: Condition, node: str) -> Iterator[int]:
+    """A descriptor of a node's network namespace, for a while.
+
+    UserError; LabError if it is gone; EnvironmentLackError.
+    """
     entries = {entry.facts["node"]: entry for entry in condition.history.of_kind("netns")}
     if node not in entries:
         hint = f"there are: {', '.join(entries)}"
         raise UserError(f"the lab {condition.name} has no node {node}", hint=hint)
     name = entries[node].facts["name"]
-    fd = netns.opened(name, removal.identity_of(entries[node]))
+    with needing_root():
+        fd = netns.opened(name, removal.identity_of(entries[node]))
     if fd is None:
         raise LabError(f"the namespace {name} is gone", hint=f"lab down {condition.name}")
-    return fd
-
-
-@contextlib.contextmanager
-def namespace_of(condition: Condition, node: str) -> Iterator[int]:
-    """The same for a while."""
-    fd = namespace(condition, node)
     try:
         yield fd
     finally:
