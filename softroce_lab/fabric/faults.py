@@ -27,9 +27,8 @@ from softroce_lab.fabric.ledger import planfile
 from softroce_lab.fabric.net import netns, port_queue
 from softroce_lab.faults.check import ETHERNET_BYTES
 from softroce_lab.faults.text import comments
-from softroce_lab.plan.digest import with_digest
 from softroce_lab.plan.effects import Down, Fault, Queue, Window
-from softroce_lab.plan.plan import Plan
+from softroce_lab.plan.plan import Plan, with_digest
 from softroce_lab.topology import routing
 
 _HOST_PORT_FRAMES = 1000  # that wait at the stage; PortPace and port_queue.py stay far below

@@ -11,8 +11,7 @@ from math import gcd
 from typing import TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.layout import FAULT_RULES
-from softroce_lab.faults.shape_layout import PARTS
+from softroce_lab.faults.layout import FAULT_RULES, PARTS
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan.effects import (
     Blackout,

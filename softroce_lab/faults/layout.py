@@ -23,6 +23,7 @@ from softroce_lab.plan.effects import (
     Filter,
     LossModel,
     NamedDrop,
+    Queue,
     Reorder,
     Window,
 )
@@ -58,7 +59,7 @@ NameKey: TypeAlias = tuple[int, int, int]  # tuple, first and second number
 
 
 @functools.lru_cache(maxsize=256)
-def window(window: Window) -> bytes:
+def packed_window(window: Window) -> bytes:
     """struct lab_window."""
     return _WINDOW.pack(**dataclasses.asdict(window))
 
@@ -145,7 +146,7 @@ def _rule(fault: Fault) -> bytes | None:
         return None
     return _RULE.pack(
         stream=_mixed(fault.stream),
-        window=window(fault.window),
+        window=packed_window(fault.window),
         filter=_filter(fault.filter),
         rule_id=fault.rule_id,
         key=_KEYS[fault.key],
@@ -199,7 +200,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
         if isinstance(fault.effect, NamedDrop):
             value = _NAMED.pack(
                 iters=_iters(fault.effect.iters),
-                window=window(fault.window),
+                window=packed_window(fault.window),
                 rule_id=fault.rule_id,
             )
             names.setdefault(_name(fault.effect), value)
@@ -291,3 +292,46 @@ def named_hits(value: bytes) -> Hits:
 def fresh_named(value: bytes) -> bytes:
     """A struct lab_named that has seen nothing yet."""
     return _NAMED.pack(**_NAMED.unpack(value)._asdict() | {"seen": 0, "hits": 0})
+
+
+PARTS: int = CONSTANTS["LAB_SHAPE_PARTS"]  # delays, and queues, of one directed link
+
+_DISTRIBUTIONS = enumerators("lab_distribution")
+_DELAY = Struct("lab_delay")
+_QUEUE = Struct("lab_queue")
+_SHAPE = Struct("lab_shape")
+
+
+@functools.lru_cache(maxsize=256)
+def _laid(effect: Delay | Queue, when: Window) -> bytes:
+    """struct lab_delay or lab_queue: a field of the effect is a member; a limit may be none."""
+    fields = {
+        field.name: getattr(effect, field.name)
+        for field in dataclasses.fields(effect)
+        if field.name != "kind"
+    }
+    values = {name: CERTAIN if value is None else value for name, value in fields.items()}
+    if isinstance(effect, Queue):
+        return _QUEUE.pack(**values, window=packed_window(when))
+    values["distribution"] = _DISTRIBUTIONS[effect.distribution]
+    return _DELAY.pack(**values, window=packed_window(when))
+
+
+def shape(faults: Sequence[Fault]) -> bytes:
+    """struct lab_shape of one directed link, from its faults in their order.
+
+    Of several delays, or queues, the last whose window acts counts; so does, of several reorder
+    faults, what the last one lets packets wait. ValueError if there are more parts than fit.
+    """
+    delays = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
+    queues = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
+    extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
+    if max(len(delays), len(queues)) > PARTS:
+        raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
+    return _SHAPE.pack(
+        reorder_extra_ns=extras[-1] if extras else 0,
+        delays=len(delays),
+        queues=len(queues),
+        delay=b"".join(delays),
+        queue=b"".join(queues),
+    )

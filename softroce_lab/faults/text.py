@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
 from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.faults.resolve import DEFAULT_LIMIT_PACKETS
 from softroce_lab.plan.effects import (
     Corrupt,
     Delay,

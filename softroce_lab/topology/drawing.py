@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from softroce_lab.plan.plan import Link, Node, Plan
-from softroce_lab.topology.layout import Marks, rows
+from softroce_lab.topology.marks import Marks, rows, style
 
 Style: TypeAlias = Literal["", "node", "fault", "down"]
 Line: TypeAlias = list[tuple[str, Style]]  # runs of characters of one style
@@ -240,17 +240,6 @@ def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
 # --- Channels ----------------------------------------------------------------------------------
 
 
-def _style(link: Link, marks: Marks) -> Style:
-    found = [marks[number] for number, _, _ in link.halves if number in marks]
-    return (
-        "down"
-        if any(mark.down for mark in found)
-        else "fault"
-        if any(mark.acts for mark in found)
-        else ""
-    )
-
-
 def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> list[_Net]:
     """The links of the channel above a tier."""
     links = [link for link in plan.links if _channel(link, shapes) == tier]
@@ -264,7 +253,7 @@ def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> 
         ]
         loop = len(lower) == 2
         far = lower[1] if loop else upper[link.index]
-        nets.append(_Net(_style(link, marks), lower[0], far, loop))
+        nets.append(_Net(style(link, marks), lower[0], far, loop))
     return nets
 
 

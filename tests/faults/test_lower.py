@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.lower import lower, remembers
 from softroce_lab.faults.model import Impairments
+from softroce_lab.faults.resolve import lower, remembers
 from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.lower import lower
 from softroce_lab.faults.model import FaultRule, LinkImpairments
+from softroce_lab.faults.resolve import lower
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.plan.effects import Window

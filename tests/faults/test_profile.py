@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
-from softroce_lab.faults import profile, tc
+from softroce_lab.faults import lines, profile
 from softroce_lab.faults.drops import DropEvent
 from softroce_lab.faults.live import parse_impairments, set_on
 from softroce_lab.faults.model import EFFECTS, FaultRule
@@ -175,7 +175,7 @@ def test_any_rules_are_armed_or_are_a_user_error(written: list[Any]) -> None:
     except UserError:
         return
     assert all(text(fault) for fault in armed.faults)
-    assert isinstance(tc.commands(armed.faults, "p1", armed.mtu), list)
+    assert isinstance(lines.commands(armed.faults, "p1", armed.mtu), list)
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 
 import pytest
 
+from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import lines, profile
 from softroce_lab.faults.profile import ProfileFile
@@ -11,7 +12,6 @@ from softroce_lab.faults.sentence import is_sentence
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 from softroce_lab.paths import TOPOLOGIES
-from softroce_lab.topology import loader
 
 MS = 10**6
 
@@ -19,7 +19,7 @@ MS = 10**6
 @pytest.fixture(scope="module")
 def plan():
     """Four hosts with two rails, in two planes."""
-    return loader.load(TOPOLOGIES / "dual-rail.yaml")
+    return topology.load(TOPOLOGIES / "dual-rail.yaml")
 
 
 def armed(plan, *texts):

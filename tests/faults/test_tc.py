@@ -4,10 +4,10 @@
 import pytest
 
 from softroce_lab import topology
+from softroce_lab.faults.lines import commands
 from softroce_lab.faults.live import parse_impairments, set_on
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
-from softroce_lab.faults.tc import commands
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from softroce_lab import topology
 from softroce_lab.faults.live import parse_impairments
-from softroce_lab.faults.lower import lower
 from softroce_lab.faults.model import Impairments
 from softroce_lab.faults.profile import load
-from softroce_lab.faults.resolve import arm
+from softroce_lab.faults.resolve import arm, lower
 from softroce_lab.faults.text import documents, effect_text, filter_text, window_text
 from softroce_lab.plan.effects import Filter, Window
 

@@ -8,8 +8,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.faults.live import parse_impairments, set_on
-from softroce_lab.plan.digest import with_digest
-from softroce_lab.plan.plan import Node, Plan
+from softroce_lab.plan.plan import Node, Plan, with_digest
 
 PLAN = topology.load("leaf-spine")
 

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.topology import drawing
-from softroce_lab.topology.layout import Mark
+from softroce_lab.topology.marks import Mark
 
 READY = ["two-hosts", "leaf-spine", "fat-tree-k4", "dumbbell", "two-sites", "dual-rail",
          "parallel-paths", "leaf-spine-adaptive"]  # fmt: skip

@@ -13,8 +13,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults.model import LinkImpairments
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import Source
-from softroce_lab.topology.generators import expand
-from softroce_lab.topology.model import Graph, LinkSpec, TopologyFile
+from softroce_lab.topology.model import Graph, LinkSpec, TopologyFile, expand
 from softroce_lab.topology.resolve import resolve
 from softroce_lab.topology.shapes import (
     Clos,

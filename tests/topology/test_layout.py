@@ -2,7 +2,7 @@
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.topology.layout import rows
+from softroce_lab.topology.marks import rows
 
 
 @pytest.mark.parametrize("name", ["two-hosts", "leaf-spine", "fat-tree-k4", "dumbbell", "clos"])

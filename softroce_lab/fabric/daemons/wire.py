@@ -22,7 +22,7 @@ from softroce_lab.fabric.daemons.wire_layout import LinkFigures, PortFigures, St
 from softroce_lab.fabric.ledger import ledger, process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
 from softroce_lab.fabric.net import netns
-from softroce_lab.faults import shape_layout
+from softroce_lab.faults import layout
 from softroce_lab.paths import native_program
 from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Plan, Port
@@ -74,7 +74,7 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
         return 0
     from softroce_lab import _native  # labs without shapes come up sooner
 
-    return sum(_native.frames_needed(shape_layout.shape(faults)) for faults in shaped.values())
+    return sum(_native.frames_needed(layout.shape(faults)) for faults in shaped.values())
 
 
 def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
@@ -170,7 +170,7 @@ class WireStage:
         Frames that it holds keep their times. Without any it passes frames on at once. UserError
         if its queue and its delay may hold more frames than there are.
         """
-        self._request("shape", directed, shape_layout.shape(faults))
+        self._request("shape", directed, layout.shape(faults))
 
     def set_epoch(self, moment_ns: int) -> None:
         """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""

@@ -18,7 +18,7 @@ from softroce_lab.fabric.net.routes import Routes
 from softroce_lab.fabric.observe import counters_files, describe, traffic
 from softroce_lab.fabric.observe.traffic import Sample
 from softroce_lab.fabric.observe.view import View, moment_ns
-from softroce_lab.faults import lines, resolve, tc
+from softroce_lab.faults import lines, resolve
 from softroce_lab.faults.layout import Hits
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
@@ -165,7 +165,7 @@ def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
         "from": _end(near),
         "to": _end(far),
         "faults": [_fault(group, hits, live.now_ns) for group in lines.grouped(on_link)],
-        "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
+        "tc": lines.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
         "counters": sample.counts[number]._asdict() if sample else None,
         "queued_bytes": sample.queued_bytes[number] if sample else None,
     }

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from pyroute2 import IPRoute
 
-from softroce_lab import _native
+from softroce_lab import _native, topology
 from softroce_lab.errors import LabError
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.bpf.xdp import XdpFabric
@@ -22,7 +22,7 @@ from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import CERTAIN, Fault, FaultKey, RandomLoss
 from softroce_lab.plan.plan import Plan, Route
-from softroce_lab.topology import loader, routing
+from softroce_lab.topology import routing
 from tests.fabric import xdp_rig
 from tests.fabric.xdp_rig import (
     BATCH,
@@ -56,7 +56,7 @@ def with_prefix_route(plan: Plan) -> Plan:
 
 @pytest.fixture(scope="module", params=["native", "generic"])
 def shared_rig(request, tmp_path_factory) -> Iterator[Rig]:
-    plan = with_prefix_route(loader.load(TOPOLOGIES / "leaf-spine.yaml"))
+    plan = with_prefix_route(topology.load(TOPOLOGIES / "leaf-spine.yaml"))
     rig = Rig(plan, request.param, tmp_path_factory.mktemp("xdp"))
     yield rig
     rig.close()
@@ -334,7 +334,7 @@ def test_fragments_of_one_datagram_take_one_path(rig):
 
 
 def test_spray_uses_every_path_for_one_flow(tmp_path):
-    plan = loader.load(TOPOLOGIES / "leaf-spine.yaml")
+    plan = topology.load(TOPOLOGIES / "leaf-spine.yaml")
     rig = Rig(dataclasses.replace(plan, load_balancing="spray"), "generic", tmp_path)
     try:
         ends = rig.address("h1"), rig.address("h3")
@@ -410,7 +410,7 @@ def test_no_loss_at_threshold_zero_and_no_survivor_at_certainty(rig):
 def test_a_frame_that_the_machine_lost_is_not_taken_for_one_that_a_rule_took(tmp_path, monkeypatch):
     """The rig's own way to send: what makes tests of losses able to fail."""
     monkeypatch.setattr(xdp_rig, "PATIENCE_S", 0.3)
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path)
+    rig = Rig(topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path)
     frames = [roce(rig.address("h1"), rig.address("h2"), psn=psn) for psn in range(BATCH + 1)]
     try:
         rig.xdp.set_faults([certain(uplink(rig.plan, "h1"))])
@@ -468,7 +468,7 @@ def test_counters_conserve_every_packet(rig):
 
 
 def test_the_largest_frame_of_one_page_passes(tmp_path):
-    plan = dataclasses.replace(loader.load(TOPOLOGIES / "two-hosts.yaml"), mtu=3498)
+    plan = dataclasses.replace(topology.load(TOPOLOGIES / "two-hosts.yaml"), mtu=3498)
     rig = Rig(plan, "native", tmp_path)
     try:
         names = [host.name for host in plan.hosts]

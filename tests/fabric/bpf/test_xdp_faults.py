@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from softroce_lab import _native
+from softroce_lab import _native, topology
 from softroce_lab.faults.layout import link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import (
@@ -35,7 +35,6 @@ from softroce_lab.plan.effects import (
 )
 from softroce_lab.plan.plan import IPV6_PREFIX
 from softroce_lab.structs import CONSTANTS
-from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.packets import packet as native_packet
 
@@ -48,7 +47,9 @@ MESSAGE_PACKETS = 8
 
 @pytest.fixture(scope="module")
 def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
+    rig = Rig(
+        topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp")
+    )
     yield rig
     rig.close()
 
@@ -356,7 +357,7 @@ def test_no_other_filter_takes_tails_of_rc(rig, wanted):
 
 def test_a_tail_has_one_fate_on_all_links_of_its_path(tmp_path):
     """Whatever link the rule is on: it takes the first transmission, and no other."""
-    plan = loader.load(TOPOLOGIES / "leaf-spine.yaml")
+    plan = topology.load(TOPOLOGIES / "leaf-spine.yaml")
     rig = Rig(plan, "generic", tmp_path)
     try:
         far = plan.node(plan.hosts[-1].name)

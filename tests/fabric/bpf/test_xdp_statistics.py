@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from benchmarks.traffic import HEADERS_BYTES, INDEX_OFFSET
-from softroce_lab import _native
+from softroce_lab import _native, topology
 from softroce_lab.faults.layout import Hits, link_rules
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import Effect, Fault, FaultKey, stream_key
-from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.chains import Counts, Model, bounds
 from tests.xdp.packets import packet as native_packet
@@ -35,7 +34,9 @@ ALPHA = (1 - CONFIDENCE) / (len(MODELS) * len(FULL) * 2) / 2
 
 @pytest.fixture(scope="module")
 def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
+    rig = Rig(
+        topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp")
+    )
     yield rig
     rig.close()
 

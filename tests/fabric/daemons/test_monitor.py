@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from softroce_lab import topology
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.net import syscalls
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.telemetry.drops import KIND_NONE, read_drops
-from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 
 TIMEOUT_S = 60.0
@@ -30,7 +30,7 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(scope="module")
 def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    plan = loader.load(TOPOLOGIES / "leaf-spine.yaml")
+    plan = topology.load(TOPOLOGIES / "leaf-spine.yaml")
     rig = Rig(plan, "generic", tmp_path_factory.mktemp("xdp"))
     yield rig
     rig.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from softroce_lab import topology
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import rule_texts
 from softroce_lab.fabric.bpf import libbpf as bpf
@@ -28,7 +29,6 @@ from softroce_lab.plan import locate
 from softroce_lab.plan.effects import CERTAIN, Corrupt, Fault, Gemodel, RandomLoss
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.capture_figures import Figures
-from softroce_lab.topology import loader
 from tests.fabric.daemons.test_monitor import TIMEOUT_S, monitoring
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 
@@ -38,7 +38,9 @@ SLACK_NS = 10**9  # somebody may set the machine's clock
 
 @pytest.fixture(scope="module")
 def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
+    rig = Rig(
+        topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp")
+    )
     yield rig
     rig.close()
 
