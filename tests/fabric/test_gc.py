@@ -35,12 +35,6 @@ def in_a_child(action):
     os.waitpid(pid, 0)
 
 
-def test_a_lab_that_is_up_is_none_of_its_business(two_hosts, traces):
-    up(two_hosts)
-    assert two_hosts.name not in names(runtime.collect(ignore).removed)
-    assert runtime.examine(two_hosts.name).word == "up"
-
-
 def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, traces):
     up(two_hosts, ephemeral=True)
     assert two_hosts.name not in names(runtime.collect(ignore).removed)
@@ -49,12 +43,6 @@ def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, 
     assert "its owner, process" in runtime.examine(two_hosts.name).remains
     assert two_hosts.name in names(runtime.collect(ignore).removed)
     assert traces.gone(), traces.found()
-
-
-def test_a_persistent_lab_outlives_who_made_it(two_hosts, traces):
-    in_a_child(lambda: up(two_hosts))
-    assert two_hosts.name not in names(runtime.collect(ignore).removed)
-    assert runtime.examine(two_hosts.name).word == "up"
 
 
 def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
@@ -80,12 +68,6 @@ def test_a_lab_at_work_is_none_of_its_business(two_hosts, traces):
 
     lab.up(two_hosts, on_step=look).down()
     assert two_hosts.name not in seen
-
-
-def test_a_claim_that_died_at_once(traces):
-    traces.directory.mkdir(parents=True)
-    assert traces.name in names(runtime.collect(ignore).removed)
-    assert traces.gone()
 
 
 def after_reboot(directory, *, bystander):
@@ -125,11 +107,6 @@ def test_a_ledger_without_a_whole_line(traces, text):
     assert runtime.examine(traces.name).remains == "its `lab up` died before it made anything"
     runtime.collect(ignore)
     assert traces.gone()
-
-
-def test_there_may_be_no_labs_at_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(runtime, "DIRECTORY", tmp_path / "none")
-    assert runtime.collect(ignore) == runtime.Collection()
 
 
 @pytest.fixture

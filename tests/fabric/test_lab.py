@@ -32,15 +32,6 @@ def steps_of_up(plan):
     return len(count)
 
 
-def test_up_says_up_and_down_leaves_nothing(two_hosts, traces):
-    made = lab.up(two_hosts)
-    assert ledger.read(made.directory).state == "up"
-    traces.remember_bpf_objects()
-    assert traces.bpf_objects
-    made.down()
-    assert traces.gone(), traces.found()
-
-
 def test_a_plan_without_routes_is_refused(two_hosts, traces):
     with pytest.raises(UserError, match="was resolved without routes"):
         lab.up(dataclasses.replace(two_hosts, routes=()))
@@ -98,21 +89,9 @@ def interrupted_when_up(monkeypatch):
     monkeypatch.setattr(lab.Lab, "_realise", and_then)
 
 
-def test_an_interrupt_when_all_is_done_is_undone_too(two_hosts, traces, interrupted_when_up):
-    with pytest.raises(KeyboardInterrupt):
-        lab.up(two_hosts)
-    assert traces.gone(), traces.found()
-
-
 def test_an_owned_lab_is_gone_whenever_the_interrupt_comes(two_hosts, traces, interrupted_when_up):
     with pytest.raises(KeyboardInterrupt), lab.owned(two_hosts):
         pytest.fail("the interrupt was not heard")
-    assert traces.gone(), traces.found()
-
-
-def test_an_owned_lab_ends_with_its_block(two_hosts, traces):
-    with lab.owned(two_hosts):
-        assert runtime.examine(two_hosts.name).word == "up"
     assert traces.gone(), traces.found()
 
 
@@ -147,15 +126,6 @@ def test_a_taken_name_changes_nothing(two_hosts, traces):
     netns.remove(name, stranger)
 
 
-def test_what_an_interrupted_up_left_is_replaced(two_hosts, traces, killed_at):
-    killed_at(12, lambda on_step: lab.up(two_hosts, on_step=on_step))
-    assert runtime.examine(two_hosts.name).remains
-    output = []
-    lab.up(two_hosts, say=output.append).down()
-    assert "removing what is left" in output[0]
-    assert traces.gone(), traces.found()
-
-
 def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
     with pytest.raises(LabBusyError):
         runtime.down(two_hosts.name, print)
@@ -165,11 +135,6 @@ def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
     with lab.Lab.open(two_hosts.name) as again:
         assert again.plan == two_hosts
         assert again.mode in ("native", "generic")
-
-
-def test_a_lab_that_is_not_there():
-    with pytest.raises(UserError, match="no lab called nowhere"):
-        runtime.down("nowhere", print)
 
 
 def test_a_damaged_lab_is_not_opened_but_goes_down(running, two_hosts, traces):
@@ -199,13 +164,6 @@ def test_strangers_inside_are_named_and_lose_their_links(running, two_hosts, tra
     os.close(fd)
 
 
-def test_a_process_of_the_lab_goes_down_with_it(running, traces):
-    sleeper = running.spawn(["sleep", "60"], role="host", node="h1")
-    running.down()
-    assert sleeper.wait(60) == -15
-    assert traces.gone(), traces.found()
-
-
 def test_all_labs_go_down_but_those_in_use(two_hosts, lab_name, traces, monkeypatch):
     other = topology.load("two-hosts", name=f"{lab_name}b")
     ours = [f"{lab_name}b", lab_name]  # other labs of this machine are none of the test's business
@@ -232,15 +190,6 @@ def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
     assert not traces.directory.exists()
-
-
-def test_two_labs_side_by_side(lab_name, two_hosts, traces):
-    other = topology.load("two-hosts", name=f"{lab_name}b")
-    with lab.up(two_hosts) as first, lab.up(other) as second:
-        for each in (first, second):
-            assert exchange(each, "h1", "h2", b"hello") == b"hello"
-        second.down()
-        assert exchange(first, "h1", "h2", b"again") == b"again"
 
 
 def exchange(fabric, sender, receiver, payload):
@@ -296,28 +245,6 @@ def test_tcp_crosses_the_fabric(leaf_spine):
             digest.update(chunk)
     sender.join()
     assert digest.digest() == hashlib.sha256(payload).digest()
-
-
-def test_ping_crosses_the_fabric(leaf_spine):
-    address = leaf_spine.plan.node("h3").address
-    ping = leaf_spine.spawn(
-        ["ping", "-c", "5", "-i", "0.05", "-W", "2", address],
-        role="ping",
-        node="h1",
-        stdout=subprocess.PIPE,
-    )
-    assert b" 0% packet loss" in ping.stdout.read()
-    assert ping.wait(60) == 0
-
-
-def test_an_idle_fabric_is_silent(leaf_spine, eventually):
-    def packets():
-        return {
-            index: (c.rx_packets, c.unsupported) for index, c in leaf_spine.xdp.counters().items()
-        }
-
-    before = packets()
-    assert not eventually(lambda: packets() != before, timeout_s=1.5)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
-from softroce_lab.plan.effects import CERTAIN, Duplicate, Fault
+from softroce_lab.plan.effects import Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 from tests.labs import eventually
 from tests.wire.shapes import delay, fault, queue
@@ -123,25 +123,12 @@ def test_both_links_of_a_path_delay_and_lose_nothing(wired):
         assert figures.residence.percentile(1) >= DELAY_NS * 15 / 16
 
 
-def test_an_unshaped_link_behind_a_shaped_one_passes_frames_on(wired):
-    wired.arm(h1_s1=delay(DELAY_NS))
-    assert len(wired.send()) == COUNT
-    assert wired.figures("h1->s1").released == wired.figures("s1->h2").released == COUNT
-
-
 def test_frames_keep_their_order_and_their_bytes(wired):
     wired.arm(s1_h2=delay(DELAY_NS, 5_000_000, "normal"))
     arrived = wired.send(200)
     stamps = [frame[14 + 20 + 8 + 8 : 14 + 20 + 8 + 12] for frame in arrived]
     assert stamps == [index.to_bytes(4, "big") for index in range(200)]
     assert wired.figures("s1->h2").overtaken == 0
-
-
-def test_every_frame_is_doubled(once):
-    once.arm(s1_h2=Duplicate(CERTAIN))
-    assert len(once.send()) == 2 * COUNT
-    figures = once.figures("s1->h2")
-    assert (figures.arrived, figures.duplicated, figures.released) == (COUNT, COUNT, 2 * COUNT)
 
 
 def test_a_full_queue_drops_and_says_so(once):
