@@ -47,8 +47,6 @@ _KERNEL = "a kernel built with {}; those of Debian 12 and Ubuntu 24.04 are"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One capability."""
-
     capability: str
     tried: bool  # without root, the probe proves nothing
     found: bool
@@ -69,7 +67,6 @@ class _Probe:
     privileged: bool = True  # only root may try it
 
     def run(self) -> Finding:
-        """Try it."""
         try:
             return self._finding(found=True, detail=self.attempt() or "found")
         except PermissionError as error:

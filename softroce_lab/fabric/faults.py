@@ -50,7 +50,6 @@ def shaped(plan: Plan) -> dict[int, list[Fault]]:
 
 
 def _uplinks(plan: Plan) -> set[int]:
-    """The directed links that begin at a host."""
     hosts = {node.name for node in plan.hosts}
     return {number for number, sender, _ in plan.halves if sender.node in hosts}
 
@@ -75,7 +74,6 @@ def uplink_rates(plan: Plan) -> dict[int, int]:
 
 
 def downs(plan: Plan) -> set[tuple[int, Window]]:
-    """Which directed links are down, and when."""
     return {(f.directed_link, f.window) for f in plan.faults if isinstance(f.effect, Down)}
 
 

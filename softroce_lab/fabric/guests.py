@@ -62,7 +62,6 @@ GuestKind: TypeAlias = Any
 
 
 def kind(name: str) -> GuestKind:
-    """The kind of guests called `name`."""
     return importlib.import_module(GUESTS[name]).KIND
 
 
@@ -73,7 +72,6 @@ def prepare(plan: Plan, say: Say) -> dict[str, Any]:
 
 
 def role(node: str) -> str:
-    """The role of a guest's process in the ledger."""
     return ROLE_PREFIX + node
 
 

@@ -72,7 +72,6 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        """The lab's directory under /run."""
         return self.ledger.directory
 
     @property
@@ -82,7 +81,6 @@ class Lab:
 
     @property
     def mode(self) -> XdpMode:
-        """How the XDP programs are attached."""
         mode: XdpMode = self.ledger.history.state_facts["xdp"]
         return mode
 
@@ -105,8 +103,6 @@ class Lab:
 
     @property
     def faults(self) -> FaultControl:
-        """The parts of the lab that act on faults."""
-
         @contextlib.contextmanager
         def namespace(node: str) -> Iterator[int]:
             yield self._namespaces[node]

@@ -57,7 +57,6 @@ def prove(
 
 @contextlib.contextmanager
 def _senders(plan: Plan, namespaces: Mapping[str, int]) -> Iterator[dict[str, socket.socket]]:
-    """A packet socket in every node."""
     senders: dict[str, socket.socket] = {}
     try:
         for node in plan.nodes:
@@ -72,7 +71,6 @@ def _senders(plan: Plan, namespaces: Mapping[str, int]) -> Iterator[dict[str, so
 
 
 def frame(port: Port, peer: Port, token: int) -> bytes:
-    """The probe that `port` sends to its `peer`."""
     header = mac_bytes(peer.mac) + mac_bytes(port.mac) + struct.pack("!H", ETHERTYPE)
     return (header + struct.pack("!QIB", token, port.ifindex, 0)).ljust(_FRAME_BYTES, b"\0")
 

@@ -101,7 +101,6 @@ def _why_remains(history: History) -> str | None:
 
 
 def labs() -> list[Condition]:
-    """All labs and remains of labs, by name."""
     if not DIRECTORY.is_dir():
         return []
     names = sorted(entry.name for entry in DIRECTORY.iterdir())
@@ -164,7 +163,6 @@ def down_all(say: removal.Say) -> Iterator[str]:
 
 
 def raise_all(failures: Sequence[LabError]) -> None:
-    """Raise all as one LabError, unless there are none."""
     if failures:
         raise LabError("; ".join(error.what for error in failures), hint=failures[0].hint)
 
@@ -225,14 +223,11 @@ def sweep(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Collection:
-    """What `collect` did."""
-
     removed: list[Condition] = dataclasses.field(default_factory=list)
     failures: list[LabError] = dataclasses.field(default_factory=list)  # why others stayed
 
 
 def remains() -> list[Condition]:
-    """What `collect` would remove."""
     return [condition for condition in labs() if condition.remains]
 
 

@@ -45,14 +45,11 @@ _BOUNDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placed:
-    """A fault, and where it was written."""
-
     fault: Fault
     source: Source = NOWHERE
     place: Place = ()
 
     def error(self, what: str, hint: str | None = None) -> UserError:
-        """A complaint about it."""
         return self.source.error(self.place, what, hint=hint)
 
 
@@ -179,7 +176,6 @@ def _check_marks(items: Sequence[Placed], mtu: int, where: str) -> None:
 
 
 def overlap(a: Window, b: Window) -> bool:
-    """Whether both act at some moment."""
     if a.period_ns and b.period_ns:
         return _rounds_meet(a, b)
     if a.period_ns:

@@ -60,7 +60,6 @@ NameKey: TypeAlias = tuple[int, int, int]  # tuple, first and second number
 
 @functools.lru_cache(maxsize=256)
 def packed_window(window: Window) -> bytes:
-    """struct lab_window."""
     return _WINDOW.pack(**dataclasses.asdict(window))
 
 
@@ -88,7 +87,6 @@ def _kinds(wanted: Filter) -> int:
 
 
 def _filter(wanted: Filter) -> bytes:
-    """struct lab_filter."""
     return _FILTER.pack(
         iters=_iters(wanted.iters),
         kinds=_kinds(wanted),
@@ -183,7 +181,6 @@ class LinkRules:
 
     @property
     def empty(self) -> bool:
-        """Whether no packet need be decided."""
         return not (self.rule_ids or self.names or any(self.value))
 
 
@@ -257,17 +254,14 @@ class Hits:
 
     @property
     def rate(self) -> float | None:
-        """Hits a packet seen."""
         return self.hits / self.seen if self.seen else None
 
     @property
     def mean_run(self) -> float | None:
-        """Packets in a run of hits."""
         return self.hits / self.runs if self.runs else None
 
 
 def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
-    """From struct lab_fault_state."""
     states = _RULE_STATE.unpack_all(_STATE.unpack(state).rule)
     return [
         Hits(rule_id, rule.seen, rule.hits, rule.runs)
@@ -284,7 +278,6 @@ def rule_ids(value: bytes) -> tuple[int, ...]:
 
 
 def named_hits(value: bytes) -> Hits:
-    """From struct lab_named."""
     named = _NAMED.unpack(value)
     return Hits(named.rule_id, None, named.hits, named.hits)
 

@@ -109,7 +109,6 @@ class Rule:
 
 
 def rules(faults: Iterable[Fault]) -> list[Rule]:
-    """The faults by rule and text, in their order."""
     found: dict[tuple[str, str, str], list[int]] = collections.defaultdict(list)
     for group in grouped(faults):
         first = group[0]
@@ -150,7 +149,6 @@ def _tc_lines(chosen: dict[str, Fault], interface: str, mtu: int) -> Iterator[st
 
 
 def _beyond(fault: Fault) -> str | None:
-    """Why tc has nothing like it."""
     if fault.word == "drop":
         return "tc cannot name packets of RoCE"
     if not fault.filter.everything:
@@ -165,7 +163,6 @@ def _beyond(fault: Fault) -> str | None:
 
 
 def _notes(fault: Fault) -> Iterator[str]:
-    """What tc does otherwise."""
     match fault.effect:
         case LossModel(netem=str(note)):
             yield note

@@ -83,11 +83,9 @@ class Origin:
     window: Window = ALWAYS
 
     def rule(self, word: Word) -> str:
-        """The rule's name in reports."""
         return f"{self.name}:{word}" if self.scope else self.name
 
     def stream_name(self, word: Word) -> str:
-        """The rule's name in its streams."""
         return self.name if word == "loss" and not self.scope else f"{self.name}:{word}"
 
 
@@ -136,7 +134,6 @@ def _all(plan: Plan, added: Iterable[FaultRules | LinkFaults], ground: Ground) -
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Sort into the order in which they meet a packet; equal ones keep theirs."""
     return sorted(faults, key=lambda fault: turn(fault.effect))
 
 
@@ -162,7 +159,6 @@ def place(
 
 
 def both_ways(plan: Plan, halves: Iterable[Half]) -> list[Half]:
-    """The directed links with their other directions, in order."""
     links = sorted({half[0] // 2 for half in halves})
     return [half for link in links for half in plan.links[link].halves]
 

@@ -63,7 +63,6 @@ def _done(fault: Fault) -> str:
 
 
 def effect_text(effect: Effect) -> str:
-    """What happens."""
     match effect:
         case LossModel():
             return f"loss {effect.words}"
@@ -83,7 +82,6 @@ def effect_text(effect: Effect) -> str:
 
 
 def filter_text(packets: Filter) -> str:
-    """Which packets."""
     parts = {
         "only": ",".join(packets.kinds),
         "opcode": "" if packets.opcode is None else opcode_name(packets.opcode),
@@ -97,7 +95,6 @@ def filter_text(packets: Filter) -> str:
 
 
 def window_text(window: Window) -> str:
-    """When."""
     at = window.begin_ns or window.length_ns
     parts = (
         f"at {time_text(window.begin_ns)}" if at else "",

@@ -58,7 +58,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def listed(words: Sequence[str], most: int = 12) -> str:
-    """Join words for a hint, the first dozen of them."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 

@@ -130,7 +130,6 @@ NOWHERE = Source(None, {}, {}, {})  # for models that were built, not read
 
 
 def read(path: Path, origin: Origin = Origin.USER) -> Source:
-    """Read and parse a YAML file; UserError if it cannot be read or is broken."""
     source = parse(text_file.read(path, MAX_FILE_BYTES), str(path))
     return dataclasses.replace(source, origin=origin)
 

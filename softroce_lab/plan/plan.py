@@ -104,7 +104,6 @@ class Link:
 
     @property
     def halves(self) -> tuple[Half, Half]:
-        """Both directed links."""
         return (2 * self.index, self.a, self.b), (2 * self.index + 1, self.b, self.a)
 
 
@@ -147,7 +146,6 @@ class Plan:
 
     @functools.cached_property
     def halves(self) -> tuple[Half, ...]:
-        """All directed links, in the order of their numbers."""
         return tuple(half for link in self.links for half in link.halves)
 
     @functools.cached_property
@@ -167,7 +165,6 @@ class Plan:
 
     @functools.cached_property
     def kernel_hosts(self) -> tuple[Node, ...]:
-        """The hosts that are virtual machines, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "kernel")
 
 

@@ -45,7 +45,6 @@ def load(
 
 
 def schema() -> dict[str, Any]:
-    """Describe the topology file as JSON Schema, for editors."""
     from softroce_lab.topology import model
 
     return model.json_schema()

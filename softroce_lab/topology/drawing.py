@@ -55,7 +55,6 @@ class Canvas:
         self._joints: dict[tuple[int, int], int] = {}
 
     def write(self, row: int, column: int, text: str) -> None:
-        """Put text over whatever is there."""
         for i, character in enumerate(text):
             self._text[row, column + i] = character
 
@@ -172,7 +171,6 @@ def draw(plan: Plan, marks: Marks, columns: int) -> list[Line]:
 
 
 def ascii_only(lines: Iterable[Line]) -> list[Line]:
-    """The same picture in ASCII."""
     return [[(text.translate(_ASCII), style) for text, style in line] for line in lines]
 
 

@@ -51,7 +51,6 @@ def _mark(on_link: Sequence[Fault], texts: Texts, now_ns: int | None) -> Mark:
 
 
 def style(link: Link, marks: Marks) -> Literal["", "fault", "down"]:
-    """How a link is drawn."""
     found = [marks[number] for number, _, _ in link.halves if number in marks]
     if any(mark.down for mark in found):
         return "down"

@@ -92,7 +92,6 @@ def _check_adaptive(plan: Plan, source: Source) -> None:
 
 
 def _kinds(graph: Graph, source: Source) -> Kinds:
-    """Every node's kind, defaults applied."""
     kinds: dict[str, NodeKind] = {}
     for name, spec in (graph.nodes or {}).items():
         kind = (spec or NodeSpec()).kind or graph.defaults.kind
@@ -110,7 +109,6 @@ def _kinds(graph: Graph, source: Source) -> Kinds:
 
 
 def _hosts(kinds: Kinds) -> list[str]:
-    """The nodes that have addresses, in order."""
     return [name for name, kind in kinds.items() if kind != "switch"]
 
 

@@ -48,7 +48,6 @@ class _Point(NamedTuple):
 
 
 def render(plan: Plan, marks: Marks) -> str:
-    """The whole document."""
     tiers = rows(plan)
     width = max(_row_width(tier) for tier in tiers) + 2 * _MARGIN
     places = _places(tiers, width)
@@ -132,8 +131,6 @@ def _node(node: Node, at: _Point) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Links:
-    """The links of a plan, between the places of their nodes."""
-
     plan: Plan
     marks: Marks
     places: Mapping[str, _Point]
@@ -235,8 +232,6 @@ class _Links:
 
 
 class _Box(NamedTuple):
-    """A line of text."""
-
     left: float
     right: float
     y: float
@@ -247,6 +242,5 @@ class _Box(NamedTuple):
         return cls(at.x - half, at.x + half, at.y)
 
     def meets(self, other: _Box) -> bool:
-        """Whether two lines of text cover each other."""
         apart = self.right < other.left or other.right < self.left
         return not apart and abs(self.y - other.y) < _LABEL_HEIGHT

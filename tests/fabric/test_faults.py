@@ -201,15 +201,6 @@ def echoes(running, source, target, *, rail=0, count=5, interval_s=0.005):
     return count, replies
 
 
-def test_a_host_with_a_dead_port_keeps_its_other_rail(make):
-    running = make("dual-rail")
-    set_on(running, "h1:eth2", "down")
-    assert len(echoes(running, "h1", "h3", rail=0)[1]) == 5
-    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 0
-    set_on(running, "h1:eth2", "up")
-    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 5
-
-
 # --- Time ------------------------------------------------------------------------------------
 
 FLAPPING = """
@@ -464,25 +455,3 @@ def test_a_lab_that_went_down_is_told_and_not_begun_again(lab_name, traces):
     assert "went down meanwhile" in error
     assert not control.directory.exists()
     assert traces.gone(), traces.found()
-
-
-# --- Several at once -------------------------------------------------------------------------
-
-
-def test_changes_from_several_processes_do_not_undo_each_other(make):
-    """Each reads, alters and writes under one lock."""
-    running = make("leaf-spine")
-    pairs = [(leaf, spine) for leaf in ("leaf1", "leaf2") for spine in SPINES]
-
-    def alter(leaf, spine):
-        for percent in (1, 2, 3):
-            set_on(running, f"{leaf}->{spine}", f"loss {percent}%")
-
-    threads = [threading.Thread(target=alter, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    plan = planfile.read(running.directory)
-    assert len(plan.faults) == len(pairs)
-    assert len({fault.rule_id for fault in plan.faults}) == len(pairs)

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from softroce_lab.errors import LabError, UserError
 from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.ledger import ledger, process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity, boot_id
@@ -59,17 +58,6 @@ def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
     assert traces.gone(), traces.found()
 
 
-def test_a_lab_at_work_is_none_of_its_business(two_hosts, traces):
-    seen = []
-
-    def look():
-        if ledger.read(traces.directory).entries:
-            seen.extend(names(runtime.remains()))
-
-    lab.up(two_hosts, on_step=look).down()
-    assert two_hosts.name not in seen
-
-
 def after_reboot(directory, *, bystander):
     """Turn a lab that is up into what a reboot leaves of it where /run is on a disk.
 
@@ -98,15 +86,6 @@ def test_after_a_reboot_files_go_and_processes_of_the_same_number_stay(two_hosts
         assert traces.gone(), traces.found()
         assert sleeper.poll() is None
         sleeper.kill()
-
-
-@pytest.mark.parametrize("text", [b"", b'{"record":"la'])
-def test_a_ledger_without_a_whole_line(traces, text):
-    traces.directory.mkdir(parents=True)
-    (traces.directory / ledger.FILE).write_bytes(text)
-    assert runtime.examine(traces.name).remains == "its `lab up` died before it made anything"
-    runtime.collect(ignore)
-    assert traces.gone()
 
 
 @pytest.fixture
@@ -152,32 +131,6 @@ def test_what_no_lab_made_is_left_alone(labs, intrude):
     assert f"{labs}/m" in output[0]
     assert os.path.lexists(labs / "m")
     assert tree(labs / "m") == before
-
-
-@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
-def test_what_no_lab_made_is_refused_by_its_name(labs, intrude):
-    intrude(labs / "m")
-    for act in (
-        lambda: runtime.existing("m"),
-        lambda: runtime.down("m", ignore),
-        lambda: list(runtime.down_all(ignore)),
-        lambda: runtime.claim("m", ephemeral=False, say=ignore, on_step=ledger.no_step),
-    ):
-        with pytest.raises(LabError, match=f"{labs}/m"):
-            act()
-    with pytest.raises(UserError, match="there is no lab"):
-        runtime.only()
-
-
-def test_one_that_cannot_be_removed_keeps_no_other(labs):
-    for name in ("a", "m", "z"):
-        ledger.Ledger.begin(labs / name, ephemeral=False).close()  # its `lab up` died
-    (labs / "m" / "diary").write_text("mine")
-    done = runtime.collect(ignore)
-    assert names(done.removed) == ["a", "z"]
-    assert [error.what for error in done.failures] == [
-        f"{labs}/m holds what the lab did not make: diary"
-    ]
 
 
 @pytest.mark.parametrize("text", [None, b"", b'{"record":"la'])

@@ -14,7 +14,6 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import EnvironmentLackError, LabError, UserError
 from softroce_lab.fabric import lab, probe, runtime
-from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.ledger import LabBusyError
 from softroce_lab.fabric.net import netns
 
@@ -164,19 +163,6 @@ def test_strangers_inside_are_named_and_lose_their_links(running, two_hosts, tra
     os.close(fd)
 
 
-def test_all_labs_go_down_but_those_in_use(two_hosts, lab_name, traces, monkeypatch):
-    other = topology.load("two-hosts", name=f"{lab_name}b")
-    ours = [f"{lab_name}b", lab_name]  # other labs of this machine are none of the test's business
-    monkeypatch.setattr(runtime, "labs", lambda: [runtime.examine(name) for name in sorted(ours)])
-    lab.up(other).close()
-    with lab.up(two_hosts):
-        gone = runtime.down_all(print)
-        assert next(gone) == other.name
-        with pytest.raises(LabError, match=f"working on the lab {lab_name}"):
-            next(gone)
-    assert runtime.examine(other.name) is None
-
-
 def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
     pid = os.fork()
     if pid == 0:
@@ -192,32 +178,10 @@ def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
     assert not traces.directory.exists()
 
 
-def exchange(fabric, sender, receiver, payload):
-    """What arrives of a UDP datagram."""
-    with fabric.enter(receiver):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        listener.bind((fabric.plan.node(receiver).address, 9))
-    with fabric.enter(sender):
-        talker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with listener, talker:
-        listener.settimeout(5)
-        talker.sendto(payload, (fabric.plan.node(receiver).address, 9))
-        return listener.recv(65536)
-
-
 @pytest.fixture(params=["native", "generic"])
 def leaf_spine(request, lab_name, traces):
     with lab.up(topology.load("leaf-spine", name=lab_name), mode=request.param) as made:
         yield made
-
-
-def test_udp_crosses_the_fabric_between_all_hosts(leaf_spine):
-    hosts = [host.name for host in leaf_spine.plan.hosts]
-    for sender in hosts:
-        for receiver in hosts:
-            if sender != receiver:
-                text = f"{sender} to {receiver}".encode() + bytes(1400)
-                assert exchange(leaf_spine, sender, receiver, text) == text
 
 
 def test_tcp_crosses_the_fabric(leaf_spine):
@@ -245,18 +209,3 @@ def test_tcp_crosses_the_fabric(leaf_spine):
             digest.update(chunk)
     sender.join()
     assert digest.digest() == hashlib.sha256(payload).digest()
-
-
-@pytest.mark.parametrize(
-    ("ephemeral", "user"), [(False, "another process"), (True, "process {pid}")]
-)
-def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, ephemeral, user):
-    book = ledger.Ledger.begin(traces.directory, ephemeral=ephemeral)
-    for state in ("starting", "up"):
-        book.enter_state(state)
-    with pytest.raises(UserError) as caught:
-        runtime.claim(lab_name, ephemeral=False, say=print, on_step=ledger.no_step)
-    user = user.format(pid=os.getpid())
-    assert caught.value.what == f"the lab {lab_name} is being used by {user}"
-    assert caught.value.hint == "wait for it, or choose another name: --name NAME"
-    book.close()

@@ -63,18 +63,6 @@ def test_without_af_xdp_a_shaped_link_is_refused(up, traces, tmp_path):
     assert traces.gone()
 
 
-def test_without_af_xdp_the_demo_is_a_simulation(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    result = refusing.run_lab(refusing.no_af_xdp, "demo", "--file", str(path), "--json")
-    assert result.returncode == 0, result.stderr
-    assert "this machine lacks AF_XDP sockets" in result.stderr
-    assert json.loads(result.stdout)["clock"] == "virtual"
-    result = refusing.run_lab(refusing.no_af_xdp, "demo", "--clock", "real")
-    assert result.returncode == 3
-    assert "this machine lacks AF_XDP sockets" in result.stderr
-
-
 def test_without_ring_buffers_drops_are_counted_and_the_run_says_so(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(os.urandom(4 << 20))

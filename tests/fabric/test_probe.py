@@ -33,18 +33,6 @@ def ignore():
     pass
 
 
-def test_the_frame_on_the_wire(plan):
-    link = plan.links[0]
-    frame = probe.frame(link.a, link.b, 0x0123456789ABCDEF)
-    addresses = bytes.fromhex(link.b.mac.replace(":", "") + link.a.mac.replace(":", ""))
-    assert frame == (
-        addresses
-        + bytes.fromhex("88b5 0123456789abcdef")
-        + link.a.ifindex.to_bytes(4, "big")
-        + bytes(60 - 12 - 2 - 8 - 4)
-    )
-
-
 def test_a_probe_leaves_every_port(plan, namespaces):
     seen = set()
     with contextlib.ExitStack() as stack:
@@ -72,11 +60,3 @@ def test_exactly_the_dead_links_are_named(plan, namespaces, monkeypatch):
     with pytest.raises(RunError) as error:
         probe.prove(plan, namespaces, 7, lambda: alive, ignore)
     assert error.value.what == "no probe came back over: h2:eth1 - s1:p2"
-
-
-def test_a_step_may_break_it_off(plan, namespaces):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        probe.prove(plan, namespaces, 7, set, interrupt)

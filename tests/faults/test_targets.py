@@ -33,14 +33,6 @@ def test_link_patterns(text: str, pattern: LinkPattern) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a->", "->b", "a<-b", "a--b", "a->b->c", "a b->c", "A->b"]
-)
-def test_what_is_no_link_pattern(text: str) -> None:
-    with pytest.raises(UserError, match=r"x.yaml:2:8: '.*' is not a pattern of links"):
-        read(f"links: '{text}'")
-
-
-@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("nodes: []", "2:8: an empty list can match nothing"),

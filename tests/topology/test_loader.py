@@ -27,13 +27,6 @@ def test_a_mistake_is_pointed_at_in_the_file(tmp_path: Path) -> None:
     assert str(caught.value) == f"{file}:3:14: key 'leaves' is missing"
 
 
-def test_a_profile_is_no_topology() -> None:
-    profile = paths.FAULTS / "lost-tail.yaml"
-    with pytest.raises(UserError, match=r":\d+:1: this is a fault profile, not a top") as caught:
-        topology.load(profile)
-    assert "lab up TOPOLOGY --faults FILE" in str(caught.value.hint)
-
-
 def test_the_examples_of_the_reference_work() -> None:
     reference = (paths.PROJECT_ROOT / "docs" / "topology.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", reference, re.DOTALL)

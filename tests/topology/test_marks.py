@@ -21,11 +21,6 @@ def test_a_link_without_faults_has_no_mark():
     assert not found[9].down
 
 
-@pytest.mark.parametrize(("window", "down"), [(Window(), True), (Window(10, 20), False)])
-def test_only_what_is_down_for_good_is_marked_down(window, down):
-    assert marks.marks([fault(1, Down(), window=window)], lines.texts)[1].down == down
-
-
 @pytest.mark.parametrize(("now_ns", "acts"), [(5, False), (10, True), (29, True), (30, False)])
 def test_of_a_lab_that_is_up_the_present_counts(now_ns, acts):
     flap = fault(1, Down(), window=Window(10, 20))
@@ -61,8 +56,3 @@ def test_a_summary_counts_every_link_once():
     assert any("2 with faults, 1 down" in line for line in shown)
     within = marks.summary(topology.load("dumbbell"), {})
     assert any("1 link, within the tier" in line for line in within)
-
-
-def test_parallel_links_are_told_apart(trunk):
-    found = marks.marks([fault(4, LOSS), fault(5, LOSS), fault(6, LOSS)], lines.texts)
-    assert marks.legend(trunk, found) == [("loss random 1%", "s1:p2<->s2:p2, s1:p3->s2:p3")]

@@ -59,7 +59,6 @@ class BpfObjects:
         return ", ".join([*programs, *(f"map {number}" for number in sorted(self.maps))])
 
     def living(self) -> BpfObjects:
-        """Those that the kernel still has."""
         return BpfObjects(
             frozenset(libbpf.living("prog", self.programs)),
             frozenset(libbpf.living("map", self.maps)),

@@ -135,8 +135,6 @@ _MAP_FD = 1  # BPF_PSEUDO_MAP_FD, in the upper half of the registers
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MapShape:
-    """The parameters of a map for the kernel."""
-
     kind: int  # enum bpf_map_type
     name: str
     key_bytes: int
@@ -178,8 +176,6 @@ class Program:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Image:
-    """A compiled source file."""
-
     maps: tuple[MapShape, ...]
     programs: tuple[Program, ...]
 
@@ -191,7 +187,6 @@ class Image:
         return dataclasses.replace(self, maps=tuple(maps.values()))
 
     def pack(self) -> bytes:
-        """As bytes, to keep."""
         programs = [(each.name, each.code.hex(), each.references) for each in self.programs]
         maps = [dataclasses.astuple(shape) for shape in self.maps]
         return json.dumps([maps, programs]).encode()
@@ -236,7 +231,6 @@ class Loaded:
         self.close()
 
     def close(self) -> None:
-        """Close all descriptors."""
         for fds in (self._maps, self._programs):
             while fds:
                 os.close(fds.popitem()[1])

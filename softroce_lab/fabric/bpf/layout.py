@@ -43,12 +43,10 @@ def u64(number: int) -> bytes:
 
 
 def mac_bytes(mac: str) -> bytes:
-    """Six bytes of "02:00:00:00:00:01"."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
 def port(*, address: str | None, mac: str, peer_mac: str, **numbers: int) -> bytes:
-    """struct lab_port."""
     return _PORT.pack(
         address=int(ipaddress.IPv4Address(address)) if address else 0,
         mac=mac_bytes(mac),
@@ -58,12 +56,10 @@ def port(*, address: str | None, mac: str, peer_mac: str, **numbers: int) -> byt
 
 
 def exact_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
-    """struct lab_exact_key."""
     return _EXACT_KEY.pack(node=node, address=int(prefix.network_address))
 
 
 def prefix_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
-    """struct lab_prefix_key."""
     return _PREFIX_KEY.pack(
         bits=32 + prefix.prefixlen,
         node=socket.htonl(node),
@@ -94,12 +90,10 @@ class LinkState(_LINK.record):  # type: ignore[misc]
 
     @property
     def slot(self) -> int:
-        """The slot in use."""
         return int(self.armed & _ARMED_SLOT)
 
     @property
     def shaped(self) -> bool:
-        """Whether frames go through the wire stage."""
         return bool(self.armed & _ARMED_SHAPED)
 
     def flipped(self, *, has_rules: bool, shaped: bool) -> bytes:
@@ -120,7 +114,6 @@ class PortCounters(_COUNTERS.record):  # type: ignore[misc]
     __slots__ = ()
 
     def __sub__(self, before: PortCounters) -> PortCounters:
-        """What was counted since `before`."""
         return self._make(map(operator.sub, self, before))
 
     @classmethod

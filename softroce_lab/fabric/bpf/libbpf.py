@@ -156,12 +156,10 @@ def probe_program() -> contextlib.AbstractContextManager[int]:
 def probe_map(
     kind: int, key_bytes: int, value_bytes: int, entries: int, inner_map: int = 0
 ) -> contextlib.AbstractContextManager[int]:
-    """A descriptor of a map for a while."""
     return _closing(create_map(kind, "probe", key_bytes, value_bytes, entries, 0, inner_map))
 
 
 def probe_ring_buffer() -> contextlib.AbstractContextManager[int]:
-    """The smallest ring buffer."""
     return probe_map(MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE"))
 
 
@@ -203,7 +201,6 @@ class MapInfo(ctypes.Structure):
 
     @classmethod
     def of(cls, fd: int) -> Self:
-        """The kernel's information on the map of `fd`."""
         info = cls()
         size = ctypes.c_uint32(ctypes.sizeof(info))
         call = _libbpf().bpf_obj_get_info_by_fd
@@ -264,7 +261,6 @@ class Map:
             _checked(result, self.name)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value under `key`, made or replaced."""
         if len(value) != self.value_bytes:
             raise ValueError(f"{self.name}: {len(value)} bytes for a value of {self.value_bytes}")
         _checked(_libbpf().bpf_map_update_elem(self.fd, key, value, ctypes.c_uint64(0)), self.name)

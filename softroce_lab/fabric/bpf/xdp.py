@@ -57,7 +57,6 @@ _FLOWS = 1 << 14  # connections that are numbered; the least recently used are f
 
 
 def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
-    """Every port with its state in the maps."""
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
     for tx_link, port, peer in plan.halves:
@@ -108,7 +107,6 @@ class XdpFabric:
     """The pinned maps of a lab that is up. OSError if the kernel rejects a call."""
 
     def __init__(self, bpffs: Path) -> None:
-        """Open the maps pinned in `bpffs`."""
         self.mode: Mode | None = None  # known to whoever attached the programs
         self._bpffs = bpffs
         self._maps = {name: libbpf.Map.pinned(bpffs / name) for name in MAPS}
@@ -159,7 +157,6 @@ class XdpFabric:
         return fabric
 
     def _attach_first(self, nodes: Sequence[Node], enter: Enter, modes: Sequence[Mode]) -> None:
-        """Attach in the first of `modes` that the machine has."""
         for mode in modes:
             try:
                 return self.attach_programs(nodes, enter, mode)
@@ -296,7 +293,6 @@ class XdpFabric:
         return 2 * link + (self._link(link).slot ^ 1)
 
     def _forget_names(self, links: Iterable[int]) -> None:
-        """Those in the idle slots of these links."""
         names, slots = self._maps["names"], set(map(self._idle_slot, links))
         for key in names.all_keys():
             if fault_layout.slot_of_name(key) in slots:
@@ -315,7 +311,6 @@ class XdpFabric:
         self._maps["timeline"].put(u32(0), layout.TIMELINE.pack(**following._asdict()))
 
     def clear_faults(self) -> None:
-        """Lose no packet any more."""
         self.set_faults(())
 
     def restart(self, epoch_ns: int) -> None:

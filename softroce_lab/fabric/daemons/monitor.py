@@ -45,8 +45,6 @@ Word = enum.IntEnum(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """A response of the monitor."""
-
     word: Word
     error: int  # errno; 0: none
     numbers: tuple[int, ...]
@@ -113,7 +111,6 @@ class Connection:
     def send(
         self, word: Word, snap_bytes: int = 0, most_packets: int = 0, files: Sequence[int] = ()
     ) -> None:
-        """Send a request. A closed connection may still have unread messages."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
         request = _REQUEST.pack(word=word, snap_bytes=snap_bytes, most_packets=most_packets)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

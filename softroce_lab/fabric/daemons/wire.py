@@ -145,7 +145,6 @@ class WireStage:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the stage continues."""
         self._socket.close()
 
     def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
@@ -177,7 +176,6 @@ class WireStage:
         self._request("epoch", 0, moment_ns.to_bytes(8, sys.byteorder))
 
     def link(self, directed: int) -> LinkFigures:
-        """What became of a directed link's frames."""
         return LinkFigures.unpack(self._request("link_figures", directed))
 
     def base(self, directed: int) -> LinkFigures:
@@ -287,7 +285,6 @@ def _recorded(directory: Path) -> Sequence[ProcessIdentity]:
 
 
 def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
-    """Whether the stage is known to be dead."""
     return bool(recorded) and not any(known.is_alive() for known in recorded)
 
 

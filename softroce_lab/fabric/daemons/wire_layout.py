@@ -32,7 +32,6 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """All that was counted."""
         return sum(self.counts)
 
     def percentile(self, percent: float) -> int | None:
@@ -45,7 +44,6 @@ class Histogram:
 
     @classmethod
     def unpack(cls, words: bytes) -> Histogram:
-        """struct Histogram."""
         return cls(struct.unpack(f"={len(words) // 8}Q", words))
 
     def __sub__(self, before: Histogram) -> Histogram:
@@ -69,7 +67,6 @@ def _figures(name: str, levels: Collection[str]) -> Any:
 
         @classmethod
         def unpack(cls, payload: bytes) -> Self:
-            """From the struct's bytes."""
             return cls._make(layout.unpack(payload))
 
     return Figures
@@ -88,7 +85,6 @@ class LinkFigures(_figures("wire::LinkFigures", _LINK_LEVELS)):
 
     @classmethod
     def unpack(cls, payload: bytes) -> Self:
-        """From the struct's bytes."""
         found = super().unpack(payload)
         late, residence = Histogram.unpack(found.late), Histogram.unpack(found.residence)
         return found._replace(late=late, residence=residence)

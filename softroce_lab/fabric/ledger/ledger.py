@@ -62,7 +62,6 @@ class History:
     next_id: int = 0
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in one line."""
         facts = dict(record)
         match facts.pop("record"):
             case "lab":

@@ -88,7 +88,6 @@ def silence(node: Node) -> None:
 
 
 def has_ipv6() -> bool:
-    """Whether the kernel supports IPv6."""
     return _IPV6_SETTINGS.is_dir()
 
 
@@ -121,7 +120,6 @@ def configure(node: Node, gateways: Mapping[int, str]) -> None:
 
 
 def _request(name: str, data: bytes) -> bytes:
-    """A struct ifreq."""
     return struct.pack("16s24s", name.encode(), data)
 
 

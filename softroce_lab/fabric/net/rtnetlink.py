@@ -68,7 +68,6 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def _link(index: int) -> bytes:
-    """A struct ifinfomsg."""
     return struct.pack("=BxHiII", 0, 0, index, 0, 0)
 
 
@@ -84,7 +83,6 @@ def veth_end(index: int, name: str, mac: str, mtu: int, namespace: int) -> bytes
 
 
 def veth(near: bytes, far: bytes) -> Message:
-    """A pair of two `veth_end`s, down."""
     data = _attribute(_INFO_DATA, _attribute(_VETH_INFO_PEER, far))
     kind = _attribute(_INFO_KIND, b"veth")
     return Message(_NEW_LINK, near + _attribute(_IFLA_LINKINFO, kind + data))
@@ -100,7 +98,6 @@ def bridge(index: int, name: str) -> Message:
 
 
 def enslave(index: int, master: int) -> Message:
-    """An interface becomes a port of the bridge `master`."""
     attribute = _attribute(_IFLA_MASTER, struct.pack("=I", master))
     return Message(_NEW_LINK, _link(index) + attribute, _ACKNOWLEDGED)
 
@@ -157,7 +154,6 @@ def rule(source: Ip, table: int) -> Message:
 
 
 def _root_qdisc(ifindex: int) -> bytes:
-    """A struct tcmsg."""
     return struct.pack("=BxxxiIII", 0, ifindex, 0, _TC_H_ROOT, 0)
 
 

@@ -125,8 +125,6 @@ def _lost_ports(name: str, history: History, plan: Plan) -> Iterator[Damage]:
 
 
 class _State(enum.Enum):
-    """Why a port carries nothing."""
-
     GONE = enum.auto()
     DOWN = enum.auto()
     NO_PROGRAM = enum.auto()

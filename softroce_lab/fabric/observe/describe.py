@@ -21,7 +21,6 @@ SCHEMA_VERSION = 1
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan's nodes and links, by their names for the user."""
     return {
         "name": plan.name,
         "digest": plan.digest,
@@ -80,7 +79,6 @@ def lab_document(condition: Condition) -> dict[str, Any]:
 
 
 def guests_document(history: History) -> list[dict[str, Any]]:
-    """The guests, as processes."""
     prefix = guests.ROLE_PREFIX
     return [
         {"node": each["role"].removeprefix(prefix), "pid": each["pid"], "alive": each["alive"]}

@@ -53,7 +53,6 @@ def observed(seen: View) -> Iterator[Live]:
 
 
 def node_document(seen: View, name: str) -> dict[str, Any]:
-    """The node of this name. UserError if there is none."""
     plan = seen.plan
     if locate.is_link(name):
         raise UserError(f"{name} is a link", hint=f"lab inspect link {shlex.quote(name)}")

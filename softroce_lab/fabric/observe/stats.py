@@ -29,8 +29,6 @@ from softroce_lab.telemetry.counters_file import Published
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chosen:
-    """A selection of a lab's objects."""
-
     ports: frozenset[str]  # as node:interface
     links: frozenset[int]  # directed
 
@@ -61,15 +59,12 @@ def _ports(plan: Plan, name: str) -> set[Port]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Counters of one thing."""
-
     kind: str  # port, link, rnic, qp, kernel
     labels: Mapping[str, str]
     counts: Mapping[str, int]
 
     @property
     def title(self) -> str:
-        """In one word or two."""
         labels = self.labels
         if self.kind == "qp":
             return f"{labels['port']} qp {labels['qp']}"
@@ -78,8 +73,6 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """All selected counters at one time."""
-
     plan: Plan
     time_ns: int  # CLOCK_MONOTONIC
     ports: Mapping[str, Mapping[str, int]]
@@ -90,7 +83,6 @@ class Stats:
 
     @property
     def lab(self) -> str:
-        """The lab's name."""
         return self.plan.name
 
     def groups(self) -> Iterator[Group]:
@@ -118,7 +110,6 @@ class Stats:
             yield Group("qp", labels, _merged(qp))
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "schema_version": describe.SCHEMA_VERSION,
             "lab": self.lab,
@@ -174,7 +165,6 @@ class Collector:
         self._chosen = Chosen.of(seen.plan, names)
 
     def collect(self) -> Stats:
-        """The counters now. RunError if the lab went down."""
         plan = self._seen.plan
         sample = self._meter.sample()
         names = locate.arrows(plan)

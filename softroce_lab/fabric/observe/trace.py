@@ -51,8 +51,6 @@ class Path:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """A path so far, and the next port."""
-
     links: tuple[int, ...]
     nodes: tuple[str, ...]
     out: Port
@@ -165,7 +163,6 @@ def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]
 
 
 def document(tracer: Tracer, flow: Flow, sports: Sequence[int]) -> dict[str, Any]:
-    """The paths of the flows from these ports, for `--json`."""
     paths = {sport: tracer.path(flow, sport) for sport in sports}
     return {
         "flows": [

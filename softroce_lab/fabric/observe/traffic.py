@@ -49,8 +49,6 @@ class LinkCounts(namedtuple("LinkCounts", counters.LINK)):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """All directed links at one moment."""
-
     time_ns: int  # CLOCK_MONOTONIC
     plan: Plan  # with the faults of that moment
     counts: Mapping[int, LinkCounts]  # by directed link
@@ -182,8 +180,6 @@ def metering(seen: View) -> Iterator[Meter]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A directed link between two samples."""
-
     frames_per_second: float
     bits_per_second: float
     counts: LinkCounts  # in between
@@ -192,7 +188,6 @@ class LinkRate:
 
 
 def rates(before: Sample, after: Sample) -> dict[int, LinkRate]:
-    """What every directed link did between two samples."""
     seconds = (after.time_ns - before.time_ns) / 1e9
     limits = {
         fault.directed_link: fault.effect.rate_bps

@@ -33,17 +33,14 @@ class View:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is more to see than the plan."""
         return self.condition is not None
 
     @property
     def directory(self) -> Path:
-        """Of the lab that is up."""
         return runtime.DIRECTORY / self.plan.name
 
     @property
     def bpffs(self) -> Path:
-        """Where the maps of the lab that is up are pinned."""
         return self.directory / runtime.BPFFS
 
     @property
@@ -62,7 +59,6 @@ class View:
 
     @property
     def has_timeline(self) -> bool:
-        """Whether a fault begins or ends at some moment."""
         return any(not fault.window.always for fault in self.plan.faults)
 
     def moment_ns(self) -> int | None:
@@ -99,13 +95,11 @@ class View:
 
     @contextlib.contextmanager
     def inside(self, node: str) -> Iterator[None]:
-        """The calling thread works in the node's network namespace."""
         with namespace_of(self._lab, node) as fd, netns.entered(fd):
             yield
 
     @contextlib.contextmanager
     def guest(self, node: str) -> Iterator[Guest]:
-        """The guest `node`. UserError if it is none."""
         with namespace_of(self._lab, node) as fd:
             processes = self._lab.history.of_kind("process")
             yield guests.reach(self.plan, node, lambda: processes, lambda: fd, self.directory)

@@ -21,10 +21,3 @@ def test_unmounting_is_repeatable(tmp_path):
     for _ in range(2):
         bpffs.unmount(path, "lab-1")
         assert not path.exists()
-
-
-def test_a_directory_that_nothing_was_mounted_on_goes_too(tmp_path):
-    path = tmp_path / "bpf"
-    path.mkdir()
-    bpffs.unmount(path, "lab-1")
-    assert not path.exists()

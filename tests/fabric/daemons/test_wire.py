@@ -18,7 +18,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from softroce_lab import topology
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
@@ -159,17 +159,6 @@ def test_a_port_that_disappears_costs_its_own_frames_only(once):
     assert once.figures("s1->h1").arrived == 0
 
 
-def test_an_idle_stage_sleeps(once):
-    once.arm(s1_h2=delay(DELAY_NS))
-    once.send()
-    time.sleep(0.1)
-    before = once.stage.figures()
-    time.sleep(0.5)
-    spent = once.stage.figures() - before
-    assert spent.cpu_share < 0.01
-    assert spent.fair_turns <= 1  # it may have been in one
-
-
 def test_an_idle_stage_notices_that_it_was_stopped(once):
     """While somebody is connected; it may have had 100 ms to sleep."""
     stopped_ns = time.monotonic_ns()
@@ -179,15 +168,6 @@ def test_an_idle_stage_notices_that_it_was_stopped(once):
     begin_ns, end_ns = max(once.stage.pauses(), key=lambda pause: pause[1] - pause[0])
     assert abs(begin_ns - stopped_ns) <= 0.2e9
     assert end_ns >= stopped_ns + 0.4e9
-
-
-def test_a_shape_that_cannot_fit_changes_nothing(once):
-    number = once.links["s1->h2"]
-    once.stage.shape(number, [fault(delay(DELAY_NS))])
-    reserved = once.stage.figures().reserved_frames
-    with pytest.raises(UserError, match=r"may hold 4000000 frames.*has .* left of"):
-        once.stage.shape(number, [fault(delay(10**10))])
-    assert once.stage.figures().reserved_frames == reserved == 8000
 
 
 def test_a_dead_stage_is_named(once):

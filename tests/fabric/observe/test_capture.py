@@ -16,9 +16,9 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import rule_texts
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.daemons import monitor
+from softroce_lab.fabric.faults import add_rule_texts
 from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe.capture import Capture
 from softroce_lab.paths import TOPOLOGIES
@@ -119,7 +119,7 @@ def test_what_was_dropped_is_there_and_says_why(rig, tmp_path):
         Fault("half", 9, number, "identity", 77, RandomLoss(2**63)),
         Fault("noise", 10, number, "index", 78, Corrupt(2**62)),
     ]
-    rule_texts.add(faults, tmp_path)
+    add_rule_texts(faults, tmp_path)
     rig.xdp.set_faults(faults)
     path = tmp_path / "trace.pcapng"
     with capturing(tmp_path, link(rig, "s1->h2"), path, snap_bytes=90) as capture:
@@ -144,7 +144,7 @@ def test_rules_that_come_while_a_capture_runs_are_known_by_name(rig, tmp_path):
     with capturing(tmp_path, link(rig, "s1->h2"), path) as capture:
         for rule_id in range(3):
             faults = [Fault(f"cut-{rule_id}", rule_id, number, "index", 1, RandomLoss(CERTAIN))]
-            rule_texts.add(faults, tmp_path)
+            add_rule_texts(faults, tmp_path)
             rig.xdp.set_faults(faults)
             send(rig, 2)
         rig.xdp.set_faults([Fault("?", 70, number, "index", 1, RandomLoss(CERTAIN))])
@@ -203,17 +203,6 @@ def test_captures_are_whole_when_the_monitor_is_told_to_end(shared_rig, tmp_path
             assert process.wait(TIMEOUT_S) == 0
     found = capture_file.read(path)
     assert (len(found.packets), found.interfaces[0].received) == (6, 6)
-
-
-def test_a_monitor_that_dies_is_an_error(shared_rig, tmp_path):
-    shared_rig.refresh()
-    with monitoring(shared_rig, tmp_path) as process:
-        monitor.sync(tmp_path, TIMEOUT_S)
-        path = tmp_path / "trace.pcapng"
-        with capturing(tmp_path, link(shared_rig, "s1->h2"), path) as capture:
-            process.kill()
-            with pytest.raises(RunError, match="monitor did not answer"):
-                capture.end()
 
 
 @pytest.fixture
