@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Faults as the XDP programs read them: structs of xdp/lab_fault.h and xdp/lab_name.h."""
+"""Faults as the XDP programs and the wire stage read them: lab_fault.h, lab_name.h, lab_shape.h."""
 
 from __future__ import annotations
 

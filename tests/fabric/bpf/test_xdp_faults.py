@@ -7,13 +7,11 @@ import ipaddress
 import socket
 import struct
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from softroce_lab import _native, topology
+from softroce_lab import _native
 from softroce_lab.faults.layout import link_rules
-from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
@@ -42,22 +40,6 @@ PERCENT = 2**64 // 100
 EVERYTHING, ALWAYS = Filter(), Window()
 HEADERS = 14 + 20 + 8 + 12 + 8  # Ethernet to DETH
 MESSAGE_PACKETS = 8
-
-
-@pytest.fixture(scope="module")
-def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(
-        topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp")
-    )
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def rig(shared_rig) -> Rig:
-    shared_rig.refresh()
-    shared_rig.xdp.restart(time.monotonic_ns())
-    return shared_rig
 
 
 def downlink(rig: Rig) -> int:

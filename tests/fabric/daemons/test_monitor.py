@@ -19,7 +19,6 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons import monitor
-from softroce_lab.fabric.net import syscalls
 from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import CERTAIN, Fault, RandomLoss
 from softroce_lab.telemetry.drops import read_drops
@@ -44,16 +43,6 @@ def monitoring(rig: Rig, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.fixture
-def small(tmp_path) -> Iterator[Path]:
-    """A file system of 512 KiB in memory."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    syscalls.mount("small", str(folder), "tmpfs", 0, "size=512k")
-    yield folder
-    syscalls.umount(str(folder))
 
 
 @pytest.fixture

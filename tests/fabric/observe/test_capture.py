@@ -14,14 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from softroce_lab import topology
 from softroce_lab.errors import RunError
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.daemons import monitor
 from softroce_lab.fabric.faults import add_rule_texts
-from softroce_lab.fabric.net import syscalls
 from softroce_lab.fabric.observe.capture import Capture
-from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import CERTAIN, Corrupt, Fault, RandomLoss
 from softroce_lab.telemetry import capture_file
@@ -30,15 +27,6 @@ from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roc
 
 PATIENCE_S = 20.0
 SLACK_NS = 10**9  # somebody may set the machine's clock
-
-
-@pytest.fixture(scope="module")
-def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(
-        topology.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp")
-    )
-    yield rig
-    rig.close()
 
 
 @pytest.fixture
@@ -203,16 +191,6 @@ def test_captures_are_whole_when_the_monitor_is_told_to_end(shared_rig, tmp_path
             assert process.wait(TIMEOUT_S) == 0
     found = capture_file.read(path)
     assert (len(found.packets), found.interfaces[0].received) == (6, 6)
-
-
-@pytest.fixture
-def small(tmp_path) -> Iterator[Path]:
-    """A file system of 512 KiB in memory."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    syscalls.mount("small", str(folder), "tmpfs", 0, "size=512k")
-    yield folder
-    syscalls.umount(str(folder))
 
 
 def test_a_capture_that_fills_its_file_system_ends_whole_and_says_so(rig, tmp_path, small):
