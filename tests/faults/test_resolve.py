@@ -8,8 +8,8 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import resolve as faults
-from softroce_lab.faults.model import FaultRule, LinkImpairments
-from softroce_lab.faults.resolve import FaultRules, LinkFaults
+from softroce_lab.faults.model import FaultRule
+from softroce_lab.faults.resolve import FaultRules
 from softroce_lab.faults.text import text as text_of
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
@@ -59,16 +59,6 @@ def load(text: str) -> Plan:
 
     source = parse(text, "x.yaml")
     return resolve(validate(TopologyFile, source), source)
-
-
-def test_losses_at_links_are_one_rule() -> None:
-    plain, lossy = LinkImpairments(), LinkImpairments.model_validate({"loss": "1%"})
-    links = tuple(lossy if index in (4, 7) else plain for index in range(len(PLAN.links)))
-    found = faults.arm(PLAN, LinkFaults(links)).faults
-    assert [(f.rule, f.directed_link) for f in found] == [
-        ("link:loss", 8), ("link:loss", 9), ("link:loss", 14), ("link:loss", 15),
-    ]  # fmt: skip
-    assert found[0].stream == found[2].stream == documented(b'[1,"link:loss",1,"up"]')
 
 
 def test_arming_adds_after_the_plans_own_rules() -> None:

@@ -23,31 +23,8 @@ from softroce_lab.topology.shapes import (
 )
 
 
-def nodes_of(graph: Graph) -> dict[str, str | None]:
-    return {name: spec.kind if spec else None for name, spec in (graph.nodes or {}).items()}
-
-
 def links_of(graph: Graph) -> list[str]:
     return [" ".join(map(str, link.endpoints)) for link in graph.links or ()]
-
-
-def test_leaf_spine() -> None:
-    shape = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts_per_leaf=2)
-    graph = expand(Graph(generator=shape))
-    assert nodes_of(graph) == {
-        **dict.fromkeys(("h1", "h2", "h3", "h4"), "host"),
-        **dict.fromkeys(("leaf1", "leaf2", "spine1", "spine2"), "switch"),
-    }
-    assert links_of(graph) == [
-        "h1:eth1 leaf1:h1",
-        "h2:eth1 leaf1:h2",
-        "h3:eth1 leaf2:h3",
-        "h4:eth1 leaf2:h4",
-        "leaf1:spine1 spine1:leaf1",
-        "leaf1:spine2 spine2:leaf1",
-        "leaf2:spine1 spine1:leaf2",
-        "leaf2:spine2 spine2:leaf2",
-    ]
 
 
 def shaped(shape: Generator) -> Graph:
@@ -65,19 +42,6 @@ def degrees(graph: Graph) -> dict[str, set[int]]:
 
 def count(graph: Graph, word: str) -> int:
     return sum(name.rstrip("0123456789-") == word for name in graph.nodes or ())
-
-
-def test_the_pods_of_a_fat_tree_meet_in_its_core() -> None:
-    links = links_of(shaped(FatTree(kind="fat-tree", k=4)))
-    assert len(links) == 48
-    assert links[:3] == ["h1:eth1 edge1-1:h1", "h2:eth1 edge1-1:h2", "h3:eth1 edge1-2:h3"]
-    assert links[16:18] == ["edge1-1:agg1-1 agg1-1:edge1-1", "edge1-1:agg1-2 agg1-2:edge1-1"]
-    assert links[32:36] == [
-        "agg1-1:core1 core1:agg1-1",
-        "agg1-1:core2 core2:agg1-1",
-        "agg1-2:core3 core3:agg1-2",
-        "agg1-2:core4 core4:agg1-2",
-    ]
 
 
 def test_clos_has_the_same_oversubscription_at_each_tier() -> None:

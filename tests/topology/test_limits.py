@@ -3,8 +3,6 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import UserError
-from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.topology import limits
 
 STAR = "name: t\nmtu: {mtu}\ntopology: {{generator: {{kind: star, hosts: 2}}}}\n"
 
@@ -33,9 +31,3 @@ def test_a_lab_has_an_mtu_that_ipv6_and_xdp_take(written, mtu, why):
     with pytest.raises(UserError) as refused:
         topology.load(file, for_lab=True)
     assert str(refused.value).startswith(f"{file}:2:6: {why}")
-
-
-def test_the_documents_name_these_limits():
-    reference = " ".join((PROJECT_ROOT / "docs/topology.md").read_text().split())
-    assert f"at most {limits.MAX_PORTS} ports" in reference
-    assert f"from {limits.MTU_MIN_BYTES}, which IPv6 needs, to {limits.MTU_MAX_BYTES}" in reference

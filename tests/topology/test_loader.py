@@ -14,11 +14,6 @@ from softroce_lab.topology.model import TopologyFile
 from softroce_lab.topology.resolve import resolve
 
 
-def test_name_and_seed_can_be_given() -> None:
-    plan = topology.load("two-hosts", name="mine", seed=9)
-    assert (plan.name, plan.seed, plan.nodes[0].namespace) == ("mine", 9, "mine-h1")
-
-
 def test_a_mistake_is_pointed_at_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text("name: x\ntopology:\n  generator: {kind: leaf-spine}\n")
