@@ -148,8 +148,6 @@ def _veth() -> Iterator[Port]:
 
 
 def _opened(make: Callable[[], contextlib.AbstractContextManager[object]]) -> Callable[[], None]:
-    """An attempt that opens something and closes it again."""
-
     def attempt() -> None:
         with make():
             pass

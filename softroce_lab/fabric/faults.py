@@ -78,7 +78,6 @@ def downs(plan: Plan) -> set[tuple[int, Window]]:
 
 
 def down_links(plan: Plan, now_ns: int) -> set[int]:
-    """The indexes of the links that are down at a moment of the timeline."""
     return {directed // 2 for directed, window in downs(plan) if window.acts(now_ns)}
 
 
@@ -233,7 +232,6 @@ class FaultControl:
             stage.shape(directed, ())
 
     def _forget_all(self, links: Iterable[int]) -> None:
-        """The same, if the stage still runs; a dead one has no state."""
         with contextlib.suppress(RunError), WireStage(self.directory) as stage:
             self._forget(stage, links)
 
@@ -286,7 +284,6 @@ def renumbered(faults: Iterable[Fault], kept: Iterable[Fault], directory: Path) 
 
 
 def _ranges(faults: Iterable[Fault]) -> Iterator[tuple[int, int, str]]:
-    """First id, last id and text of each run of rules with one text."""
     for words, run in itertools.groupby(faults, key=lambda fault: "\t".join(comments(fault))):
         ids = [fault.rule_id for fault in run]
         yield ids[0], ids[-1], words

@@ -76,7 +76,6 @@ class Lab:
 
     @property
     def bpffs(self) -> Path:
-        """Where the lab's maps are pinned."""
         return self.directory / runtime.BPFFS
 
     @property

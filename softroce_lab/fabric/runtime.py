@@ -34,7 +34,6 @@ class Condition:
 
     @property
     def word(self) -> str:
-        """In one word: starting, up, stopping, remains, or unreadable."""
         if self.unreadable is not None:
             return "unreadable"
         return "remains" if self.remains else self.history.state
@@ -183,7 +182,6 @@ def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[],
 
 
 def _taken(name: str, condition: Condition | None) -> LabError:
-    """Why the name of a lab cannot be claimed."""
     if condition is not None and condition.unreadable is not None:
         return condition.unreadable
     another = "choose another name: --name NAME"
@@ -196,7 +194,6 @@ def _taken(name: str, condition: Condition | None) -> LabError:
 
 
 def _user(history: History) -> str:
-    """The process that works on a lab, if the ledger records it."""
     owner = history.owner if history.header else None
     return f"process {owner.pid}" if owner else "another process"
 

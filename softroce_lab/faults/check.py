@@ -94,7 +94,6 @@ def _of(items: Iterable[Placed], kind: type[E]) -> list[tuple[Placed, E]]:
 
 
 def _check_names(items: Sequence[Placed], where: str) -> None:
-    """A name is one entry of the switch's table."""
     names: dict[NamedDrop, Placed] = {}
     for item, effect in _of(items, NamedDrop):
         name = dataclasses.replace(effect, iters=())

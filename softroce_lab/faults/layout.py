@@ -160,7 +160,6 @@ def _name(drop: NamedDrop) -> NameKey:
 
 
 def _name_filter(names: Iterable[NameKey]) -> bytes:
-    """lab_fault_set.named: the bits that lab_name_maybe of xdp/lab_name.h reads."""
     bits = 0
     for kind, first, second in names:
         hashed = ((first << 32 | second) + kind) * _GOLDEN % 2**64
@@ -171,8 +170,6 @@ def _name_filter(names: Iterable[NameKey]) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkRules:
-    """All that XDP needs of the faults of one directed link."""
-
     value: bytes  # struct lab_fault_set
     names: dict[NameKey, bytes]  # struct lab_named
     rule_ids: tuple[int, ...]  # of the rules in `value`, by position
@@ -239,7 +236,6 @@ def name_key(slot: int, name: NameKey) -> bytes:
 
 
 def slot_of_name(key: bytes) -> int:
-    """2 * directed link + slot of a struct lab_name_key."""
     return int(_NAME_KEY.unpack(key).link_slot)
 
 
@@ -270,7 +266,6 @@ def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
 
 
 def rule_ids(value: bytes) -> tuple[int, ...]:
-    """Of the rules in a struct lab_fault_set, by position."""
     rules = _SET.unpack(value)
     return tuple(
         rule.rule_id for rule in itertools.islice(_RULE.unpack_all(rules.rule), rules.count)

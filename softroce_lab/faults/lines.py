@@ -58,7 +58,6 @@ def line(group: Sequence[Fault]) -> str:
 
 
 def _names(named: Sequence[NamedDrop]) -> str:
-    """The packets by message or queue pair, the first few of them."""
     alike: dict[NamedDrop, list[int]] = collections.defaultdict(list)
     for each in named:
         number = each.packet if each.psn is None else each.psn
@@ -95,8 +94,6 @@ def texts(faults: Iterable[Fault], now_ns: int | None = None) -> tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """What one rule does alike on some links."""
-
     name: str
     key: str
     text: str

@@ -91,8 +91,6 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ground:
-    """Where faults are placed, and what their streams are derived from."""
-
     plan: Plan
     seed: int
     tiers: Mapping[str, int]
@@ -211,7 +209,6 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
 
 
 def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half]:
-    """The directed links of a rule, each once, in the order of the plan."""
     hit: set[int] = set()
     written: Sequence[LinkPattern | str] = getattr(rule, rule.target)
     for number, pattern in enumerate(written):
@@ -298,8 +295,6 @@ DEFAULT_LIMIT_PACKETS = 1000  # tc-netem's
 
 
 class Lowered(NamedTuple):
-    """An effect, the packets it matches, and the key it was written at."""
-
     effect: Effect
     filter: Filter
     place: Place

@@ -145,7 +145,6 @@ def _shown(number: int | None) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """`1,3-5`."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and spans[-1][-1] == number - 1:
@@ -163,12 +162,10 @@ _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
 def time_text(time_ns: int) -> str:
-    """`1500us`."""
     return _in(time_ns, _TIMES)
 
 
 def rate_text(rate_bps: int) -> str:
-    """`200Mbit`."""
     return _in(rate_bps, _RATES)
 
 

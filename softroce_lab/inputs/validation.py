@@ -141,7 +141,6 @@ def _shown(error: ErrorDetails) -> str:
 
 
 def _named(error: ErrorDetails) -> str:
-    """With its key; of an entry of a list, with that of the list."""
     key = next(part for part in reversed(error["loc"]) if isinstance(part, str))
     return f"{key} {_shown(error)}"
 

@@ -150,7 +150,6 @@ class Plan:
 
     @functools.cached_property
     def hosts(self) -> tuple[Node, ...]:
-        """The hosts of both kinds, in the order of the plan."""
         return tuple(node for node in self.nodes if node.is_host)
 
     @functools.cached_property

@@ -89,7 +89,6 @@ class Canvas:
         self.write(row + 1, left + (width - len(name)) // 2, name)
 
     def lines(self) -> list[Line]:
-        """What was drawn, without blanks at the ends."""
         places = [*self._strokes, *self._text]
         widths: dict[int, int] = collections.defaultdict(int)
         for row, column in places:
@@ -125,7 +124,6 @@ class _Shape:
 
     @property
     def inner(self) -> range:
-        """Columns at which links may end."""
         edge = 0 if self.node.is_host else 1
         return range(self.left + edge, self.left + self.width - edge)
 
@@ -192,7 +190,6 @@ def _shapes(plan: Plan, tiers: Sequence[Sequence[Node]], columns: int) -> dict[s
 
 
 def _ends(plan: Plan) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """How many links leave each node at its top, and at its bottom."""
     tiers = {node.name: node.tier for node in plan.nodes}
     up: collections.Counter[str] = collections.Counter()
     down: collections.Counter[str] = collections.Counter()
@@ -225,7 +222,6 @@ def _spread(row: Sequence[_Shape], total: int) -> None:
 
 
 def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
-    """Draw a tier's nodes; the row below them."""
     for shape in row:
         if shape.node.is_host:
             start = shape.left + (shape.width - len(shape.node.name)) // 2
@@ -239,7 +235,6 @@ def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
 
 
 def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> list[_Net]:
-    """The links of the channel above a tier."""
     links = [link for link in plan.links if _channel(link, shapes) == tier]
     tops = _tops(links, shapes, tier)
     taken = set(tops.values())

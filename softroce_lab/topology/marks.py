@@ -124,8 +124,6 @@ def _links_below(plan: Plan, found: Marks, tier: int) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mark:
-    """What is to be seen of the faults of a directed link."""
-
     texts: tuple[str, ...]  # each fault in full
     label: str  # in short: what fits beside a line
     down: bool = False

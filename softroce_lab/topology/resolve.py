@@ -113,7 +113,6 @@ def _hosts(kinds: Kinds) -> list[str]:
 
 
 def _guests(graph: Graph, kinds: Kinds, source: Source) -> dict[str, Guest]:
-    """What the kernel hosts run on."""
     guests: dict[str, Guest] = {}
     for name, spec in (graph.nodes or {}).items():
         own = spec or NodeSpec()

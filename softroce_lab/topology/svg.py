@@ -102,7 +102,6 @@ def _row_width(tier: Sequence[Node]) -> float:
 
 
 def _places(tiers: Sequence[Sequence[Node]], width: float) -> dict[str, _Point]:
-    """The middle of every node; each row is spread evenly."""
     inner = width - 2 * _MARGIN
     places = {}
     for i, tier in enumerate(tiers):
@@ -144,7 +143,6 @@ class _Links:
         return arrows(self.plan)
 
     def paths(self) -> Iterator[str]:
-        """Those with faults last: what comes last is painted over the others."""
         for link in sorted(self.plan.links, key=self._acts):
             lines = [f"{link.a} - {link.b}"]
             for number, _, _ in link.halves:

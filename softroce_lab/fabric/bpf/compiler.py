@@ -180,7 +180,6 @@ class Image:
     programs: tuple[Program, ...]
 
     def sized(self, entries: Mapping[str, int]) -> Image:
-        """With so many entries in these maps."""
         maps = {shape.name: shape for shape in self.maps}
         for name, count in entries.items():
             maps[name] = dataclasses.replace(maps[name], max_entries=count)
@@ -236,7 +235,6 @@ class Loaded:
                 os.close(fds.popitem()[1])
 
     def pin(self, bpffs: Path, maps: Sequence[str]) -> None:
-        """Pin the programs and these maps in `bpffs` under their names."""
         fds = {name: self._maps[name] for name in maps} | self._programs
         for name, fd in fds.items():
             libbpf.pin(fd, bpffs / name)

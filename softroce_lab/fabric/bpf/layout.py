@@ -38,7 +38,6 @@ def u32(number: int) -> bytes:
 
 
 def u64(number: int) -> bytes:
-    """Value of the arrays of counts and tokens."""
     return struct.pack("=Q", number)
 
 
@@ -74,12 +73,10 @@ def group(ifindexes: Sequence[int]) -> bytes:
 
 
 def missed_of(tap: bytes) -> int:
-    """The missed packets of a struct lab_tap."""
     return int(_TAP.unpack(tap).missed)
 
 
 def waiting_bytes_of(backlog: bytes) -> int:
-    """The bytes that wait, of a struct lab_backlog."""
     return int(_BACKLOG.unpack(backlog).waiting_bytes)
 
 
@@ -118,5 +115,4 @@ class PortCounters(_COUNTERS.record):  # type: ignore[misc]
 
     @classmethod
     def unpack(cls, value: bytes) -> PortCounters:
-        """From the copies of all CPUs."""
         return cls._make(map(sum, zip(*_COUNTERS.unpack_all(value), strict=True)))

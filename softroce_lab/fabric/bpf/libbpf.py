@@ -51,7 +51,6 @@ def pin(fd: int, path: Path) -> None:
 
 
 def opened(path: Path) -> int:
-    """A new descriptor of the map or program pinned at `path`."""
     return _checked(_libbpf().bpf_obj_get(os.fsencode(path)), str(path))
 
 
@@ -233,7 +232,6 @@ class Map:
         os.close(self.fd)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under `key`, or None."""
         value = ctypes.create_string_buffer(self.value_bytes)
         result = _libbpf().bpf_map_lookup_elem(self.fd, key, value)
         if result == -errno.ENOENT:

@@ -204,7 +204,6 @@ class XdpFabric:
         return [layout.missed_of(value) for value in values if value]
 
     def link_states(self) -> list[LinkState]:
-        """Of every directed link, in order."""
         return [self._link(directed) for directed in range(self._maps["links"].max_entries)]
 
     def hits(self) -> dict[int, list[Hits]]:

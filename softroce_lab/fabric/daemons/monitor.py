@@ -105,7 +105,6 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Readable when the monitor has sent a message."""
         return self._socket.fileno()
 
     def send(

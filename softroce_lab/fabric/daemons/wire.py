@@ -197,7 +197,6 @@ class WireStage:
         return found
 
     def figures(self) -> StageFigures:
-        """Processor time, scheduling class, memory."""
         return StageFigures.unpack(self._request("stage_figures"))
 
     def pauses(self) -> list[tuple[int, int]]:
@@ -248,7 +247,6 @@ class WireStage:
         return payload
 
     def _parsed(self, packet: bytes) -> tuple[str, bytes]:
-        """The status and the payload of an answer. RunError if it is none."""
         head = _ANSWER.unpack(packet) if len(packet) >= _ANSWER.size else None
         if head is None or len(packet) != _ANSWER.size + head.bytes or head.status not in _STATUS:
             raise self._dead(f"an answer of {len(packet)} bytes")

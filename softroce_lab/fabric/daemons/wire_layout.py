@@ -137,5 +137,4 @@ class StageFigures(_figures("wire::StageFigures", _STAGE_LEVELS)):
 
     @property
     def cpu_share(self) -> float:
-        """Of one core."""
         return self.cpu_ns / self.wall_ns if self.wall_ns else 0.0

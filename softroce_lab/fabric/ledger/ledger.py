@@ -44,8 +44,6 @@ _MODE = 0o700  # whoever may open the directory may lock it, and so keep the lab
 
 @dataclasses.dataclass(slots=True)
 class Entry:
-    """An object that was announced and not yet taken away."""
-
     id: int
     kind: str
     facts: dict[str, Any]  # of the announcement and, once it is known, the identity
@@ -53,8 +51,6 @@ class Entry:
 
 @dataclasses.dataclass(slots=True)
 class History:
-    """What the lines so far add up to."""
-
     header: dict[str, Any] = dataclasses.field(default_factory=dict)
     state: State = "starting"
     state_facts: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -90,7 +86,6 @@ class History:
 
     @property
     def token(self) -> int:
-        """The lab's number, 64 random bits."""
         return int(self.header["token"], 16)
 
     @property
@@ -310,13 +305,11 @@ class Ledger:
         self._append(record, dispensable=state == "stopping")
 
     def announce(self, kind: str, **facts: object) -> int:
-        """Write an object down that is about to be made; its id."""
         number = self.history.next_id
         self._append({"record": "object", "id": number, "kind": kind, **facts})
         return number
 
     def identify(self, number: int, **facts: object) -> None:
-        """Write down what an announced object turned out to be."""
         self._append({"record": "identity", "id": number, **facts})
 
     def strike(self, number: int) -> None:

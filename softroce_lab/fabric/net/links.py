@@ -124,13 +124,11 @@ def _request(name: str, data: bytes) -> bytes:
 
 
 def flags_of(control: socket.socket, name: str) -> int:
-    """An interface's flags, in the namespace of `control`. OSError."""
     answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _request(name, b""))
     return int(struct.unpack_from("=H", answer, 16)[0])
 
 
 def raise_flags(control: socket.socket, name: str, raised: int) -> None:
-    """Raise interface flags, in the namespace of `control`. OSError."""
     flags = flags_of(control, name) | raised
     fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags)))
 

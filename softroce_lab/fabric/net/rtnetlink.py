@@ -51,8 +51,6 @@ _MOST_U32 = 0xFFFFFFFF
 
 
 class Message(NamedTuple):
-    """A request, without its header."""
-
     kind: int
     body: bytes
     flags: int = _CREATE
@@ -103,7 +101,6 @@ def enslave(index: int, master: int) -> Message:
 
 
 def no_link(index: int) -> Message:
-    """No interface of this index, nor the other end of its pair."""
     return Message(_DEL_LINK, _link(index), _ACKNOWLEDGED)
 
 
@@ -147,7 +144,6 @@ def route(way: Way, prefix: tuple[Ip, int] | None = None, table: int = TABLE_MAI
 
 
 def rule(source: Ip, table: int) -> Message:
-    """Packets from `source` are routed by this table, from 1 to 252."""
     kinds = (0, source.max_prefixlen, 0, table, 0, 0, _FR_ACT_TO_TBL)
     head = struct.pack("=BBBBBBBBI", _family(source), *kinds, 0)
     return Message(_NEW_RULE, head + _attribute(_FRA_SRC, source.packed))

@@ -49,7 +49,6 @@ def _end(port: Port) -> str:
 
 
 def lab_document(condition: Condition) -> dict[str, Any]:
-    """How a lab is, and what it consists of as far as that is known."""
     history = condition.history
     document: dict[str, Any] = {
         "name": condition.name,
@@ -103,7 +102,6 @@ def kernel_hosts(plan: Plan, condition: Condition | None) -> list[dict[str, Any]
 
 
 def kernel_host_line(kind: str, host: dict[str, Any]) -> str:
-    """One of them, of this kind of nodes, in words."""
     return guests.kind(kind).line(host)
 
 

@@ -138,7 +138,6 @@ def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
 
 
 def _routes(plan: Plan, switch: Node, look_up: Routes) -> list[dict[str, Any]]:
-    """To every rail of every host: the ports of equal cost."""
     rails = [port for host in plan.hosts for port in host.ports if port.address]
     return [
         {
@@ -175,7 +174,6 @@ def _end(port: Port) -> dict[str, Any]:
 
 
 def _fault(group: Sequence[Fault], hits: Mapping[int, Hits], now_ns: int | None) -> dict[str, Any]:
-    """A fault, or all packets that one rule names."""
     first = group[0]
     found = [hits[fault.rule_id] for fault in group if fault.rule_id in hits]
     return {

@@ -124,7 +124,6 @@ class Pinger:
                 yield reply
 
     def _read(self, data: bytes, extra: Sequence[tuple[int, int, bytes]]) -> Reply | None:
-        """The reply in a packet, or None if it is no reply to this process's echo."""
         ttl = _hop_limit(extra)
         if self._family == socket.AF_INET:  # a raw socket gives the IP header too
             ttl, data = data[8], data[(data[0] & 0xF) * 4 :]

@@ -86,7 +86,6 @@ class Stats:
         return self.plan.name
 
     def groups(self) -> Iterator[Group]:
-        """All of it, flat; only running processes."""
         for port, counts in self.ports.items():
             yield Group("port", {"lab": self.lab, "port": port}, counts)
         for link, counts in self.links.items():
@@ -130,7 +129,6 @@ class Stats:
         }
 
     def _of_host(self, node: Node) -> dict[str, int]:
-        """Its ports, and its RNICs or its kernel's, added up."""
         total: Counter[str] = Counter()
         for group in self.groups():
             owner = group.labels.get("host") or group.labels.get("port", "").partition(":")[0]

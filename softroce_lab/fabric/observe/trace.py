@@ -39,8 +39,6 @@ class Flow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Path:
-    """The directed links that a flow takes, and how that ends."""
-
     links: tuple[int, ...]
     nodes: tuple[str, ...]
     end: End
@@ -67,8 +65,6 @@ def _number(port: Port) -> int:
 
 
 class Tracer:
-    """Follows flows through a plan by the routes of its switches."""
-
     def __init__(self, plan: Plan, routes: Routes) -> None:
         self._plan = plan
         self._routes = routes

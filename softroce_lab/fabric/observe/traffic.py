@@ -60,8 +60,6 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Readings:
-    """What the parts of the lab counted."""
-
     near: Mapping[int, PortCounters]  # a little earlier than
     far: Mapping[int, PortCounters]
     hits: Mapping[int, Sequence[Hits]]
@@ -110,7 +108,6 @@ class Meter:
     def _stage_figures(
         self,
     ) -> tuple[dict[int, LinkFigures] | None, dict[int, wire_layout.PortFigures]]:
-        """Of its links, and of its sockets."""
         if self._stage is None:
             return None, {}
         links = {number: self._stage.link(number) for number, _, _ in self._halves}

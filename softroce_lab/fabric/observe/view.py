@@ -106,7 +106,6 @@ class View:
 
 
 def moment_ns(fabric: XdpFabric) -> int:
-    """The present moment of the lab's timeline."""
     return max(0, time.monotonic_ns() - fabric.timeline.epoch_ns)
 
 
