@@ -11,6 +11,7 @@ import time
 import pytest
 
 from softroce_lab import _native
+from softroce_lab.fabric.bpf.layout import LinkState
 from softroce_lab.faults.layout import link_rules
 from softroce_lab.plan.effects import (
     CERTAIN,
@@ -32,6 +33,7 @@ from softroce_lab.plan.effects import (
     Window,
 )
 from softroce_lab.plan.plan import IPV6_PREFIX
+from softroce_lab.structs import Struct
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.packets import packet as native_packet
 
@@ -146,6 +148,15 @@ def test_rules_meet_a_packet_in_their_order(rig):
     assert positions(send(rig, [data(rig, n) for n in range(400)])) == survivors(rig, faults, 400)
     seen = {hits.rule_id: hits.seen for hits in rig.xdp.hits()[downlink(rig)]}
     assert seen == {1: 200, 2: 200, 3: 100}  # a Drop passes by what its filter lets through
+
+
+def test_changes_of_a_link_are_told_apart():
+    """Also two in a row, which use the slot that was used before."""
+    states = [LinkState.unpack(bytes(Struct("lab_link").size))]
+    for _ in range(3):
+        states.append(LinkState.unpack(states[-1].flipped(has_rules=True, shaped=False)))
+    assert [state.slot for state in states] == [0, 1, 0, 1]
+    assert len({state.armed for state in states}) == 4
 
 
 # --- Named packets ---------------------------------------------------------------------------

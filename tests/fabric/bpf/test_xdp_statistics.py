@@ -24,7 +24,7 @@ from tests.xdp.test_statistics import MODELS, weights
 
 PACE = 500_000.0  # frames a second, while a batch lasts
 PATIENCE_S = 60.0
-SHORT = {1e-4: 80, 1e-2: 40, 0.3: 40}  # messages of MESSAGE_PACKETS packets
+SHORT = {1e-4: 20, 1e-2: 10, 0.3: 10}  # messages of MESSAGE_PACKETS packets
 FULL = {1e-4: 2000, 1e-2: 400, 0.3: 400}
 CONFIDENCE = 0.999  # of all cells together
 ALPHA = (1 - CONFIDENCE) / (len(MODELS) * len(FULL) * 2) / 2
