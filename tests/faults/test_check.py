@@ -116,7 +116,7 @@ def windows(draw: st.DrawFn) -> Window:
     return Window(draw(st.integers(0, 20)), length, period)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 @given(windows(), windows())
 def test_windows_overlap_if_they_share_a_moment(a: Window, b: Window) -> None:
     horizon = 20 + 12 * 12 + 24  # all begun, and a common period behind that
