@@ -27,6 +27,7 @@ from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import (
     ALWAYS,
+    LINK_RULE,
     Corrupt,
     Delay,
     Down,
@@ -48,8 +49,6 @@ from softroce_lab.plan.effects import (
 )
 from softroce_lab.plan.plan import Half, Plan, with_digest
 from softroce_lab.units import threshold
-
-LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,11 @@ def render(plan: Plan, marks: Marks) -> str:
     )
 
 
+def width(document: str) -> float:
+    """Of a document that `render` made, in pixels."""
+    return float(document.partition(' width="')[2].partition('"')[0])
+
+
 def _subtitle(plan: Plan) -> str:
     switches = len(plan.nodes) - len(plan.hosts)
     counts = ((len(plan.hosts), "host"), (switches, "switch"), (len(plan.links), "link"))
@@ -143,7 +149,7 @@ class _Links:
         return arrows(self.plan)
 
     def paths(self) -> Iterator[str]:
-        for link in sorted(self.plan.links, key=self._acts):
+        for link in sorted(self.plan.links, key=self._is_faulty):
             lines = [f"{link.a} - {link.b}"]
             for number, _, _ in link.halves:
                 if number in self.marks:
@@ -155,10 +161,17 @@ class _Links:
     def labels(self) -> Iterator[str]:
         """What links do, on their ways; each at the first of some places where it covers no other.
 
-        Where there is none, on a crowded drawing, at its usual place.
+        Where there is none, on a crowded drawing, at its usual place. A rate and a delay that most
+        links have are not repeated at each: the notes below the drawing have them.
         """
         taken: list[_Box] = []
+        plain = [link for link in self.plan.links if not self._is_faulty(link)]
+        counts = collections.Counter(map(self._label_of_both, plain))
+        usual = next((label for label, count in counts.items() if 2 * count > len(plain)), None)
+        repeated = {each.index for each in plain if usual and self._label_of_both(each) == usual}
         for link in filter(self._acts, self.plan.links):
+            if link.index in repeated:
+                continue
             text = self._label(link)
             ways = [self._on_the_way(link, share) for share in (self._share(link), *_SHARES)]
             boxes = [_Box.of(at, text) for at in ways]
@@ -169,6 +182,14 @@ class _Links:
 
     def _acts(self, link: Link) -> bool:
         return any(n in self.marks and self.marks[n].acts for n, _, _ in link.halves)
+
+    def _is_faulty(self, link: Link) -> bool:
+        return any(n in self.marks and self.marks[n].is_fault for n, _, _ in link.halves)
+
+    def _label_of_both(self, link: Link) -> str | None:
+        """What the link says in both directions; None if they differ."""
+        labels = {self.marks[n].label if n in self.marks else "" for n, _, _ in link.halves}
+        return labels.pop() if len(labels) == 1 else None
 
     def _ends(self, link: Link) -> tuple[_Point, _Point]:
         return self.places[link.a.node], self.places[link.b.node]
@@ -217,10 +238,15 @@ class _Links:
         )
 
     def _label(self, link: Link) -> str:
-        """One text if both directions do the same, else each with an arrow; ports of twins."""
+        """One text if both directions do the same, else each with an arrow; ports of twins.
+
+        Only faults, if there are any.
+        """
         a, b = self._ends(link)
         marks = ((n, self.marks[n]) for n, _, _ in link.halves if n in self.marks)
-        found = {n: mark.label for n, mark in marks if mark.acts}
+        acting = {n: mark for n, mark in marks if mark.acts}
+        faulty = {n: mark for n, mark in acting.items() if mark.is_fault}
+        found = {n: mark.label for n, mark in (faulty or acting).items()}
         if len(found) == 2 and len(set(found.values())) == 1:
             text = next(iter(found.values()))
         else:
