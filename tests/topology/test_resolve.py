@@ -247,18 +247,3 @@ def test_routes_lead_every_port_to_every_other_along_all_shortest_paths(
         assert indexes
         assert indexes == sorted(indexes)
         assert {port.node for port in route.ports} == {route.node}
-
-
-word = st.sampled_from(["h1", "h2", "s1", "s2", "s3", "S1", "", "a/b"])
-end = st.builds("{}:{}".format, word, st.sampled_from(["a", "b", "c", "d", "lo", ""]))
-impairments = st.sampled_from([{}, {"loss": "1%"}, {"loss": "2"}, {"delay": "1ms"}])
-link = st.builds(lambda ends, more: {"endpoints": ends, **more}, st.lists(end, max_size=3),
-                 impairments)  # fmt: skip
-node = st.sampled_from([None, {}, {"kind": "host"}, {"kind": "switch"}, {"kind": "x"}])
-rule = st.fixed_dictionaries(
-    {
-        "name": word,
-        "links": st.sampled_from(["*<->*", "h*->s1", "x->y", "?"]),
-        "loss": st.just("1%"),
-    }
-)
