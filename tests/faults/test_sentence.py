@@ -8,7 +8,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.faults import lines
 from softroce_lab.faults.profile import ProfileFile
 from softroce_lab.faults.resolve import FaultRules, arm
-from softroce_lab.faults.sentence import is_sentence
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 from softroce_lab.paths import TOPOLOGIES
@@ -83,9 +82,3 @@ def test_a_map_says_the_same(plan):
             other.directed_link, other.effect, other.window,
         )  # fmt: skip
     assert {fault.window.begin_ns for fault in words.faults} == {3 * MS}
-
-
-def test_names_of_profiles_are_no_sentences():
-    assert not is_sentence("nic-down")
-    assert not is_sentence("lost-tail")
-    assert is_sentence("nic")

@@ -116,10 +116,3 @@ def test_a_plain_number_is_packets_and_a_size_is_bytes() -> None:
     assert read("depth: 100").depth == Depth(100, None)
     assert read("depth: '100'").depth == Depth(100, None)
     assert read("depth: 64KiB").depth == Depth(None, 65536)
-
-
-def test_editors_learn_of_both_notations_and_of_no_null() -> None:
-    words, keys = Thing.model_json_schema()["anyOf"]
-    assert words == {"type": "string"}
-    assert keys["properties"]["colour"] == {"title": "Colour", "type": "string"}
-    assert "null" not in str(keys)
