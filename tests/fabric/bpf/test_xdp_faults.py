@@ -129,12 +129,12 @@ def test_both_builds_lose_the_same_packets(rig, name):
     effect, key, wanted = MODELS[name]
     faults = [fault(rig, effect, key=key, wanted=wanted)]
     rig.xdp.set_faults(faults)
-    expected = survivors(rig, faults, 400)
-    assert positions(send(rig, [data(rig, n) for n in range(400)])) == expected
+    expected = survivors(rig, faults, 160)
+    assert positions(send(rig, [data(rig, n) for n in range(160)])) == expected
     (hits,) = rig.xdp.hits()[downlink(rig)]
-    assert hits.hits == 400 - len(expected)
-    assert rig.total("injected_tx") == 400 - len(expected)
-    assert rig.total("link_down") == (400 if name == "down" else 0)
+    assert hits.hits == 160 - len(expected)
+    assert rig.total("injected_tx") == 160 - len(expected)
+    assert rig.total("link_down") == (160 if name == "down" else 0)
 
 
 def test_rules_meet_a_packet_in_their_order(rig):
