@@ -123,9 +123,9 @@ def _print(finding: examiner.Finding) -> None:
 
 def _clean(*, dry_run: bool, as_json: bool) -> None:
     # Imported late: what a machine lacks must not keep `lab doctor` from saying so.
-    from softroce_lab.fabric import gc, runtime
+    from softroce_lab.fabric import runtime
 
-    done = gc.Collection(gc.remains()) if dry_run else gc.collect(say)
+    done = runtime.Collection(runtime.remains()) if dry_run else runtime.collect(say)
     if as_json:
         remains = [{"name": each.name, "why": each.remains} for each in done.removed]
         print_document(removed=not dry_run, remains=remains)
