@@ -26,7 +26,7 @@ def _transport(what: str) -> Any:
     return typer.Option(
         "--transport",
         metavar="[LABEL=]NAME|FILE:CLASS",
-        help=f"Run {what} a built-in one, or a policy class in a Python file; may be repeated.",
+        help=f"Run {what} a built-in one, or a class of yours in a Python file; may be repeated.",
         autocompletion=completion.transports,
     )
 
