@@ -58,8 +58,8 @@ def doctor(
         bool,
         typer.Option(
             "--clean",
-            help="Remove what labs left whose `lab` process died, and nothing else; labs that are up "
-            "stay.",
+            help="Remove what labs left whose `lab` process died, and nothing else; labs that are "
+            "up stay.",
         ),
     ] = False,
     dry_run: Annotated[

@@ -84,8 +84,8 @@ Captured = Annotated[
     typer.Option(
         "--capture",
         metavar="[LINK]",
-        help="Capture packets: on LINK, such as a->b, a<->b, a node or a glob; without LINK on each "
-        "link of a host, or whose faults lose or change packets. May be repeated.",
+        help="Capture packets: on LINK, such as a->b, a<->b, a node or a glob; without LINK on "
+        "each link of a host, or whose faults lose or change packets. May be repeated.",
     ),
 ]
 Snap = Annotated[

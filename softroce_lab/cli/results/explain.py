@@ -64,8 +64,8 @@ def explain(
         str | None,
         typer.Option(
             metavar="STEP",
-            help=f"The slowest message of a step of the workload: {STEPS}. With --cost: what the end "
-            "of the step waited for.",
+            help=f"The slowest message of a step of the workload: {STEPS}. With --cost: what the "
+            "end of the step waited for.",
         ),
     ] = None,
     cost: Annotated[
@@ -79,8 +79,8 @@ def explain(
         str | None,
         typer.Option(
             metavar="LOSSES",
-            help="With --cost: one run without all of these losses, by their numbers in the output: "
-            "17,40-52, or all.",
+            help="With --cost: one run without all of these losses, by their numbers in the "
+            "output: 17,40-52, or all.",
         ),
     ] = None,
     runs: Annotated[
