@@ -24,8 +24,6 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
-from softroce_lab.experiment.failover import clock as failover_clock
-from softroce_lab.experiment.failover import record as failover_record
 from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.workload_table import Line, cell
@@ -211,10 +209,10 @@ def _failover(
         seed=failover.Options.seed if seed is None else seed,
         mode=xdp.value,
     )
-    outcomes, where = failover_clock.run(options, clock.value, saying(quiet))
+    outcomes, where = failover.run(options, clock.value, saying(quiet))
     run_dir = None
     try:
-        run_dir = str(failover_record.write(outcomes, options, where))
+        run_dir = str(failover.write(outcomes, options, where))
     finally:  # the result is known, also where it cannot be kept
         if as_json:
             print(json.dumps(failover.document(outcomes) | {"run_dir": run_dir}, indent=1))

@@ -93,7 +93,6 @@ class OneFlow(Workload):
         yield self._message
 
     def schedule(self) -> Schedule:
-        """The message at its time."""
         schedule = Schedule(self.ranks)
         schedule.transfer(self._message, at_ns=self._at_ns)
         return schedule

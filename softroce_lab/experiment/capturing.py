@@ -76,12 +76,10 @@ class RunCapture:
     figures: Figures = dataclasses.field(default_factory=lambda: Figures(()))
 
     def document(self) -> dict[str, Any]:
-        """For manifests and `--json`."""
         kept = {"file": str(self.wanted.path), "snap_bytes": self.wanted.snap_bytes}
         return kept | self.figures.document()
 
     def summary(self) -> str:
-        """A line for the user."""
         return summary(self.document())
 
 

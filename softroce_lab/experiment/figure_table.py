@@ -96,7 +96,6 @@ class Unit:
 
     @property
     def is_number(self) -> bool:
-        """Whether values can be compared and averaged."""
         return self.column in ("int64", "float64")
 
     def exact(self, value: float) -> str:
@@ -237,7 +236,6 @@ class Figure:
         ]  # fmt: skip
 
     def values(self, rows: Iterable[Row]) -> list[Any]:
-        """What tables show of these rows."""
         return [row[self.key] for row in self.known(rows)]
 
     def fewest(self, rows: Iterable[Row]) -> int | None:
@@ -534,7 +532,6 @@ def few_samples(row: Row) -> list[str]:
 
 
 def percentiles(samples: Samples) -> list[Figure]:
-    """The figures that are percentiles of these."""
     return [figure for figure in FIGURES.values() if figure.samples == samples]
 
 
@@ -544,7 +541,6 @@ def claimed() -> dict[str, Figure]:
 
 
 def gates() -> dict[str, Figure]:
-    """The figures that `expect` may name, by that name."""
     return {figure.gate: figure for figure in FIGURES.values() if figure.gate}
 
 

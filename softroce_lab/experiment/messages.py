@@ -91,7 +91,6 @@ def table(schedule: Schedule, ends: Mapping[int, Ends] = MappingProxyType({})) -
 
 
 def _rows_before(messages: Iterable[Message]) -> Messages:
-    """Rows with the columns that are known before the run."""
     rows = [(each.source, each.destination, *each.key, each.length_bytes) for each in messages]
     known_rows = np.zeros(len(rows), dtype=MESSAGE)
     known = list((MESSAGE.names or ())[:6])

@@ -10,8 +10,6 @@ from softroce_lab import units
 
 
 class UnfinishedHost(Protocol):
-    """A host that is not done."""
-
     @property
     def quiet(self) -> bool:
         """Whether the host sends nothing more until something arrives."""
@@ -53,7 +51,6 @@ class RunEnd:
         self._has_failure = False
 
     def progressed(self, now_ns: int) -> None:
-        """A message arrived, or a host is done."""
         self._progress_ns = now_ns
 
     def failed(self) -> None:

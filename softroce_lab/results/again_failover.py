@@ -11,8 +11,7 @@ from typing import Any
 from softroce_lab import paths
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import trust
-from softroce_lab.experiment.failover import clock as failover_clock
-from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.yaml_source import Origin
@@ -44,8 +43,8 @@ def again(
         what = f"{trust.UNTRUSTED}\n  it reads the topology {options.topology!r}"
         raise UserError(what, hint=trust.HINT, file=str(recorded.path / MANIFEST))
     on_real = recorded.manifest.get("clock") == "real"
-    outcomes, clock = failover_clock.run(options, "real" if on_real else "virtual", say)
-    made = failover_record.write(outcomes, options, clock, under)
+    outcomes, clock = failover.run(options, "real" if on_real else "virtual", say)
+    made = failover.write(outcomes, options, clock, under)
     return experiments.compare(recorded, Recorded(made))
 
 

@@ -6,8 +6,8 @@ import dataclasses
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.experiment.accounting import Accounts, Counts, WireCounts
 from softroce_lab.experiment.capturing import links_of
+from softroce_lab.experiment.observation import Accounts, Counts, WireCounts
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures, StageFigures
 from tests.topology.conftest import TRUNK

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from softroce_lab.experiment import figures, virtual, workload_table
+from softroce_lab.experiment import virtual, workload_run, workload_table
 from softroce_lab.experiment.figure_table import few_samples
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.workload_run import WorkloadRun
@@ -60,7 +60,7 @@ def test_of_unequal_operations_the_median_counts():
     work = Operations(Collective((0, 1, 2, 3), 3_000_000, 1 << 20), 3)
     names = ("h1", "h2", "h3", "h4")
     made = WorkloadRun("rc", "rc", "bdp", 1, "virtual", names, messages, 20_000)
-    found = figures.added(work, made, lambda: pytest.fail("no flow is alone")).figures
+    found = workload_run.added(work, made, lambda: pytest.fail("no flow is alone")).figures
     assert found == {"algbw_bps": 6 * 10**12, "busbw_bps": 9 * 10**12}
 
 

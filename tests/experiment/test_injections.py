@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.experiment import injections
+from softroce_lab.experiment import workload_record
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.plan import locate
@@ -28,7 +28,7 @@ def drops(*times_ns, kind=0, rule_id=RULE.rule_id):
 
 def columns(found):
     names = locate.arrows(PLAN)
-    return injections.columns(found, [names[n] for n in range(len(names))], PLAN.faults)
+    return workload_record.injected(found, [names[n] for n in range(len(names))], PLAN.faults)
 
 
 def test_a_drop_names_its_link_rule_and_packet():

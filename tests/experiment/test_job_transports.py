@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import real, spec, virtual
-from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
 from tests import patience
@@ -107,10 +107,10 @@ def test_a_command_line_cannot_replace_what_every_job_has():
 
 def test_a_job_that_a_rule_cannot_hit_stays_and_is_noted():
     wanted = of(transports="transports: [irn, rc]", a=RC, faults="drop: {message: 0, iter: 1}")
-    whole, left_out = blind_rules.compared(wanted)
+    whole, left_out = forecast.compared(wanted)
     assert [each.label for each in whole.transports] == ["irn"]
     assert [each.transport for each in left_out] == ["rc"]
-    assert blind_rules.notes(wanted)[-1].startswith("rc+window=32: cannot be hit by loss")
+    assert forecast.blind_notes(wanted)[-1].startswith("rc+window=32: cannot be hit by loss")
 
 
 def test_on_a_lab():

@@ -125,12 +125,10 @@ def is_faithful(row: Row) -> bool:
 
 
 def gates(written: Mapping[str, object]) -> list[Gate]:
-    """Of a file. UserError."""
     return [Gate.of(name, condition) for name, condition in written.items()]
 
 
 def judged(written: Sequence[Gate], rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Judged]:
-    """Every gate. `axes`: columns that tell the cells of a sweep."""
     return [_judge(gate, rows, axes) for gate in written]
 
 
@@ -200,7 +198,6 @@ def _medians(samples: Iterable[_Sample]) -> Iterator[tuple[str, Any]]:
 
 
 def _median(values: Sequence[Any]) -> Any:
-    """As whole as the values are."""
     return type(values[0])(statistics.median(values))
 
 

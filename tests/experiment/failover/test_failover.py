@@ -45,7 +45,7 @@ def test_bad_input_is_refused_before_anything_is_made(options, message):
 def test_the_demo(nothing_left):
     messages = []
     options = Options(name=f"failover{os.getpid()}", hosts=2, steps=300, dies_at=20, repaired_at=30)
-    plain, shift = failover.run(options, messages.append)
+    plain, shift = failover.run_on("real", options, messages.append)
     assert not plain.right
     assert any("RETRY_EXC" in error for error in plain.errors)
     assert plain.steps_done < 300

@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment.failover import record as failover_record
 from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover import ring_job
-from softroce_lab.experiment.failover import virtual as failover_virtual
 from softroce_lab.experiment.failover.rig import Options
 from tests.cli.test_app import lab
 
@@ -22,13 +20,13 @@ OPTIONS = Options(hosts=3, steps=16, model_bytes=24_000, dies_at=3, repaired_at=
 def ran(options, *, shift):
     plan, hosts = failover.plan_of(options)
     job = failover.job_of(options, len(hosts))
-    made = failover_virtual.VirtualRun(plan, hosts, job, options, ring_job.reference(job))
+    made = failover.VirtualRun(plan, hosts, job, options, ring_job.reference(job))
     return made.run(shift=shift)
 
 
 def test_the_job_stops_without_shift_and_goes_on_with_it():
     reported = []
-    plain, shift = failover_virtual.run(OPTIONS, reported.append)
+    plain, shift = failover.run_on("virtual", OPTIONS, reported.append)
     assert reported == ["the job without SHIFT", "the job with SHIFT"]
     assert not plain.right
     assert any("RETRY_EXC" in error for error in plain.errors)
@@ -44,9 +42,9 @@ def test_the_job_stops_without_shift_and_goes_on_with_it():
 
 
 def test_a_job_that_is_wrong_is_no_passed_run(tmp_path):
-    plain, shift = failover_virtual.run(OPTIONS, lambda _: None)
+    plain, shift = failover.run_on("virtual", OPTIONS, lambda _: None)
     wrong = dataclasses.replace(shift, errors=("h1: wrong",))
-    directory = failover_record.write([plain, wrong], OPTIONS, "virtual", tmp_path).resolve()
+    directory = failover.write([plain, wrong], OPTIONS, "virtual", tmp_path).resolve()
     assert json.loads((directory / "manifest.json").read_text())["verdict"] == "failed"
 
 

@@ -6,7 +6,7 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.figure_table import RETRANSMITTED
-from softroce_lab.experiment.forecast import base_rtt, wide_windows
+from softroce_lab.experiment.forecast import base_rtt, notes
 from softroce_lab.experiment.hosts import tuning
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.inputs import yaml_source
@@ -58,8 +58,8 @@ deadline: 10s
 def test_the_round_trip_is_that_of_the_rails_that_are_used():
     plan = of(TWO_RAILS).plan(1)
     assert base_rtt.of(plan, 1024).rtt_ns == 4000
-    assert base_rtt.of(plan, 1024, rails={"h1": 1, "h2": 1}).rtt_ns == 20_000_000
-    both = base_rtt.of(plan, 1024, others={"h1": (1,), "h2": (1,)})
+    assert base_rtt.of(plan, 1024, rails={"h1": (1,), "h2": (1,)}).rtt_ns == 20_000_000
+    both = base_rtt.of(plan, 1024, rails={"h1": (0, 1), "h2": (0, 1)})
     assert both.rtt_ns == 20_000_000
 
 
@@ -140,7 +140,7 @@ def test_on_the_real_clock_a_window_holds_what_the_machine_adds():
 def test_a_window_that_is_wider_than_its_one_path_is_noted():
     loaded = of(TWO_CORES, "transports=[{name: rc, window: 500}, {name: irn, window: 500}]")
     held = tuning.on_virtual_clock(of(TWO_CORES).transports[0], loaded.plan(1)).window_packets
-    (note,) = wide_windows.notes(loaded)
+    (note,) = notes.window_notes(loaded)
     assert note.startswith("rc")
     assert note.endswith(f"the congestion window has {held:,} at most")
 

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
@@ -47,8 +47,8 @@ EVERYONE = {"rc", "csa_ud", *STRIPED_UC}
 def test_what_is_said_is_what_happens(effect, blind):
     text = FILE.replace('"*->*"', f'"*->*", {effect}')
     experiment = spec.of(yaml_source.parse(text, "file.yaml"))
-    whole, left_out = blind_rules.compared(experiment)
-    notes = [note.replace(" left out", "") for note in blind_rules.notes(experiment)]
+    whole, left_out = forecast.compared(experiment)
+    notes = [note.replace(" left out", "") for note in forecast.blind_notes(experiment)]
     assert {note.partition(":")[0] for note in notes if "iter: 1" not in note} == blind
     assert {each.transport for each in left_out} == (set() if blind == EVERYONE else blind)
     assert {each.label for each in whole.transports} == (EVERYONE - blind or EVERYONE)
@@ -74,7 +74,7 @@ def test_tails_that_some_transports_lose_more_often_are_told(effect, transports,
     text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
         "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
     )
-    notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
+    notes = forecast.blind_notes(spec.of(yaml_source.parse(text, "file.yaml")))
     assert any("write iter: 1 to compare" in note for note in notes) == noted
 
 
@@ -92,7 +92,7 @@ def test_losses_that_hit_other_packets_of_each_transport_are_told(effect, transp
     text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
         "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
     )
-    notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
+    notes = forecast.blind_notes(spec.of(yaml_source.parse(text, "file.yaml")))
     assert any("hit other packets of each transport" in note for note in notes) == noted
 
 
@@ -113,7 +113,7 @@ def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
 def test_where_all_are_alike_none_is_left_out():
     text = FILE.replace('"*->*"', '"*->*", drop: {message: 1, packet: 1}')
     experiment = spec.with_transports(spec.of(yaml_source.parse(text, "file.yaml")), ["rc"])
-    assert blind_rules.compared(experiment) == (experiment, [])
-    assert blind_rules.notes(experiment) == [
+    assert forecast.compared(experiment) == (experiment, [])
+    assert forecast.blind_notes(experiment) == [
         "rc: cannot be hit by rule: its data packets do not show messages"
     ]

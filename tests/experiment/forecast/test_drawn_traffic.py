@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import drawn_traffic
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.inputs import yaml_source
 
 FILE = """\
@@ -19,7 +19,7 @@ WEB = "kind: open-loop, load: 80%, sizes: web-search"  # 10 MB a ms; the largest
 
 
 def notes(workload):
-    return drawn_traffic.notes(
+    return forecast.traffic_notes(
         spec.of(yaml_source.parse(FILE.format(workload=workload), "short.yaml"))
     )
 
@@ -64,7 +64,7 @@ def test_other_workloads_have_no_duration():
 @pytest.mark.parametrize("name", ["web-search"])
 def test_ready_experiments_are_long_enough(name):
     loaded = spec.load(name)
-    assert drawn_traffic.notes(loaded) == []
+    assert forecast.traffic_notes(loaded) == []
     assert not any("too rare" in note for note in experiment_run.notes(loaded))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import expected_events, memory
+from softroce_lab.experiment.forecast import memory
 
 
 def of(*changes, name="permutation"):
@@ -31,7 +31,7 @@ def test_what_policies_do_counts():
     """`ud_rto` tells of packets a quarter of a round trip apart, `csa_ud` looks at messages."""
     big = "workload.bytes=1GB", "workload.message=1GiB"
     acts = {
-        name: expected_events.acts(of(*big, f"transports=[{name}]"))
+        name: memory.acts(of(*big, f"transports=[{name}]"))
         for name in ("rc", "irn", "csa_ud", "ud_rto")
     }
     assert acts["rc"] == 0 < acts["irn"] == acts["csa_ud"] < acts["ud_rto"] / 1000
@@ -107,26 +107,26 @@ def test_packets_that_rules_hit_count_as_much_as_they_take(tmp_path):
     )  # fmt: skip
     runs, peak = json.loads(ran.stdout)["runs"], int(ran.stderr)
     lossy = spec.load(file)
-    assert expected_events.count(lossy) == pytest.approx(runs[0]["injected_drops"], rel=0.01)
+    assert memory.hit_packets(lossy) == pytest.approx(runs[0]["injected_drops"], rel=0.01)
     estimate = memory.needed_bytes(lossy)
     assert 0.9 < estimate / peak < 2
     assert estimate > memory.needed_bytes(of()) + 50e6  # that of the events is most of it
 
 
 def events_of(*changes, faults):
-    return expected_events.count(of(*changes, f"faults=[{faults}]"))
+    return memory.hit_packets(of(*changes, f"faults=[{faults}]"))
 
 
 def test_what_is_done_about_losses_counts():
     """Two records of each loss, more where a queue pair goes back; as many as a run keeps."""
     faults = "faults=[{name: a, links: 'h1->*', loss: random 50%}]"
-    hits = expected_events.count(of(faults))
+    hits = memory.hit_packets(of(faults))
     striped, rc = (of(faults, f"transports=[{name}]") for name in ("irn", "rc"))
-    assert expected_events.recoveries(striped, 100) == 2 * hits
-    assert expected_events.recoveries(rc, 10) == 12 * hits
+    assert memory.recoveries(striped, 100) == 2 * hits
+    assert memory.recoveries(rc, 10) == 12 * hits
     huge = of(faults, "transports=[irn]", "workload.bytes=4GB")
-    assert expected_events.recoveries(huge, 100) == 1 << 20
-    assert expected_events.recoveries(of("faults=[]"), 100) == 0
+    assert memory.recoveries(huge, 100) == 1 << 20
+    assert memory.recoveries(of("faults=[]"), 100) == 0
 
 
 def test_packets_that_rules_will_hit_are_reckoned_with():

@@ -4,7 +4,7 @@
 import os
 import time
 
-from softroce_lab.experiment.hosts.printed import KEPT_BYTES, Found, Printed, search
+from softroce_lab.experiment.hosts.commands import KEPT_BYTES, Found, Printed, search
 
 
 def test_the_end_is_kept_in_bounded_memory():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.experiment.hosts import program_losses
+from softroce_lab.experiment.hosts import program_records
 from softroce_lab.experiment.messages import NOT_DONE
 from softroce_lab.programs.device.device import gids
 from softroce_lab.telemetry.program_losses import UNFINISHED
@@ -26,7 +26,7 @@ def recoveries(recorded):
 
 
 def test_each_host_has_a_folder_of_its_own(plan, tmp_path):
-    losses = program_losses.ProgramLosses(plan, ["h1", "h2"], tmp_path)
+    losses = program_records.ProgramLosses(plan, ["h1", "h2"], tmp_path)
     [folder] = losses.environment("h1").values()
     assert folder != losses.environment("h2")["SOFTROCE_LOSSES"]
     messages, recorded, missed = losses.end(BEGUN_NS)
@@ -82,7 +82,7 @@ def test_a_peer_by_ipv6_is_the_same_host(plan, tmp_path):
 
 
 def test_a_torn_record_and_a_strange_file_are_left_out(plan, tmp_path):
-    losses = program_losses.ProgramLosses(plan, ["h1"], tmp_path)
+    losses = program_records.ProgramLosses(plan, ["h1"], tmp_path)
     whole = [record("message", posted_us=1, **HERE), record("message", posted_us=2, **HERE)]
     write(tmp_path, "h1", whole, more=whole[0].tobytes()[:-1])
     (tmp_path / "h1" / "strange").write_bytes(b"x" * 160)
@@ -91,6 +91,6 @@ def test_a_torn_record_and_a_strange_file_are_left_out(plan, tmp_path):
 
 
 def test_records_have_the_size_that_the_library_gives_them():
-    assert program_losses.program_losses.LOSS.itemsize == 80
-    assert np.dtype(program_losses.program_losses.LOSS).fields["kind"][1] == 72
+    assert program_records.program_losses.LOSS.itemsize == 80
+    assert np.dtype(program_records.program_losses.LOSS).fields["kind"][1] == 72
     assert H2 == 0x0A000002

@@ -12,10 +12,10 @@ from softroce_lab.experiment.hosts.settings import (
     WINDOW_PACKETS,
     WorkloadSettings,
     packed,
-    path_mtu_bytes,
     read_command,
     unpacked,
 )
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.topology.model import MTU_DEFAULT_BYTES
 from softroce_lab.workloads.flows import PointToPoint
 

@@ -12,7 +12,7 @@ import pytest
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.experiment.transports import policy_file, watchdog, written
+from softroce_lab.experiment.transports import policy_call, policy_file, written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.paths import PROJECT_ROOT
 
@@ -187,7 +187,7 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, what):
-    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)
+    monkeypatch.setattr(policy_call, "LIMIT_S", 1.0)
     with pytest.raises(UserError) as caught:
         experiment(tmp_path, "./mine.py:Mine", mine)
     assert str(caught.value).startswith(str(tmp_path / "mine.py"))

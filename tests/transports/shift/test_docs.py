@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from softroce_lab.cli import demo_failover
-from softroce_lab.experiment.failover import virtual as failover_virtual
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options
 
 TEXT = (Path(__file__).parents[3] / "docs" / "shift.md").read_text()
@@ -18,5 +18,5 @@ def test_the_program_runs():
 
 def test_the_excerpt_is_what_the_demo_prints():
     assert "lab demo failover --clock virtual --steps 20" in TEXT
-    printed = demo_failover.lines(failover_virtual.run(Options(steps=20)))
+    printed = demo_failover.lines(failover.run_on("virtual", Options(steps=20)))
     assert "\n".join(["```", *printed, "```"]) in TEXT
