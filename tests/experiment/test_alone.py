@@ -9,7 +9,6 @@ from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
-ODD = "{generator: {kind: star, hosts: 4, access: {rate: 3Gbit, delay: 1us}}}"
 TREE = (
     "{generator: {kind: fat-tree, k: 4, access: {rate: 100Gbit, delay: 1us}, "
     "core: {rate: 40Gbit, delay: 700ns}}}"
@@ -52,14 +51,6 @@ def test_on_a_star_few_simulations_yield_all_times(transport):
     assert (np.diff(times) >= 0).all()
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
-def test_where_a_byte_takes_no_whole_picoseconds_each_size_is_simulated(transport):
-    found = Counted(ODD, transport)
-    times = found.times_ns(1, 0)
-    assert found.count == len(SIZES)
-    assert times.tolist() == found.simulated_ns(1, 0)
-
-
 def test_where_the_link_is_not_kept_busy_each_size_is_simulated():
     """Four links of 40 Gbit/s in the core carry more than one, but not at once from the start."""
     found = Counted(TREE, "csa_ud")
@@ -72,12 +63,6 @@ def test_where_the_link_is_not_kept_busy_each_size_is_simulated():
 def test_what_a_narrow_window_costs_is_no_time_alone(narrower):
     slow = Counted(STAR, f"{{name: csa_ud, {narrower}}}")
     assert slow.times_ns(0, 3).tolist() == Counted(STAR, "csa_ud").times_ns(0, 3).tolist()
-
-
-def test_a_queue_pair_keeps_to_one_path():
-    found = Counted(TREE, "rc")
-    assert found.times_ns(15, 2).tolist() == found.simulated_ns(15, 2)
-    assert found.count == 3
 
 
 def test_pairs_at_the_same_distance_take_the_same_time():
@@ -114,30 +99,6 @@ def test_the_fabric_is_empty_and_loses_nothing():
     clean = Counted(STAR, "csa_ud").times_ns(0, 1)
     faults = 'faults: [{name: loss, links: "*<->*", loss: 20%, duplicate: 10%}]\n'
     assert Counted(STAR, "csa_ud", faults).times_ns(0, 1).tolist() == clean.tolist()
-
-
-@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
-def test_a_delay_counts_and_its_jitter_does_not(transport):
-    star = STAR.replace(", delay: 1us", "")
-    steady, jittery = (
-        Counted(star, transport, f'faults: [{{name: far, links: "*<->*", delay: {delay}}}]\n')
-        .times_ns(0, 1).tolist()
-        for delay in ("9us", "9us 5us")
-    )  # fmt: skip
-    assert jittery == steady
-    assert min(steady) > 2 * 9_000
-
-
-def test_a_slower_link_counts_where_it_is():
-    links = ", ".join(
-        f"{{endpoints: ['h{n}:a', 's:p{n}'], rate: {rate}, delay: 1us}}"
-        for n, rate in enumerate(("100Gbit", "100Gbit", "10Gbit"))
-    )
-    hosts = ", ".join(f"h{n}: {{kind: host}}" for n in range(3))
-    found = Counted(f"{{nodes: {{{hosts}, s: {{kind: switch}}}}, links: [{links}]}}", "rc")
-    assert found.times_ns(0, 2).tolist() == found.simulated_ns(0, 2)
-    assert found.times_ns(2, 0).tolist() == found.simulated_ns(2, 0)
-    assert found.times_ns(0, 2)[-1] > 5 * found.times_ns(0, 1)[-1]
 
 
 @pytest.mark.parametrize(

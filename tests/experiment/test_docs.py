@@ -37,10 +37,6 @@ def lab(tmp_path, monkeypatch):
     return lab
 
 
-def test_there_are_examples():
-    assert len(EXPERIMENTS) >= 2
-
-
 @pytest.mark.parametrize("example", EXPERIMENTS)
 def test_an_experiment_can_be_run(lab, tmp_path, example):
     (tmp_path / "mine.yaml").write_text(example)

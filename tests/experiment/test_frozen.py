@@ -44,15 +44,6 @@ def test_every_ready_experiment_is_the_same_again(name, tmp_path, monkeypatch):
         same_work(experiment, again)
 
 
-def test_names_are_written_out(tmp_path):
-    overrides = [spec.parse_override(text) for text in ("topology=leaf-spine", "seeds=[7]")]
-    again = reloaded(spec.load("ring-all-reduce", overrides), tmp_path)
-    assert again.topology == "inline"
-    assert all(not isinstance(each, str) for each in again.raw.faults)
-    assert again.seeds == (7,)
-    same_work(spec.load("ring-all-reduce", overrides), again)
-
-
 def test_a_policy_and_a_goal_file_are_copied(tmp_path):
     (tmp_path / "mine.py").write_text(POLICY)
     (tmp_path / "two.goal").write_bytes((paths.WORKLOADS / "pipeline.goal").read_bytes())

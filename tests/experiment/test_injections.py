@@ -2,18 +2,16 @@
 """Records of faults into columns: what is in which row and column."""
 
 import numpy as np
-import pytest
 
 from softroce_lab import topology
 from softroce_lab.experiment import workload_record
 from softroce_lab.faults import profile
 from softroce_lab.faults.resolve import arm
 from softroce_lab.plan import locate
-from softroce_lab.telemetry.drops import DROP, KIND_NONE
+from softroce_lab.telemetry.drops import DROP
 
 PLAN = arm(topology.load("path"), profile.load("spine-loss-1pct"))
 RULE = PLAN.faults[0]
-NAMES = list(locate.arrows(PLAN))
 
 
 def drops(*times_ns, kind=0, rule_id=RULE.rule_id):
@@ -54,16 +52,5 @@ def test_a_drop_names_its_link_rule_and_packet():
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(0, "data"), (1, "control"), (2, "report"), (KIND_NONE, "other")]
-)
-def test_kinds_of_packets(kind, name):
-    assert columns(drops(1, kind=kind))["packet_kind"].tolist() == [name]
-
-
 def test_a_rule_that_is_not_known_has_no_name():
     assert columns(drops(1, 2, rule_id=4_000_000))["rule"].tolist() == ["", ""]
-
-
-def test_no_records_are_no_rows():
-    assert {len(column) for column in columns(drops()).values()} == {0}

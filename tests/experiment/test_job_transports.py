@@ -66,13 +66,6 @@ def test_a_job_without_one_has_that_of_the_run():
     assert all((each == of_a[0]).all() for each in of_a)  # links of their own: no influence
 
 
-def test_one_transport_named_or_not_is_the_same():
-    (named,) = runs(of(a="transport: irn,", b="transport: irn,"))
-    (usual,) = runs(of(transports="transports: [irn]"))
-    assert (named.messages == usual.messages).all()
-    assert named.transport == usual.transport == "irn"
-
-
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
@@ -98,11 +91,6 @@ def test_mistakes_have_their_place(settings, error):
     with pytest.raises(UserError) as caught:
         of(**settings)
     assert str(caught.value).startswith(error)
-
-
-def test_a_command_line_cannot_replace_what_every_job_has():
-    with pytest.raises(UserError, match="has a transport of its own"):
-        spec.with_transports(of(a=RC, b=RC), ["csa_ud"])
 
 
 def test_a_job_that_a_rule_cannot_hit_stays_and_is_noted():

@@ -65,11 +65,6 @@ def test_mistakes_have_their_place(commands, line, column, what):
     assert abs(found[1] - column) <= 8  # of the value, or of its key
 
 
-def test_a_circle():
-    what = refused("{h1: {run: a, after: h2}, h2: {run: b, after: h1}}")[2]
-    assert what == "h1 waits for h2 waits for h1: none of them can begin"
-
-
 def test_the_virtual_clock_is_refused():
     assert refused("{h1: {run: a}}", HEAD.replace("real", "virtual")) == (
         3, 8, "programs run on the real clock alone"

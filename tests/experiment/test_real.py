@@ -130,14 +130,6 @@ def test_a_training_arrives_whole(lab, tmp_path, transport, mix):
     assert 0 < summary["step_waiting"] < 1
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
-def test_tokens_go_to_their_experts_and_come_back(lab, tmp_path, transport):
-    workload = "{kind: moe, tokens: 64, hidden: 256, experts: 8, top_k: 2, skew: 1, repeat: 3,"
-    found = run(experiment(tmp_path, workload=workload + " token_time: 10us}"), lab, transport)
-    assert found.verdict == "passed", found.reasons
-    assert found.verified is True
-
-
 def test_jobs_run_at_the_same_time(lab, tmp_path):
     jobs = "{name: a, workload: {kind: ring-all-reduce, bytes: 64KiB, hosts: [h1, h3]}},"
     jobs += " {name: b, workload: {kind: point-to-point, bytes: 64KiB, from: h2, to: h4}}"

@@ -27,14 +27,6 @@ class Endpoint:
         return taken
 
 
-def test_rails_of_a_host_are_in_one_order_of_time():
-    first = Endpoint((10, SACK, 1, 0), (30, RETRANSMIT, 1, 4))
-    second = Endpoint((20, SACK, 2, 0))
-    taken = report.taken([first, second])
-    assert taken["time_ns"].tolist() == [10, 20, 30]
-    assert not len(report.taken([first, second]))
-
-
 def test_decisions_are_columns_of_events_and_lines_of_the_log():
     taken = report.taken([Endpoint((10, SACK, 1, 0), (30, RETRANSMIT, 2, 4))])
     columns = report.acted("h1", taken)
@@ -57,8 +49,3 @@ def test_a_retransmission_has_the_cause_of_its_decision(cause, reason):
     (columns,) = recoveries.Recorded(found, {}, ["a->b"], [])
     assert columns["reason"].tolist() == [reason]
     assert columns["cause"].tolist() == [""]
-
-
-@pytest.mark.parametrize(("late", "wanted"), [([], 0), ([5], 5), (range(101), 99)])
-def test_lateness_has_percentiles(late, wanted):
-    assert report.percentiles(np.array(late))["p99"] == wanted

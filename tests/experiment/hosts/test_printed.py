@@ -19,21 +19,6 @@ def test_the_end_is_kept_in_bounded_memory():
     assert printed.text == (written + "the end")[-KEPT_BYTES:]
 
 
-def test_an_earlier_try_is_forgotten():
-    printed = Printed()
-    os.write(printed.writer, b"first")
-    printed.clear()
-    os.write(printed.writer, b"second")
-    printed.close()
-    assert printed.text == "second"
-
-
-def test_nothing_to_read_does_not_wait():
-    printed = Printed()
-    assert printed.read() == 0
-    printed.close()
-
-
 def test_lines_of_a_search():
     text = "one\ntwo \N{SNOWMAN}\n"
     assert search("^two .$", text) == Found(has=True, line="two \N{SNOWMAN}")

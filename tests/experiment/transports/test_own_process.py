@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 
-from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
@@ -23,34 +22,6 @@ FILE = "/x/mine.py"
 def call(run):
     seen = []
     return own_process.call(FILE, run, seen.append), seen
-
-
-def test_the_result_and_the_progress_come_through():
-    def run(progress):
-        progress(3)
-        progress(5)
-        return os.getpid()
-
-    pid, seen = call(run)
-    assert pid != os.getpid()
-    assert seen == [3, 5]
-
-
-def test_an_error_comes_through_with_its_place():
-    def run(progress):
-        raise UserError("is wrong", file="a.yaml", line=3, hint="mend it")
-
-    with pytest.raises(UserError, match=r"a\.yaml:3: is wrong\n  hint: mend it"):
-        call(run)
-
-
-def test_a_bug_comes_through_with_its_traceback():
-    def run(progress):
-        return {}["nothing"]
-
-    with pytest.raises(KeyError) as caught:
-        call(run)
-    assert 'return {}["nothing"]' in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
