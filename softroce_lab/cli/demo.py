@@ -183,7 +183,7 @@ def demo(
         print(json.dumps(outcome.document(), indent=1))
     else:
         _print(outcome)
-    if not outcome.verified or (require_faithful and not outcome.found.faithful):
+    if not outcome.verified or (require_faithful and not outcome.faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -250,7 +250,7 @@ def _print(outcome: experiment.Outcome) -> None:
             print(f"  {row['transport']} not faithful: {reason}")
         for reason in row["reasons"]:
             print(f"  {row['transport']} failed: {reason}")
-    for each in outcome.found.left_out:
+    for each in outcome.left_out:
         print(f"  {each.note}")
     _print_losses(outcome)
     for each in outcome.captures:

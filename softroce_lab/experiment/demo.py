@@ -86,26 +86,12 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(experiment_run.Outcome):
     """What the demo found."""
-
-    found: experiment_run.Outcome
 
     @property
     def clock(self) -> str:
-        return self.found.experiment.clock
-
-    @property
-    def directory(self) -> Path:
-        return self.found.directory
-
-    @property
-    def runs(self) -> list[WorkloadRun]:
-        return self.found.runs
-
-    @property
-    def idle_rules(self) -> list[str]:
-        return self.found.idle_rules
+        return self.experiment.clock
 
     @property
     def verified(self) -> bool:
@@ -115,7 +101,7 @@ class Outcome:
     @property
     def telling(self) -> list[WorkloadRun]:
         """Runs whose packets show which they are, so that what was lost can be compared."""
-        each = zip(self.runs, self.found.experiment.transports, strict=True)
+        each = zip(self.runs, self.experiment.transports, strict=True)
         return [run for run, transport in each if transport.shows_messages]
 
     @property
@@ -156,7 +142,7 @@ class Outcome:
             "run_dir": str(self.directory),
             "same_first_attempt_drops": self.same_fates,
             "idle_rules": self.idle_rules,
-            "left_out": [each.document() for each in self.found.left_out],
+            "left_out": [each.document() for each in self.left_out],
             "captures": self.captures,
             "runs": self.rows(),
         }
@@ -244,7 +230,7 @@ def _run_on(clock: OneClock, options: Options, reporter: Reporter) -> Outcome:
             capture=_capture(options, experiment),
             hosts=HostOptions(options.ip_version, log),
         )
-        outcome = Outcome(found)
+        outcome = Outcome(found.experiment, found.directory, found.runs, found.left_out)
         if saved is not None and outcome.verified:
             saved.commit()
     return outcome

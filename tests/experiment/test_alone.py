@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from softroce_lab.experiment import virtual
-from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
 STAR = "{generator: {kind: star, hosts: 4, access: {rate: 100Gbit, delay: 1us}}}"
@@ -42,7 +41,7 @@ class Counted:
         return [self._simulate(cut.plan, cut.source, size) for size in SIZES.tolist()]
 
 
-@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "sdr_ec"])
 def test_on_a_star_few_simulations_yield_all_times(transport):
     found = Counted(STAR, transport)
     times = found.times_ns(0, 3)
@@ -57,12 +56,6 @@ def test_where_the_link_is_not_kept_busy_each_size_is_simulated():
     times = found.times_ns(0, 15)
     assert found.count > len(SIZES)
     assert times.tolist() == found.simulated_ns(0, 15)
-
-
-@pytest.mark.parametrize("narrower", ["window: 2", "congestion_control: nscc"])
-def test_what_a_narrow_window_costs_is_no_time_alone(narrower):
-    slow = Counted(STAR, f"{{name: csa_ud, {narrower}}}")
-    assert slow.times_ns(0, 3).tolist() == Counted(STAR, "csa_ud").times_ns(0, 3).tolist()
 
 
 def test_pairs_at_the_same_distance_take_the_same_time():
@@ -93,12 +86,6 @@ def test_pairs_over_uneven_paths_are_measured_each(transport):
     each = [found.simulated_ns(0, destination) for destination in (1, 2)]
     assert times == each[0] + each[1]
     assert each[0] != each[1]
-
-
-def test_the_fabric_is_empty_and_loses_nothing():
-    clean = Counted(STAR, "csa_ud").times_ns(0, 1)
-    faults = 'faults: [{name: loss, links: "*<->*", loss: 20%, duplicate: 10%}]\n'
-    assert Counted(STAR, "csa_ud", faults).times_ns(0, 1).tolist() == clean.tolist()
 
 
 @pytest.mark.parametrize(

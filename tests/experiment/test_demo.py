@@ -11,13 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from scapy.utils import RawPcapNgReader
 
-from softroce_lab import paths
-from softroce_lab.telemetry.capture_figures import SNAP_BYTES
-from softroce_lab.transports import registry
 from tests.patience import undisturbed
-from tests.transports.coded import CODED
 
 FIELDS = {
     "transport", "verified", "goodput_bps", "fct_p50_ns", "fct_p99_ns", "packets_sent",
@@ -80,22 +75,6 @@ def test_recovery_is_quicker_than_a_timer(demo, full):
     assert statistics.median(ratios) < 1, ratios
 
 
-def test_every_transport_delivers(demo, tmp_path, nothing_left):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(2 << 20))
-    wanted = registry.transports()
-    options = [option for name in wanted for option in ("--transport", name)]
-    document = demo.json("--file", str(path), "--seed", "1", "--size", "256KiB", *options)
-    assert [run["transport"] for run in document["runs"]] == wanted
-    for run in document["runs"]:
-        assert run["verified"], run
-        assert run["packets_sent"] - run["retransmitted"] >= 1000, run
-        assert run["injected_drops"] > 0, run
-        if run["transport"] not in CODED:  # which may restore what is lost
-            assert run["retransmitted"] > 0, run
-    assert document["same_first_attempt_drops"] is True
-
-
 @pytest.mark.full("larger-than-memory")
 def test_memory_does_not_grow_with_the_file(demo, tmp_path, nothing_left, full):
     """Buffers are a ring: 300 MB in short, in full a sparse file larger than the memory."""
@@ -156,34 +135,6 @@ def test_json_and_run_directory(demo, small_file, nothing_left):
     assert set(messages["status"].to_pylist()) == {0}
 
 
-def test_capture_says_what_the_injector_did(demo, small_file, nothing_left):
-    document = demo.json("--file", str(small_file), "--capture", "leaf1->spine2")
-    directory = demo.folder / document["run_dir"]
-    comments = []
-    for each in document["captures"]:
-        with RawPcapNgReader(str(demo.folder / each["file"])) as reader:
-            for data, metadata in reader:
-                assert len(data) <= SNAP_BYTES
-                comments.append(getattr(metadata, "comments", None))
-    events = pq.read_table(directory / "events.parquet").to_pylist()
-    dropped = [e for e in events if e["event"] == "drop" and e["link"] == "leaf1->spine2"]
-    output = [comment for comment in comments if comment]
-    captures = document["captures"]
-    if (
-        sum(each["missed"] for each in captures) == 0
-    ):  # as always, unless the machine is too busy elsewhere
-        assert len(output) == len(dropped) > 0
-    assert set(map(tuple, output)) == {(b"dropped: random 1%, rule spine-loss",)}
-    assert sum(each["captured"] for each in captures) == len(comments)
-    manifest = json.loads((directory / "manifest.json").read_text())
-    for run, capture in zip(manifest["runs"], captures, strict=True):
-        assert {
-            **run["capture"],
-            "file": str(Path(document["run_dir"], run["capture"]["file"])),
-        } == capture
-        assert [each["name"] for each in capture["interfaces"]] == ["leaf1->spine2"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -224,19 +175,10 @@ def test_a_file_is_not_saved_over_itself(demo, small_file, tmp_path, nothing_lef
     assert small_file.read_bytes() == before
 
 
-def test_links_narrower_than_the_usual_mtu(demo, small_file, tmp_path, nothing_left):
-    """The path MTU follows the links'."""
-    topology = tmp_path / "narrow.yaml"
-    topology.write_text(paths.TOPOLOGIES.joinpath("two-hosts.yaml").read_text() + "\nmtu: 1500\n")
-    arguments = ("--topology", str(topology), "--faults", "none", "--capture", "none")
-    document = demo.json("--file", str(small_file), *arguments)
-    assert all(run["verified"] for run in document["runs"])
-    assert document["runs"][0]["packets_sent"] >= (8 << 20) / (1024 - 40)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("after_s", [0.5, 1.2, 2.0])
-def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
+@pytest.mark.parametrize(
+    ("number", "after_s"), [(signal.SIGINT, 0.5), (signal.SIGTERM, 1.2), (signal.SIGHUP, 2.0)]
+)
+def test_interrupt_cleans_up(demo, tmp_path, nothing_left, number, after_s):
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(20 << 30)

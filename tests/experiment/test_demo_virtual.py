@@ -89,15 +89,6 @@ def test_bad_input_is_found_before_anything_is_written(file, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_the_default_capture_is_on_the_path_of_rc(file, tmp_path, seed):
-    """ECMP sends all of a queue pair's packets through one spine: which one, a hash decides."""
-    outcome = run(file, tmp_path, seed=seed, transports=("rc",))
-    [capture] = outcome.captures
-    assert [each["name"] for each in capture["interfaces"]] == ["leaf1->spine1", "leaf1->spine2"]
-    assert capture["captured"] >= outcome.rows()[0]["packets_sent"] > 0
-
-
 def test_the_received_file_is_saved_whole_or_not_at_all(file, tmp_path):
     saved = tmp_path / "saved"
     assert run(file, tmp_path, save=saved).verified

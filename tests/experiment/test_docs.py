@@ -10,7 +10,6 @@ from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.experiment.sweep.schema import columns
 
 
 def examples(name, language):
@@ -59,12 +58,6 @@ def test_the_program_reads_the_table_of_the_sweep(lab, tmp_path, capsys):
     found = {(transport, loss): float(goodput) for transport, loss, _, goodput in rows}
     assert set(found) == {(name, loss) for name in ("csa_ud", "rc") for loss in ("none", "cores")}
     assert found["csa_ud", "none"] > found["csa_ud", "cores"]
-
-
-@pytest.mark.parametrize("column", sorted(columns().keys() - FIGURES.keys()))
-def test_each_column_of_a_sweep_has_its_line(column):
-    text = (paths.PROJECT_ROOT / "docs/sweeps.md").read_text()
-    assert f"`{column}`" in text.partition("The columns of `runs.parquet`:")[2]
 
 
 def test_the_document_has_the_table_of_figures():

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Figures that only some kinds of workloads have."""
 
-import numpy as np
 import pytest
 
-from softroce_lab.experiment import virtual, workload_run, workload_table
+from softroce_lab.experiment import virtual, workload_table
 from softroce_lab.experiment.figure_table import few_samples
-from softroce_lab.experiment.messages import MESSAGE
-from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.workloads.collectives.collective import Collective
-from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic
 from tests.experiment.kinds.examples import of
 
@@ -40,22 +35,6 @@ def test_bandwidths_are_those_of_nccl_tests(op, factor):
     summary = run(f"{{kind: collective, op: {op}, bytes: 1MiB}}").summary()
     assert summary["algbw_bps"] == 8 * 10**9 * 2**20 // summary["operation_p50_ns"]
     assert summary["busbw_bps"] == int(summary["algbw_bps"] * factor)
-
-
-def test_of_unequal_operations_the_median_counts():
-    """3 MB in 10, 2 and 4 us: 3 MB x 8 bit / 4 us, and 2 x 3/4 of it on the bus."""
-    messages = np.zeros(3, dtype=MESSAGE)
-    messages["operation"], messages["completed_ns"] = [0, 1, 2], [10_000, 2000, 4000]
-    work = Operations(Collective((0, 1, 2, 3), 3_000_000, 1 << 20), 3)
-    names = ("h1", "h2", "h3", "h4")
-    made = WorkloadRun("rc", "rc", "bdp", 1, "virtual", names, messages, 20_000)
-    found = workload_run.added(work, made, lambda: pytest.fail("no flow is alone")).figures
-    assert found == {"algbw_bps": 6 * 10**12, "busbw_bps": 9 * 10**12}
-
-
-def test_a_run_that_failed_has_no_bandwidth():
-    workload = "{kind: ring-all-reduce, bytes: 1MiB}\ndeadline: 1us"
-    assert run(workload).summary()["algbw_bps"] is None
 
 
 TRAINING = "{kind: training, layers: 2, forward: 50us, gradient: 64KiB, steps: 3}"
@@ -106,10 +85,6 @@ def test_a_pipeline_waits_for_its_bubble_at_least():
     workload = f"{{kind: training, layers: 4, forward: 1ms, gradient: 0B, {more}"
     waiting = run(workload).summary()["step_waiting"]
     assert 3 / 5 < waiting < 3 / 5 + 0.01  # of M + P - 1 passes P - 1 are waiting
-
-
-def test_a_training_that_failed_has_no_steps():
-    assert run(TRAINING + "\ndeadline: 400us").summary()["step_p50_ns"] is None
 
 
 TWO_HOSTS = TRAINING.replace("}", ", hosts: [h3, h4]}")

@@ -4,10 +4,8 @@
 import pytest
 
 from softroce_lab.experiment import held_back, virtual, workload_table
-from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of
 
-ALL = registry.transports()
 BDP = 599  # packets: 10 Gbit/s for a round trip of 1 ms, in frames of 2048 bytes and headers
 PAIR = """\
 name: pair
@@ -65,23 +63,6 @@ def test_a_window_of_a_quarter_of_the_bandwidth_delay_product_is_named(transport
     assert found["by"] == "window"
     assert found["transport"] == run.transport
     assert found["share"] == pytest.approx(0.75, abs=0.04)
-
-
-def test_the_psn_cap_of_rxe_is_named():
-    [found] = run_of(PAIR, transport="{name: rc, window: 128}").held_back
-    assert found["by"] == "in_order_cap"
-    assert found["share"] == pytest.approx(1 - 128 / BDP, abs=0.02)
-
-
-@pytest.mark.parametrize("transport", ALL)
-@pytest.mark.parametrize("queue", ["", ", limit: 64"], ids=["lossless", "drops"])
-def test_windows_of_an_incast_are_full_for_its_queue(queue, transport):
-    run = run_of(INCAST, transport=transport, queue=queue)
-    assert (run.summary()["queue_drops"] > 0) == bool(queue)
-    assert run.held_back == []
-    stopped = run.facts["stopped"][transport]
-    assert stopped["queue"] + stopped.get("recovery", 0) > 0.5
-    assert max(stopped.get(cause, 0) for cause in held_back.WORDS) < 0.02
 
 
 def test_congestion_control_that_leaves_the_link_empty_is_named():

@@ -50,7 +50,3 @@ def test_a_drop_names_its_link_rule_and_packet():
         "psn": 77,
         "qpn": 0x11,
     }
-
-
-def test_a_rule_that_is_not_known_has_no_name():
-    assert columns(drops(1, 2, rule_id=4_000_000))["rule"].tolist() == ["", ""]

@@ -64,22 +64,6 @@ def test_runs_are_compared_with_the_oracles_of_their_seed():
     ]
 
 
-LABELLED = """\
-name: labels
-topology: {generator: {kind: star, hosts: 2, access: {rate: 10Gbit, delay: 1us}}}
-transports: [{name: csa_ud, label: oracle}, {name: oracle, label: bound}]
-workload: {kind: permutation, bytes: 64KiB}
-"""
-
-
-def test_a_transport_that_is_only_called_oracle_is_no_bound(tmp_path):
-    outcome = experiment_run.run(spec.of(yaml_source.parse(LABELLED)), Silent(), under=tmp_path)
-    called, bound = outcome.document()["runs"]
-    assert [called["protocol"], bound["protocol"]] == ["csa_ud", "oracle"]
-    assert bound["time_over_oracle"] == 1
-    assert called["time_over_oracle"] == called["makespan_ns"] / bound["makespan_ns"] > 1
-
-
 def test_the_excess_of_a_run_needs_both_of_the_oracles():
     one, bound, clean = (row("x", fct_p99_ns=value) for value in (40_000, 30_000, 20_000))
     assert excess_of(one, bound, clean) == 2.0

@@ -72,12 +72,6 @@ def test_the_virtual_clock_is_refused():
     assert refused("{h1: {run: a}}", HEAD.replace("clock: real\n", ""))[2].startswith("programs")
 
 
-def test_transports_are_refused():
-    assert "bring their own" in refused("{h1: {run: a}}", HEAD + "transports: [rc]\n")[2]
-    with pytest.raises(UserError, match="bring their own"):
-        spec.with_transports(of("{h1: {run: a}}"), ["rc"])
-
-
 def test_there_is_no_workload_to_show():
     done = CliRunner().invoke(app, ["run", "program", "--plan"])
     assert done.exit_code == 2

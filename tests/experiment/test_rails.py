@@ -4,7 +4,6 @@
 import json
 import secrets
 
-import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
@@ -70,14 +69,6 @@ def test_a_nic_that_fails_stops_its_job_alone(manner):
     assert {"nic-" + manner + "-h1-eth3-at-5us"} == set(run.events["rule"].tolist())
 
 
-def test_a_flow_alone_takes_its_rail():
-    wanted = of(faults="[{name: slow, ports: 'h*:eth3', delay: 50us}]", access="{}")
-    times = virtual.alone(wanted, wanted.transports[0], 1)
-    hosts = np.array([0, 1]), np.array([2, 3])
-    far, near = times.times_ns(*hosts, np.array([1000, 1000])).tolist()
-    assert far - near == 2 * 50_000  # each way crosses two links
-
-
 @pytest.mark.parametrize(
     ("rail", "error"),
     [
@@ -91,11 +82,6 @@ def test_mistakes_have_their_place(rail, error):
     with pytest.raises(UserError) as caught:
         of(a=f", rail: {rail}")
     assert str(caught.value).startswith(error)
-
-
-def test_jobs_have_rails_of_their_own():
-    with pytest.raises(UserError, match="'rail' does not belong here"):
-        spec.of(yaml_source.parse(text_of().replace("kind: jobs", "kind: jobs\n  rail: 2"), "x"))
 
 
 def test_a_dry_run_shows_rails_and_faults(tmp_path):
@@ -197,13 +183,3 @@ def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, 
     ends = {(each["source"], each["destination"]) for each in run.facts["queue_pairs"]}
     rails = {tuple(end >> 16 & 255 for end in each) for each in ends}
     assert rails == ({(0, 0), (1, 1)} if transport == "rc" else set())
-
-
-def test_on_a_lab():
-    slow = "{rate: 200Mbit, delay: 100us}"
-    faults = "['nic grey h1:eth3 at 5ms for 10ms', 'nic down h1:eth1']"
-    run = on_a_lab(of(clock="real", access=slow, faults=faults))
-    assert run.verdict == "passed", run.reasons
-    assert run.verified is True
-    assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
-    assert emulator_drops(run) == 0

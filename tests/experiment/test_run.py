@@ -17,7 +17,6 @@ from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry.rundir import RunDirectory
-from softroce_lab.transports import registry
 from softroce_lab.transports.defaults import Timing
 
 SMALL = """\
@@ -192,7 +191,7 @@ def test_an_interrupt_before_anything_is_done_leaves_the_latest_run(tmp_path):
     assert (tmp_path / "latest").resolve() == done.resolve()
 
 
-@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "sdr_ec"])
 def test_a_run_is_no_garbage_that_waits_for_the_collector(transport):
     """A campaign of seeds would hold hundreds of megabytes of fabrics that are over."""
     experiment = spec.with_transports(of(SMALL), [transport])
@@ -249,14 +248,6 @@ def test_rules_that_did_nothing_are_told(tmp_path, fault, idle):
     note = [f"did nothing: {', '.join(idle)}: no packet met it in its time"] if idle else []
     assert manifest["notes"] == found.document()["notes"] == note
     assert found.document()["idle_rules"] == idle
-
-
-def test_a_rule_on_a_link_that_no_flow_takes_is_told(tmp_path):
-    one_way = "workload={kind: point-to-point, from: h1, to: h2, bytes: 64KiB}"
-    found = outcome(tmp_path, "faults=[{name: far, links: 'h3->s1', loss: 50%}]", one_way)
-    assert (
-        "did nothing: far: no flow took h3->s1; lab inspect path A B shows the paths" in found.notes
-    )
 
 
 def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):

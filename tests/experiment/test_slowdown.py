@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.experiment import virtual, workload_record, workload_table
+from softroce_lab.experiment import virtual, workload_record
 from softroce_lab.experiment.figure_table import (
     FIGURES,
     FLOWS,
     MESSAGES,
     SIZE_CLASSES,
-    few_samples,
 )
 from softroce_lab.experiment.gates import expect
 from softroce_lab.telemetry.rundir import RunDirectory
@@ -52,7 +51,7 @@ def test_a_single_flow_has_a_slowdown_of_1(transport, size):
     assert found.slowdowns().tolist() == [1.0]
 
 
-@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "sdr_ec"])
 def test_flows_that_meet_no_other_are_as_fast_as_alone(transport):
     """But for control packets that they meet, and what a sender remembers of its peer."""
     found = run(SPARSE, transport)
@@ -107,16 +106,6 @@ def test_the_wait_for_a_post_counts():
     assert (times / found.flows.alone_ns >= 1).all()
 
 
-def test_a_run_that_failed_has_figures_of_what_was_delivered():
-    summary = run(BUSY, "rc", "deadline: 700us\n").summary()
-    assert summary["verdict"] == "failed"
-    assert 0 < summary["measured"] < summary["delivered"] < summary["messages"]
-    assert summary["slowdown_p99"] >= 1
-    nothing = run(BUSY, "rc", "deadline: 1us\n").summary()
-    assert nothing["slowdown"] is nothing["slowdown_p50"] is None
-    assert nothing["offered_load"] > 0.59
-
-
 def of_jobs(*jobs, more=""):
     """A run of jobs over RC, each written as `name: workload`."""
     listed = ", ".join(f"{{name: {name}, workload: {workload}}}" for name, workload in jobs)
@@ -140,17 +129,6 @@ def test_open_loop_traffic_as_a_job_is_measured_as_without_a_job():
     assert summary["measured"] < summary["delivered"]
     assert run.flows.arrival_ns.tolist() != run.messages["posted_ns"].tolist()
     assert expect.judged(expect.gates({"slowdown_p99": "> 1"}), [summary])[0].passed
-
-
-def test_few_flows_are_marked_though_other_jobs_have_many_messages():
-    incast = "{kind: incast, bytes: 1MiB, message: 4KiB, hosts: [h3, h4]}"
-    few = "{kind: open-loop, load: 20%, sizes: [50kB], duration: 1ms, hosts: [h1, h2]}"
-    summary = of_jobs(("b", incast), ("a", few)).summary()
-    assert summary["measured"] > 100 > FLOWS.count(summary) > 0
-    assert {"slowdown_p99"} == {key for key in few_samples(summary) if "slowdown" in key}
-    [cell] = [each.cells[0] for each in workload_table.lines([summary])[1]
-              if each.title == "p99 slowdown"]  # fmt: skip
-    assert cell.endswith(f"* (n {FLOWS.count(summary)})")
 
 
 def test_runs_of_which_one_has_no_flows_are_one_table(tmp_path):

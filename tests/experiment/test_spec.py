@@ -190,6 +190,9 @@ def test_a_shipped_experiment_fits_together(name):
     assert experiment.name == name
     assert all(experiment.workload(seed).message_count < 5000 for seed in experiment.seeds)
     assert dict(spec.shipped())[name]
+    compared = {each.name for each in experiment.transports}
+    if len(compared) > 1 and not name.endswith("-sprayed"):  # hosts spread packets, not switches
+        assert experiment.plan(experiment.seeds[0]).load_balancing == "flow"
 
 
 def test_the_reference_has_all_keys():

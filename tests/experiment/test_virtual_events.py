@@ -43,15 +43,6 @@ def test_what_a_policy_did_is_told(number, receiver_states):
     assert met["h2", receiver_states] > 0
 
 
-def test_what_a_rule_did_is_told_with_whose_packet_it_was():
-    """Source port, PSN and QP stand for a frame only between two addresses."""
-    found, events = events_of(2)
-    assert found.hosts == ("h1", "h2")
-    ends = {(str(src), str(dst)) for src, dst in zip(events["src"], events["dst"], strict=True)}
-    assert ends == {("10.0.0.1", "10.0.0.2")}
-    assert set(events["operation"]) == {0}
-
-
 def test_they_are_in_the_order_of_time_in_a_run_directory():
     found, _ = events_of(0)
     (part,) = workload_record.events(found)

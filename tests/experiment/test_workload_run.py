@@ -90,14 +90,6 @@ def test_flows_complete_since_they_arrived_and_not_since_they_were_posted():
     assert (summary["measured"], summary["fct_p50_ns"], summary["fct_p99_ns"]) == (3, 210, 700)
 
 
-def test_the_message_posted_first_is_named_of_those_not_delivered():
-    found = logged()
-    found["status"][1:] = NOT_DONE
-    found["posted_ns"][1:] = NEVER_NS, 700, 40
-    [reason] = of(found).reasons
-    assert reason == "3 of 4 messages: not delivered, the first 1/0/0 from h3 to h1"
-
-
 def test_what_never_happened():
     receiver, sender = open_ends(4), open_ends(2)
     receiver[3] = (DEAD, 0, 0, 0, 5, NEVER_NS, 9)

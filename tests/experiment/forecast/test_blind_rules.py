@@ -99,12 +99,3 @@ def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
     assert "rc left out: rule 'rule' of link h1->s1 cannot hit its packets" in found.notes
     manifest = json.loads((found.directory / "manifest.json").read_text())
     assert manifest["left_out"] == document["left_out"]
-
-
-def test_where_all_are_alike_none_is_left_out():
-    text = FILE.replace('"*->*"', '"*->*", drop: {message: 1, packet: 1}')
-    experiment = spec.with_transports(spec.of(yaml_source.parse(text, "file.yaml")), ["rc"])
-    assert forecast.compared(experiment) == (experiment, [])
-    assert forecast.blind_notes(experiment) == [
-        "rc: cannot be hit by rule: its data packets do not show messages"
-    ]

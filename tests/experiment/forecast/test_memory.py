@@ -33,17 +33,6 @@ def test_what_policies_do_counts():
     assert acts["rc"] == 0 < acts["irn"] == acts["csa_ud"] < acts["ud_rto"] / 1000
 
 
-def test_packets_in_flight_count():
-    """And their payload, where they carry it; but not more of them than there are."""
-    far = "topology.generator.core.delay=9ms", "workload.bytes=200MB", "workload.message=2MiB"
-    for payload, least in (("none", 150), ("verify", 2000)):
-        few, many = (of(*far, f"payload={payload}", f"depth={depth}") for depth in (1, 3))
-        packets = 2 * 16 * (2 << 20) // 2048  # of two messages more from each host
-        assert memory.needed_bytes(many) - memory.needed_bytes(few) > packets * least, payload
-    short = [of("workload.bytes=2kB", f"depth={depth}") for depth in (1, 256)]
-    assert memory.needed_bytes(short[0]) == memory.needed_bytes(short[1])
-
-
 def test_what_many_runs_leave_counts():
     one, many = (of(f"seeds={seeds}") for seeds in (1, 1000))
     links, transports = 2 * len(one.plan(1).links), len(one.transports)
@@ -97,18 +86,6 @@ def test_packets_that_rules_hit_count_as_much_as_they_take(tmp_path):
 
 def events_of(*changes, faults):
     return memory.hit_packets(of(*changes, f"faults=[{faults}]"))
-
-
-def test_what_is_done_about_losses_counts():
-    """Two records of each loss, more where a queue pair goes back; as many as a run keeps."""
-    faults = "faults=[{name: a, links: 'h1->*', loss: random 50%}]"
-    hits = memory.hit_packets(of(faults))
-    striped, rc = (of(faults, f"transports=[{name}]") for name in ("irn", "rc"))
-    assert memory.recoveries(striped, 100) == 2 * hits
-    assert memory.recoveries(rc, 10) == 12 * hits
-    huge = of(faults, "transports=[irn]", "workload.bytes=4GB")
-    assert memory.recoveries(huge, 100) == 1 << 20
-    assert memory.recoveries(of("faults=[]"), 100) == 0
 
 
 def test_packets_that_rules_will_hit_are_reckoned_with():

@@ -121,17 +121,6 @@ def test_a_run_that_failed_without_the_figure_does_not_hold(verdict):
     assert "1 of 2 do not hold it" in str(one("excess_p99", "< 1.3", rows))
 
 
-def test_a_ratio_over_zero():
-    """Infinite; 0 over 0 is none; neither holds a gate by being taken for 0."""
-    counts = [0, 7, 4, 0, 0, 2]
-    rows = [row | {"retransmitted": count} for row, count in zip(ROWS, counts, strict=True)]
-    found = one("csa_ud.retransmitted / irn.retransmitted", "< 3", rows)
-    assert found.detail == (
-        "1 of 2 do not hold it; the first: csa_ud/2 inf; 1 not judged: csa_ud/1 is 0 / 0"
-    )
-    assert not one("csa_ud.retransmitted / rc.retransmitted", "< 3", rows).passed
-
-
 def test_bytes_that_were_not_compared_are_said_to_be_so():
     rows = [{**row, "verified": None} for row in ROWS]
     assert "csa_ud/1 did not compare its bytes: payload: verify" in str(one("verified", True, rows))

@@ -68,11 +68,6 @@ def test_a_file_that_becomes_shorter_ends_the_run(tmp_path):
         sides.run()
 
 
-def test_a_file_that_is_gone_is_named(tmp_path):
-    with pytest.raises(RunError, match=r"cannot open .*/gone: No such file"):
-        FileBuffer(FileTransfer((0, 1), str(tmp_path / "gone"), 4, MESSAGE, 1), 0)
-
-
 def test_a_file_that_cannot_be_written_ends_the_run(tmp_path):
     transfer = FileTransfer((0, 1), "", 4, MESSAGE, 1, "/dev/full")
     buffer = FileBuffer(transfer, 1)

@@ -119,8 +119,3 @@ def test_what_else_was_posted_to_a_dead_peer_is_flushed():
 def test_rc_timeouts_follow_the_round_trip_and_the_queue(rtt_ns, buffer_ns, timeout_ns):
     assert 4096 << RcSettings.for_rtt(rtt_ns, buffer_ns).timeout == timeout_ns
     assert RcSettings().timeout == 14
-
-
-@pytest.mark.parametrize(("rtt_ns", "timeout"), [(8_000, 14), (25_000_000, 15)])
-def test_on_a_machine_rc_waits_for_the_slower_of_both(rtt_ns, timeout):
-    assert RcSettings.on_machine(rtt_ns) == RcSettings(timeout=timeout)

@@ -5,9 +5,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.experiment.hosts import program_records
-from softroce_lab.experiment.messages import NOT_DONE
 from softroce_lab.programs.device.device import gids
-from softroce_lab.telemetry.program_losses import UNFINISHED
 from tests.results.losses_made import BEGUN_NS, HERE, PEER_QPN, QPN, THERE, ended, record, write
 
 
@@ -52,14 +50,6 @@ def test_a_message_and_what_was_done(plan, tmp_path):
     ]
     ends = {(r["src"], r["dst"], r["qpn"]) for r in recoveries(recorded)}
     assert ends == {("10.0.0.1", "10.0.0.2", PEER_QPN)}
-
-
-def test_an_unfinished_message_whose_packets_never_all_left(plan, tmp_path):
-    messages, _, _ = ended(
-        plan, tmp_path, {"h1": [record("message", code=UNFINISHED, posted_us=1, **HERE)]}
-    )
-    assert messages["status"].tolist() == [NOT_DONE]
-    assert messages["sent_ns"].tolist() == messages["completed_ns"].tolist() == [-1]
 
 
 def test_a_peer_by_ipv6_is_the_same_host(plan, tmp_path):

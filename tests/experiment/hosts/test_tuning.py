@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The engine's settings that follow from a plan and a transport's knobs, on both clocks."""
 
-import dataclasses
-import json
-
 import pytest
 
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.experiment.hosts.opening import host_config
-from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine, on_virtual_clock
+from softroce_lab.experiment.hosts.tuning import on_machine, on_virtual_clock
 from softroce_lab.inputs import yaml_source
 from softroce_lab.transports.defaults import MACHINE_RTT_NS, EngineTiming
-from softroce_lab.transports.knobs import MOST_PSNS
 
 TEXT = """
 name: tuned
@@ -53,15 +48,3 @@ def test_on_the_virtual_clock_the_hosts_add_what_the_model_says(case):
     assert tuning.congestion_control == control
     assert tuning.engine == EngineTiming.for_rtt(whole.rtt_ns, whole.buffer_ns, lifetime_ns)
     assert on_virtual_clock(rc, plan).rc.retry_count == 3
-
-
-def test_a_hosts_process_gets_all_of_it(case):
-    _, (_, irn, _), plan = case
-    tuning = on_machine(irn, plan)
-    assert HostTuning.of(json.loads(json.dumps(dataclasses.asdict(tuning)))) == tuning
-    config = host_config(irn, tuning, 0x1FF)
-    assert config.most_unacked == MOST_PSNS
-    assert config.connection_epoch == 0xFF
-    assert config.congestion_control == tuning.congestion_control
-    assert config.base_rtt_ns == tuning.base_rtt_ns
-    assert config.packet_lifetime_ns == tuning.engine.packet_lifetime_ns

@@ -134,15 +134,6 @@ def test_computations_take_their_time_and_share_a_processor(tmp_path):
     assert run(experiment(tmp_path, GOAL)).messages["posted_ns"].tolist() == [10_000]
 
 
-def test_ranks_are_the_first_of_the_hosts_that_are_named(tmp_path):
-    tmp_path.joinpath("some.goal").write_text(TWO)
-    assert experiment(tmp_path, GOAL).workload(1).ranks == (0, 1)
-    named = "{kind: goal, file: some.goal, hosts: [h5, h2, h8]}"
-    assert experiment(tmp_path, named).workload(1).ranks == (4, 1)
-    anywhere = experiment(tmp_path, "{kind: goal, file: some.goal, placement: random}")
-    assert len({anywhere.workload(seed).ranks for seed in range(20)}) > 5
-
-
 @pytest.mark.parametrize(
     ("workload", "at", "what"),
     [
@@ -186,15 +177,6 @@ def test_a_mistake_in_a_goal_file_has_its_place_there(tmp_path):
     with pytest.raises(UserError, match="expected 'b', found 'to'") as refused:
         spec.load(mine, [("workload.file", "bad.goal")])
     assert (refused.value.file, refused.value.line, refused.value.column) == place
-
-
-@pytest.mark.parametrize("calc", ["", "calc 0", "calc 0\ncalc 0 cpu 1", "calc 50"])
-def test_a_rank_that_sends_nothing_does_not_keep_the_others(calc, tmp_path):
-    text = ranks("send 10b to 1", "recv 10b from 0", calc)
-    tmp_path.joinpath("some.goal").write_text(text)
-    found = run(experiment(tmp_path, GOAL, deadline="1ms"))
-    assert found.verdict == "passed"
-    assert found.end_ns < 100_000
 
 
 def test_a_program_may_stand_in_the_experiment(tmp_path):

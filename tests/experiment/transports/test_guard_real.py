@@ -22,7 +22,7 @@ clock: real
 """
 GOOD = own_policy.named("Mine")
 SHOWN = (
-    "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
+    "raises", "raises at the start", "returns None", "no such packet", "loops",
     "time stands still", "summary that is none", "ends the process at once", "crashes",
     "raises what Ctrl-C does",
 )  # fmt: skip

@@ -12,7 +12,6 @@ from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.experiment.fuzz import draw, seeds
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.settings import HostSettings
 from softroce_lab.experiment.hosts.tuning import on_machine
@@ -68,14 +67,6 @@ def test_no_more_packets_are_in_flight_than_the_window(tmp_path, name, window):
     assert found.verdict == "passed"
     assert most_between(left, arrived) == window
     assert found.facts["window_packets"] == window
-
-
-@pytest.mark.parametrize("name", [name for name in registry.transports() if name != "rc"])
-@pytest.mark.parametrize("paths", [1, 3])
-def test_data_packets_take_as_many_source_ports_as_paths(tmp_path, name, paths):
-    found, left, _ = run(tmp_path, f"{{name: {name}, paths: {paths}}}")
-    assert found.verdict == "passed"
-    assert len(set(left["source_port"].tolist())) == paths
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -144,21 +135,6 @@ def test_a_host_of_the_real_clock_gets_them():
     assert (config.paths, config.timeout_ns) == (3, 10 * MILLISECOND_NS)
     assert config.timing.most_attempts == 4
     assert config.window_packets == 7
-
-
-@pytest.mark.parametrize(
-    "entry",
-    ["{name: rc, window: 8, retry_count: 0}", "{name: srnic, timeout: measured}",
-     "{name: sdr_sr, timeout: measured}"],
-)  # fmt: skip
-def test_a_case_of_the_fuzzer_keeps_them(entry):
-    (chosen,) = of(f"transports=[{entry}]").transports
-    case = draw.draw(2)  # which has no knobs of its own
-    text = seeds.text(case, chosen)
-    (again,) = spec.of(yaml_source.parse(text, "case.yaml")).transports
-    assert (again.name, again.knobs) == (chosen.name, chosen.knobs)
-    seen = seeds.run_case(case, 2, (chosen,))
-    assert not seen.violations
 
 
 def test_a_policy_of_ones_own_has_those_of_the_engine_and_the_session():

@@ -11,7 +11,7 @@ import pytest
 
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.transports import policy_call, policy_file, written
+from softroce_lab.experiment.transports import policy_call, policy_file
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.paths import PROJECT_ROOT
 
@@ -88,13 +88,6 @@ def test_two_files_with_a_class_of_one_name_are_an_error(tmp_path):
     assert [each.label for each in chosen] == ["Mine", "mine", "plain"]
     assert [each.name for each in chosen] == ["Mine", "Mine", "rc"]
     assert chosen[1].reference == mine
-
-
-def test_a_file_whose_name_has_an_equals_sign_is_no_label(tmp_path, monkeypatch):
-    (tmp_path / "a=b.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    assert written.of_argument("a=b.py:Mine").label == "Mine"
-    assert written.of_argument("c=a=b.py:Mine").label == "c"
 
 
 @pytest.mark.parametrize(
