@@ -68,6 +68,9 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
     "a handle for a message": (
         _on_sent("[SetTimer(send.handle, now_ns)]"), 8, "is no message that a hook was given",
     ),
+    "no copy": (
+        _on_sent("[Retransmit(send, [0], copies=0)]"), 8, "copies: 0 is no number from 1 to 16",
+    ),
     "gaps of a send": (
         _on_sent("[policy.DetectGaps(send, 0)]"), 8, "is no message that is received here",
     ),
