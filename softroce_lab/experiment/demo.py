@@ -54,8 +54,6 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What the user may choose."""
-
     file: Path | None = None  # None: the first bytes of bcc's libLLVM
     transports: Sequence[str] = TRANSPORTS
     topology: str = "leaf-spine"
@@ -77,7 +75,6 @@ class Options:
 
     @property
     def of_a_lab(self) -> list[str]:
-        """The chosen options that only a lab has."""
         asked = {
             "--event-log": self.event_log is not None,
             "--ipv6": self.ip_version != 4,
@@ -87,15 +84,12 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome(experiment_run.Outcome):
-    """What the demo found."""
-
     @property
     def clock(self) -> str:
         return self.experiment.clock
 
     @property
     def verified(self) -> bool:
-        """Whether every transport delivered the file."""
         return all(run.verified for run in self.runs)
 
     @property
@@ -304,8 +298,6 @@ def links_of_flow(plan: Plan, source: str, destination: str) -> list[str]:
 
 
 class SavedFile:
-    """A file that is written next to its target and replaces it when committed."""
-
     def __init__(self, target: Path) -> None:
         self._target = target.resolve()
         self.path = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")

@@ -165,8 +165,6 @@ REPAIRS = Samples(_repair_times, "repairs")
 
 
 class Kinds(NamedTuple):
-    """Workloads that a figure is of."""
-
     name: str
     types: tuple[type[Workload], ...]
 
@@ -289,14 +287,12 @@ def _injected(run: Any) -> int:
 
 
 def _lost_by_machine(run: Any) -> int:
-    """On links, by hosts' sockets, and by the wire stage."""
     sockets = sum(port["emulator_drops"] for port in run.facts.get("ports", ()))
     stage = int(run.facts.get("stage", {}).get("lost", 0))
     return _on_links("emulator_drops")(run) + stage + sockets
 
 
 def _counted(*names: str) -> Callable[[Any], int]:
-    """Over all hosts."""
     return lambda run: run.count(names)
 
 
@@ -536,7 +532,6 @@ def percentiles(samples: Samples) -> list[Figure]:
 
 
 def claimed() -> dict[str, Figure]:
-    """The figures that a comparison claims something about, by key."""
     return {key: figure for key, figure in FIGURES.items() if figure.better}
 
 

@@ -98,7 +98,6 @@ def _transport(transport: Transport, keep: Keep) -> dict[str, Any]:
 
 
 def _workload(data: dict[str, Any], experiment: Experiment, keep: Keep) -> None:
-    """Paths of a workload, and of each of its jobs, for a file that lies elsewhere."""
     folder = Path(experiment.source.file or "").parent.absolute()
     for job in data.get("jobs", ()):
         _workload(job["workload"], experiment, keep)

@@ -61,7 +61,6 @@ _OPEN = (NOT_DONE, 0, 0, 0, NEVER_NS, NEVER_NS, NEVER_NS)
 
 
 def open_ends(vertices: int) -> Ends:
-    """Rows of vertices that are not over."""
     return np.full(vertices, np.array(_OPEN, dtype=END))
 
 

@@ -158,8 +158,6 @@ class Observation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WireCounts:
-    """What a lab's wire stage counted, by directed link and by ifindex."""
-
     stage: wire_layout.StageFigures
     links: Mapping[int, wire_layout.LinkFigures]
     ports: Mapping[int, wire_layout.PortFigures]

@@ -200,8 +200,6 @@ def _patience_s(workload: Workload) -> float:
 
 
 class _Watch:
-    """Waits for hosts, and ends what will not end by itself."""
-
     def __init__(
         self, crew: Mapping[int, HostHandle], deadline_ns: int, progress: Progress
     ) -> None:

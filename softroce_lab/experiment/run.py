@@ -49,8 +49,6 @@ XdpMode: TypeAlias = Literal["auto", "native", "generic"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the experiment found."""
-
     experiment: Experiment
     directory: Path
     runs: list[WorkloadRun]  # their events are in the directory alone
@@ -234,8 +232,6 @@ def refuse_what_is_simulated(experiment: Experiment) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Runs:
-    """All runs of an experiment."""
-
     experiment: Experiment
     reporter: Reporter
     directory: Path  # for captures

@@ -20,8 +20,6 @@ class UnfinishedHost(Protocol):
 
 
 class Ended(NamedTuple):
-    """Why a run ends."""
-
     why: str  # a sentence for users
     follows_failure: bool = False  # True: failed messages caused it, and their status says more
 

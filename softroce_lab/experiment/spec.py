@@ -56,8 +56,6 @@ _MOST_RTT_NS = 500 * 10**6
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """An experiment whose parts are known to fit each other."""
-
     name: str
     file: str
     transports: tuple[Transport, ...]

@@ -384,7 +384,6 @@ class VirtualRun:
         self._note(host)
 
     def _report(self, arrived: int) -> None:
-        """Tell how many messages there are, now and then."""
         before = self.done_messages
         self.done_messages += arrived
         if before // _REPORTED_EVERY != self.done_messages // _REPORTED_EVERY:
@@ -536,7 +535,6 @@ class VirtualRun:
         return {name: host.memory.sha256() for name, host in hosts if host.memory is not None}
 
     def _events(self, lost: Drops) -> dict[str, Any]:
-        """What rules did to packets, and policies upon it, as columns."""
         names, links = self.plan.plain_hosts, list(self.fabric.link_names.values())
         injected = workload_record.injected(lost, links, self.plan.faults)
         acts = [

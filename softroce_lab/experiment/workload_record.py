@@ -78,7 +78,6 @@ def _joined(tables: Sequence[Columns]) -> Columns:
 
 
 def _of(run: WorkloadRun, count: int) -> Columns:
-    """The columns that tell the run."""
     return {
         "transport": np.full(count, run.transport, dtype=object),
         "seed": np.full(count, run.seed, dtype=np.uint64),

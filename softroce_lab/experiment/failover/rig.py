@@ -137,7 +137,6 @@ class Outcome:
 
 
 def document(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Both jobs, for `--json`."""
     jobs = {"shift" if each.shift else "plain": each.document() for each in outcomes}
     return {"schema_version": SCHEMA_VERSION, "jobs": jobs, "environment": environment()}
 
@@ -208,8 +207,6 @@ def run_on(
 
 
 class Run:
-    """One job, and what came of it, on either clock."""
-
     def __init__(self, hosts: tuple[Node, ...], job: Job, options: Options, reference: str) -> None:
         self.hosts, self.job, self.options = hosts, job, options
         self.reference = reference
@@ -223,7 +220,6 @@ class Run:
         raise NotImplementedError
 
     def wanted(self, word: str) -> Callable[[Plan], Plan]:
-        """How a plan changes when the NIC goes down, or up."""
         impairments = live.parse_impairments([word])
         return lambda plan: live.set_on(plan, resolve.links_of(plan, self.victim), impairments)
 
@@ -367,7 +363,6 @@ class _RealRun(Run):
                 event.set()
 
     def _switch(self) -> None:
-        """The NIC dies and returns, each in the middle of a step."""
         self._dies.wait()
         if not self._over.is_set():
             into_s = self.options.into_step_s

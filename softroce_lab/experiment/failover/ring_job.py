@@ -79,7 +79,6 @@ class Job:
 
 
 def reaching(peer: QP, context: Context, **fields: int) -> QPAttr:
-    """What connects a QP to a peer at a context, for WRITEs and SENDs."""
     return QPAttr(
         qp_access_flags=_ACCESS,
         path_mtu=ibv_mtu(context.query_port(1).active_mtu),

@@ -110,7 +110,6 @@ def blind_notes(experiment: Experiment) -> list[str]:
 
 
 def _drawn_by_index(experiment: Experiment) -> list[str]:
-    """A note on rules whose draws hit different packets of each transport (docs/faults.md)."""
     if len(experiment.transports) < 2:
         return []
     plan = experiment.plan(experiment.seeds[0])
@@ -149,7 +148,6 @@ def _uneven_tails(experiment: Experiment) -> list[str]:
 
 
 def _blind(experiment: Experiment, transport: Transport) -> dict[str, list[str]]:
-    """The rules that cannot hit any packet of this transport, and their links."""
     plan = experiment.plan(experiment.seeds[0])
     cnps = transport.control(plan) == "dcqcn"
     found: dict[str, dict[int, None]] = {}
@@ -163,7 +161,6 @@ def _blind(experiment: Experiment, transport: Transport) -> dict[str, list[str]]
 
 
 def _has_opcode(transport: Transport, opcode: int) -> bool:
-    """Whether it sends such packets."""
     if not transport.entry.striped:
         return opcode in _RC
     return opcode == UD_SEND_ONLY or (not transport.shows_messages and opcode in _UC)

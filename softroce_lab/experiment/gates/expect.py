@@ -51,8 +51,6 @@ class Term:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gate:
-    """What must hold."""
-
     text: str
     term: Term
     over: Term | None  # what it is divided by
@@ -107,8 +105,6 @@ def _written(condition: object) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Judged:
-    """A gate, and whether it held."""
-
     text: str
     passed: bool
     detail: str
@@ -202,7 +198,6 @@ def _median(values: Sequence[Any]) -> Any:
 
 
 def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[_Sample]:
-    """The values of all runs that a gate is about."""
     below: dict[tuple[Any, ...], Any] = {}
     over = gate.over
     if over is not None:

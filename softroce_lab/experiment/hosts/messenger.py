@@ -252,7 +252,6 @@ class RcSettings:
         return dataclasses.replace(own, timeout=timeout)
 
     def with_knobs(self, knobs: Knobs) -> RcSettings:
-        """With the timeout and the retry count that a user chose."""
         timeout, retries = self.timeout, self.retry_count
         if knobs.timeout_ns is not None:
             timeout = rc_timeout_code(knobs.timeout_ns)

@@ -390,7 +390,6 @@ class HostTask:
 
 
 def serve() -> None:
-    """Execute commands, line by line, until the input ends."""
     process: HostProcess | None = None
     task: HostTask | None = None
     with contextlib.ExitStack() as stack:

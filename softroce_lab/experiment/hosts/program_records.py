@@ -52,7 +52,6 @@ class ProgramFiles:
             each.mkdir(parents=True)
 
     def environment(self, host: str) -> dict[str, str]:
-        """For the commands of a host."""
         return {self.variable: str(self._folders[host])}
 
     def _files(self) -> Iterator[tuple[str, int, str, Path]]:
@@ -78,7 +77,6 @@ class OfProcess:
         return {"pid": self.snapshot.pid, "program": self.program, **self.snapshot.document()}
 
     def brief(self) -> dict[str, Any]:
-        """For the manifest."""
         counts = self.snapshot.counts
         return {
             "pid": self.snapshot.pid,
@@ -90,8 +88,6 @@ class OfProcess:
 
 
 class ProgramCounters(ProgramFiles):
-    """Of the hosts that take part in a run, while it lasts."""
-
     variable = "SOFTROCE_COUNTERS"
 
     def __init__(self, lab: Lab | View, hosts: Sequence[str], folder: Path) -> None:
@@ -178,8 +174,6 @@ _COLUMNS = {
 
 
 class ProgramLosses(ProgramFiles):
-    """Of the hosts that take part in a run."""
-
     variable = "SOFTROCE_LOSSES"
 
     def __init__(self, plan: Plan, hosts: Sequence[str], folder: Path) -> None:
@@ -263,5 +257,4 @@ def _ipv4(port: Port) -> int:
 
 
 def _number(record: np.void) -> int:
-    """The GID of the peer."""
     return int(record["remote_high"]) << 64 | int(record["remote_low"])

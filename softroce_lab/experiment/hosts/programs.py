@@ -103,8 +103,6 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
 
 
 class _Process:
-    """A host's command: not begun, running, or over."""
-
     def __init__(
         self, host: str, command: Command, lab: Lab, environment: Mapping[str, str]
     ) -> None:

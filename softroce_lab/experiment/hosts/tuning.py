@@ -41,7 +41,6 @@ class HostTuning:
         return cls(**document | {key: kind(**document[key]) for key, kind in kinds.items()})
 
     def facts(self) -> dict[str, Any]:
-        """For a manifest."""
         return {
             "path_mtu": self.path_mtu,
             "timing": defaults.document(self.timing, self.engine),

@@ -111,7 +111,6 @@ def _hits(now: Sample, before: Sample) -> dict[int, list[Hits]]:
 
 @contextlib.contextmanager
 def watching(seen: View) -> Iterator[Watch]:
-    """Begin to count. LabError if the lab's maps are gone."""
     with traffic.metering(seen) as meter:
         yield Watch(seen, meter)
 

@@ -41,8 +41,6 @@ _OUTPUT_CHARACTERS = 300  # of a line in a verdict
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the client found, and what the fabric and the RNICs saw of it."""
-
     lab: str
     test: Test
     hosts: tuple[str, str]  # client and server

@@ -189,8 +189,6 @@ class _Nonsense(Exception):  # noqa: N818 - never leaves this file
 
 
 class _Guard:
-    """What is known of one policy's endpoint, to judge its actions by."""
-
     def __init__(self, view: View) -> None:
         self.busy = False
         self.broken: PolicyError | None = None

@@ -52,6 +52,13 @@ def test_the_round_trip_is_that_of_the_rails_that_are_used():
     assert both.rtt_ns == 20_000_000
 
 
+@pytest.mark.parametrize(("transport", "rails"), [("rc", (1,)), ("shift", (1, 0))])
+def test_a_host_s_own_rail_comes_first(transport, rails):
+    experiment = of(TWO_RAILS, f"transports=[{transport}]", "workload.rail=2")
+    used = experiment.rails_used(experiment.transports[0], 1)
+    assert used == {"h1": rails, "h2": rails}
+
+
 @pytest.mark.parametrize(
     ("rtt_ns", "rate_bps", "product"),
     [(20_000, 10**11, 222), (1_000_000, 10**10, 1107), (25_000_000, 10**9, 2766)],
