@@ -83,13 +83,13 @@ class WorkloadRun:
     verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
-    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures.py adds them
+    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # `added` adds them
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
     recoveries: Iterable[Mapping[str, Any]] = ()
     """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
     program_messages: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
-    """Columns of program_messages.parquet (hosts/program_losses.py); of programs alone."""
+    """Columns of program_messages.parquet (hosts/program_records.py); of programs alone."""
     samples: Mapping[str, npt.NDArray[Any]] | None = None
     """The columns of samples.parquet (`sim.samples`); None: not recorded."""
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
