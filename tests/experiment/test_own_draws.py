@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One seed writes one run directory, whatever the workload; and what is drawn for a host or a job
-does not depend on other hosts and jobs."""
+"""What is drawn for a host or a job does not depend on other hosts and jobs."""
 
 import pytest
 
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.gate import popularity, tokens_of_experts
-from softroce_lab.workloads.schedule import Compute, Send
+from softroce_lab.workloads.schedule import Send
 from tests.experiment.kinds.examples import of
 
 FABRIC = """\
@@ -69,14 +68,6 @@ def test_a_host_more_changes_no_other_host_s_tokens():
 
     three, four = tokens(3), tokens(4)
     assert three == {host: four[host] for host in three}
-
-
-def computations(work, host):
-    return [
-        each.duration_ns
-        for each in work.schedule().of[host]
-        if isinstance(each, Compute) and each.duration_ns
-    ]
 
 
 def test_a_host_more_changes_no_other_host_s_skew():
