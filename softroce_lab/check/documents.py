@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The documents of a run directory, as far as the checkers rely on them (docs/run-directory.md).
+"""The documents of a run directory, as far as the checkers rely on them.
 
 They may be cut, edited or foreign: what is there has the type that it should have, or is
 refused with its place. What is absent stays absent, and what is not known here is kept.

@@ -36,7 +36,7 @@ def of_flow(evidence: Evidence, flow: Flow) -> str | None:
 def begins_anew(evidence: Evidence, requests: Flow | None) -> str | None:
     """Why a flow's repetitions are not those of one queue pair: it has probes of a path.
 
-    A probe is a WRITE of no bytes to nowhere (docs/shift.md). After one that failed, a queue pair
+    A probe is a WRITE of no bytes to nowhere. After one that failed, a queue pair
     with a backup begins anew with the same PSN.
     """
     if requests is None:

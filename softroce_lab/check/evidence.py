@@ -33,7 +33,7 @@ DROPPED, CORRUPTED, DUPLICATED = "dropped", "corrupted", "duplicated"  # how com
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run directory as it was written (docs/run-directory.md), and the capture in question."""
+    """A run directory as it was written, and the capture in question."""
 
     path: Path
     capture: str = TRACE

@@ -81,7 +81,7 @@ def _check_headers(evidence: Evidence, tally: Tally) -> None:
 @RULES.rule(
     "integrity.links",
     "the packets of each link are as many as the lab counted on it",
-    "docs/run-directory.md, links.json",
+    "docs/reference/run-directory.md",
 )
 def _check_links(evidence: Evidence, tally: Tally) -> None:
     if evidence.run is None:

@@ -63,7 +63,8 @@ def exec(  # noqa: A001 - the verb's name
     The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
     host, COMMAND runs in the guest, whose programs and files are Debian's.
 
-    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0: docs/programs.md.
+    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0
+    (docs/howto/programs.md).
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)

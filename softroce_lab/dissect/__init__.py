@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""scapy layers for everything on a RoCEv2 wire, our own headers included (docs/dissectors.md).
+"""scapy layers for everything on a RoCEv2 wire, our own headers included.
 
     from softroce_lab import dissect
 

@@ -2,7 +2,7 @@
 """manifest.json as reports rely on it: what is there has the type that it should have.
 
 It may have been edited by hand. What is absent stays absent, and what is not known here is kept
-(docs/run-directory.md).
+(docs/reference/run-directory.md).
 """
 
 from __future__ import annotations

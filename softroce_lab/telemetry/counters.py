@@ -2,7 +2,7 @@
 """Counters by the names that people grep for: of mlx5, of Linux's rxe, of InfiniBand's ports.
 
 Each is a sum of counters of our engine (native/engine/counters.hpp), whose own names are shown
-beside. docs/telemetry.md has the same table for readers; a test holds the two together.
+beside. docs/reference/counters.md is made of it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The event log: what queue pairs did, a JSON object a line (docs/telemetry.md).
+"""The event log: what queue pairs did, a JSON object a line (docs/reference/event-log.md).
 
 The engine's thread puts records into a ring, a native thread formats and writes them
 (native/endpoint/event_log.hpp). Several RNICs may append to one file; the lines of each are in the
@@ -84,6 +84,44 @@ EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "policy": (frozenset({"act", "message", "packets"}),),
 }
 """Members of each event's lines beside the common ones; two sets: of a QP, of a striped message."""
+
+
+MEANINGS: Mapping[str, str] = {
+    "log_opened": "the first line of a host; `wall_ns` is CLOCK_REALTIME at `time_ns`",
+    "log_closed": "the last line of a host; it is missing if the process was killed",
+    "lost": "so many events are missing near this line",
+    "state": "a queue pair changed its state",
+    "post_send": "a send was posted",
+    "post_recv": "a receive was posted, but not to a shared queue",
+    "sent": "the last packet left for the first time; of a READ: the PSNs of its response",
+    "retransmit": "RC: these PSNs are to be sent again, unless an acknowledgement comes first; "
+    "striped: these packets of a message",
+    "timeout": "the timer of a queue pair ended; its oldest PSN that is not acknowledged",
+    "ack_received": "everything up to this PSN is acknowledged",
+    "ack_sent": "this PSN and all before it were acknowledged",
+    "nak_received": "the peer refused this PSN",
+    "nak_sent": "this PSN was refused",
+    "rnr_nak_received": "the peer has no receive; it asks to wait for `timer_ns`",
+    "rnr_nak_sent": "no receive is posted",
+    "response_sent": "the result of a READ or an atomic has left",
+    "out_of_sequence": "a request came too early",
+    "duplicate_request": "a request came again",
+    "dropped": "the queue pair did not accept a packet; `reason` is the counter's name",
+    "completion": "a request or a receive ended; `signaled`: with an entry in its queue",
+    "first_packet": "the first packet of a message arrived",
+    "tail_seen": "the last packet arrived, and others are missing",
+    "receive_complete": "all packets of a message arrived",
+    "timer": "a timer of a message ended",
+    "no_receive": "packets without a posted receive; at most one line in a millisecond",
+    "too_long": "packets of a message that is longer than its receive; likewise",
+    "late_packet": "packets of a message that has ended; likewise",
+    "gap": "at the receiver: so many packets were overtaken and are missing",
+    "loss": "at the sender: a NACK says that so many packets are lost",
+    "peer_timer": "a timer of a peer ended",
+    "control_received": "a control message arrived",
+    "control_sent": "a control message left",
+    "policy": "an action of the transport, a row of events.parquet; after all other lines",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class RunDirectory:
         self._write("links.json", json.dumps(document, indent=1) + "\n")
 
     def stats(self, counters: Mapping[str, Mapping[str, Any]]) -> None:
-        """All counters in the end, by transport and host (docs/telemetry.md)."""
+        """All counters in the end, by transport and host (docs/reference/counters.md)."""
         document = {"schema_version": SCHEMA_VERSION, "runs": counters}
         self._write("stats.json", json.dumps(document, indent=1) + "\n")
 

@@ -194,9 +194,9 @@ def test_with_grants_lost_tails_of_a_burst_do_not_close_the_window():
     assert rates[0] >= 0.9 * rates[1]
 
 
-# Microseconds: the mean of the runs' medians, and of their maxima (docs/congestion.md, "Compared
-# with uet-htsim", has the options). The last maximum is that of nine runs: in the tenth the
-# simulator's sender waits for its retransmission timeout.
+# Microseconds: the mean of the runs' medians, and of their maxima (docs/records/tuning.md has the
+# options). The last maximum is that of nine runs: in the tenth the simulator's sender waits for its
+# retransmission timeout.
 @pytest.mark.parametrize(
     ("workload", "simulated"),
     [

@@ -55,7 +55,7 @@ def yaml_files(folder: Path) -> dict[str, bytes]:
 
 
 def live_words() -> dict[str, bytes]:
-    """Such as docs/faults.md has them."""
+    """Such as docs/howto/fabric.md has them."""
     lines = [
         "leaf1->spine1 loss 1%",
         "'leaf*<->spine*' loss gemodel 1% 25% 50% 0.1% delay 10ms 2ms distribution normal",

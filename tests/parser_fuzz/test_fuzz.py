@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every parser of something that somebody else wrote, told anything: docs/fuzzing.md.
+"""Every parser of something that somebody else wrote, told anything: docs/howto/fuzz.md.
 
 The short form lets each have its corpus and the same few hundred changes of it every time. The long
 one is libFuzzer's or atheris' for 30 minutes of processor time, or LAB_FUZZ_CPU_S seconds.

@@ -4,7 +4,6 @@
 import ipaddress
 import itertools
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -623,26 +622,6 @@ def test_rows_may_be_taken_while_the_file_is_fed():
     reader.finish()
     assert list(itertools.chain(*numbers)) == [1, 2, 3, 4, 5]
     assert max(map(len, numbers)) < 5
-
-
-def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
-    page = (ROOT / "docs/capture-files.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    Path("trace.pcapng").write_bytes(big_file("<"))
-    found = {}
-    exec(example, found)  # noqa: S102 - ours
-    assert found["first"] == PLAIN
-    assert len(found["naks"]) == len(found["wrong"]) == 0
-    assert "1 packets without a time from frame 3" in capsys.readouterr().out
-
-
-def test_every_note_is_explained():
-    source = (ROOT / "native/capture/notes.hpp").read_text()
-    texts = re.findall(r'^  X\(\w+, "(.*?)"\)', source, re.MULTILINE)
-    assert len(texts) == 20
-    page = (ROOT / "docs/capture-files.md").read_text()
-    assert re.findall(r"^\| (.*?) \| ", page, re.MULTILINE)[1:] == texts
 
 
 # ---------------------------------------------------------------- files cut off, or none at all

@@ -5,7 +5,6 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.telemetry import counters_file, event_log
 from softroce_lab.telemetry.event_log import EventLog
 from softroce_lab.verbs import Context
@@ -241,14 +240,6 @@ def test_a_context_logs_where_it_is_told_or_the_environment_says(path, tmp_path,
             ("log_opened", host),
             ("log_closed", host),
         ]
-
-
-def test_the_schema_is_documented():
-    document = (PROJECT_ROOT / "docs" / "telemetry.md").read_text()
-    for event, sets in event_log.EVENTS.items():
-        assert f"`{event}`" in document, event
-        for member in frozenset().union(*sets):
-            assert f"`{member}`" in document, member
 
 
 def test_lines_that_do_not_fit():

@@ -29,7 +29,7 @@ RULES = Rules()
 @RULES.rule(
     "integrity.unseen",
     "the capture has every request that was acknowledged",
-    "docs/checks.md, integrity",
+    "docs/howto/capture.md, What is in a file",
     is_proven=True,
 )
 def check_continuity(case: Case) -> None:

@@ -52,8 +52,8 @@ def check_naks(case: Case) -> None:
 def _never_refused(case: Case, psn: int) -> bool:
     """Whether the request of this PSN needs no receive, so that no RNR NAK can refuse it.
 
-    Linux names a refused PSN in a second NAK (docs/checks.md). Without a refusal the expected PSN
-    never comes back to it: two NAKs of it prove a fault, whether or not it arrived meanwhile.
+    Linux names a refused PSN in a second NAK. Without a refusal the expected PSN never comes back
+    to it: two NAKs of it prove a fault, whether or not it arrived meanwhile.
     """
     requests = case.near_responder.requests
     at = requests.moments.next(psn, 0)

@@ -117,7 +117,7 @@ class _Reader:
     def _take(self, due: _Response, at: int, size: int, place: int) -> None:
         ends = due.left <= self.mtu
         wanted = (3 if ends else 0) if not due.begun else (2 if ends else 1)
-        # Requested again from the middle on, Linux continues with a Middle (docs/checks.md).
+        # Requested again from the middle on, Linux continues with a Middle.
         goes_on = due.repeated and not due.begun and place == (2 if ends else 1)
         if (place != wanted and not goes_on) or size != max(min(due.left, self.mtu), 0):
             self._wrong(at, size, due, wanted)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What senders of `irn`, `srnic` and `rack_tlp` knew by their peers' feedback, and what they may do
-by it: retransmit exactly the holes (docs/transports.md).
+by it: retransmit exactly the holes (docs/explanation/transports.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timers:
-    """Of a stream, ns (docs/transports.md)."""
+    """Of a stream, ns (docs/explanation/transports.md)."""
 
     least_ns: int  # no timer is shorter
     longest_ns: int  # nor any wait longer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Erasure-coded messages in a capture: which of a message's packets are parity (docs/sdr.md).
+"""Erasure-coded messages in a capture: which of a message's packets are parity.
 
 Our header has the number of all packets and the bytes of the data: what is left when the bytes are
 cut into packets is parity. An immediate has neither: there, packets behind the length of the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSA-UD (docs/protocols.md, section 1): the receiver checks, and nothing is retransmitted
+"""CSA-UD (docs/explanation/csa-ud.md): the receiver checks, and nothing is retransmitted
 unasked.
 """
 
@@ -16,7 +16,7 @@ from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.transports.control import Nack
 
-_NACKS = "docs/protocols.md, section 1, Loss checks"
+_NACKS = "docs/explanation/csa-ud.md, Loss checks"
 RULES = Rules()
 
 _TIMER = 2  # of the flags of a NACK
@@ -233,7 +233,7 @@ def _is_of_a_timer(asked: Asked) -> bool:
 @RULES.rule(
     "csa.complete",
     "a message is acknowledged when its bitmap is full, not before",
-    "docs/protocols.md, section 1, Acknowledgements",
+    "docs/explanation/csa-ud.md, Acknowledgements and silence",
 )
 @_of_each_stream
 def _complete(lab: Understood, stream: Stream, tally: Tally) -> None:
@@ -307,7 +307,7 @@ def _show_hole(
 @RULES.rule(
     "csa.control-share",
     "control traffic keeps within its share of the data",
-    "docs/checks-striped.md, Control's share",
+    "docs/howto/capture.md, Bounds of control messages",
 )
 @_of_each_stream
 def _share(lab: Understood, stream: Stream, tally: Tally) -> None:

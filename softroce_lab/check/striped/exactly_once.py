@@ -16,8 +16,8 @@ from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 
-_ONCE = "docs/protocols.md, section 1, Exactly once"
-_ACKS = "docs/protocols.md, section 1, Acknowledgements"
+_ONCE = "docs/explanation/csa-ud.md, Packets and messages"
+_ACKS = "docs/explanation/csa-ud.md, Acknowledgements and silence"
 RULES = Rules()
 _HALF_OF_IDS = 1 << 31
 _ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
@@ -115,7 +115,7 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
 @RULES.rule(
     "once.told",
     "what an answer to a packet calls received was at the receiver before",
-    "docs/transports.md, What `irn` and `srnic` share",
+    "docs/explanation/transports.md, `irn`",
 )
 def _feedback(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -185,7 +185,7 @@ def _bytes(lab: Understood, tally: Tally) -> None:
 @RULES.rule(
     "once.length",
     "a packet is one of its message's, and as long as count and length leave it",
-    "docs/protocols.md, section 1",
+    "docs/explanation/transports.md, What all striped transports share",
 )
 def _length(lab: Understood, tally: Tally) -> None:
     """All packets of a message but the last are of one size, the same for all of a stream."""
@@ -349,7 +349,7 @@ _UNPLACED = ("rx_no_recv", "rx_slot_busy", "rx_stale_generation", "rx_message_to
 @RULES.rule(
     "once.counted",
     "the receiver counted as duplicates what came to it twice",
-    "docs/run-directory.md",
+    "docs/reference/run-directory.md",
 )
 def _counted(lab: Understood, tally: Tally) -> None:
     view = lab.view
@@ -387,7 +387,7 @@ def _counted(lab: Understood, tally: Tally) -> None:
 @RULES.rule(
     "once.verified",
     "the bytes of the run were compared, and are those that were sent",
-    "docs/run-directory.md",
+    "docs/reference/run-directory.md",
 )
 def _verified(lab: Understood, tally: Tally) -> None:
     run = lab.view.evidence.run
@@ -410,7 +410,7 @@ def _verified(lab: Understood, tally: Tally) -> None:
 @RULES.rule(
     "once.ended-well",
     "no message of the run ended in error",
-    "docs/run-directory.md",
+    "docs/reference/run-directory.md",
 )
 def _ended_well(lab: Understood, tally: Tally) -> None:
     run = lab.view.evidence.run

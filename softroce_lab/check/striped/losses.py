@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every transmission of a striped message that was lost, and its outcome: requested,
-retransmitted, arrived. And how long each may take (docs/checks-striped.md derives the bounds).
+retransmitted, arrived. And how long each may take (docs/howto/capture.md has the bounds).
 """
 
 from __future__ import annotations

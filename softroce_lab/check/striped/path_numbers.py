@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Numbers on paths (docs/protocols.md, section 1): counted without a gap, probed when the sender
+"""Numbers on paths (docs/explanation/csa-ud.md): counted without a gap, probed when the sender
 falls silent, and settled no further than they came.
 """
 
@@ -24,17 +24,17 @@ RULES = Rules()
 @RULES.rule(
     "csa.numbers",
     "data packets and probes of a path count up by one, in one connection epoch",
-    "docs/protocols.md, section 1, Path sequence",
+    "docs/explanation/csa-ud.md, Path numbers",
 )
 @RULES.rule(
     "csa.probes",
     "a sender that falls silent has probed each path that carried data, or named it in a probe",
-    "docs/protocols.md, section 1, Path probe",
+    "docs/explanation/csa-ud.md, Path probe",
 )
 @RULES.rule(
     "csa.settled",
     "a NACK settles no number beyond those that came, and none that it settled goes back",
-    "docs/protocols.md, section 1, NACK",
+    "docs/explanation/csa-ud.md, NACK",
 )
 def check(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
     """Of the streams of UD packets that `csa_ud` recovers."""

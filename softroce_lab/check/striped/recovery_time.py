@@ -13,7 +13,7 @@ from softroce_lab.check.striped.messages import NEVER, Places
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 
-_HERE = "docs/checks-striped.md, Recovery time"
+_HERE = "docs/howto/capture.md, Times of recovery"
 RULES = Rules()
 
 

@@ -15,7 +15,6 @@ from softroce_lab.check.striped.messages import NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
 
-_PAGE = "docs/protocols.md, section"
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
 _MOST_ATTEMPTS = 65535  # the header counts no further
@@ -25,7 +24,7 @@ _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twic
 @RULES.rule(
     "sr.only-holes",
     "a packet is sent again when it was lost, or said to be missing",
-    f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
+    "docs/explanation/transports.md",
 )
 def _only_holes(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -162,7 +161,7 @@ def _blame(
 @RULES.rule(
     "sr.repaired",
     "a lost packet is sent again, or its message ends in error",
-    f"{_PAGE} 1, Loss checks; 2",
+    "docs/explanation/transports.md",
 )
 def _repaired(lab: Understood, tally: Tally) -> None:
     view, controls, losses = lab.view, lab.controls, lab.losses
@@ -213,7 +212,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
 @RULES.rule(
     "sr.attempts",
     "attempts at a packet count up from 0, one by one",
-    f"{_PAGE} 3",
+    "docs/reference/wire-format.md",
 )
 def _attempts(lab: Understood, tally: Tally) -> None:
     view = lab.view
@@ -256,7 +255,7 @@ def _keep_to_a_path(sent: npt.NDArray[np.void]) -> bool:
 @RULES.rule(
     "sr.other-path",
     "a packet is sent again on another path than the time before",
-    f"{_PAGE} 1, Loss checks",
+    "docs/explanation/csa-ud.md, Loss checks",
 )
 def _other_path(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Packets of striped messages that travel as UC WRITEs with immediate (docs/framing.md), read as if
+"""Packets of striped messages that travel as UC WRITEs with immediate, read as if
 they had the lab's header.
 
 Such a packet names a slot, a generation and an offset; which message that is, its key and its

@@ -53,7 +53,7 @@ def _print_node(node: dict[str, Any]) -> None:
 
 
 def _print_with_backup(qp: dict[str, Any]) -> None:
-    """A queue pair with a backup (docs/shift.md): its states, then its newest transitions."""
+    """A queue pair with a backup: its states, then its newest transitions."""
     ends = f"{qp['port']} qp {qp['qp']} to {qp['peer']} qp {qp['peer_qp']}"
     ago = units.format_duration(qp["ago_ns"])
     print(f"shift {ends}: {qp['sender']}, receiver {qp['receiver']}, epoch {qp['epoch']}")

@@ -68,7 +68,7 @@ def stats(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show counters of queue pairs, ports, links and hosts; docs/telemetry.md defines them.
+    """Show counters of queue pairs, ports, links and hosts.
 
     Prints one counter a line, without zeros; with --interval --json, one document a line.
     """

@@ -56,7 +56,7 @@ def _written(option: Option, value: float | str) -> Any:
 def _print(found: dict[str, Any]) -> None:
     label = found["transport"]
     if found["knobs"]:
-        print(f'{label}: knobs; defaults are in docs/transports.md, "Knobs"')
+        print(f"{label}: knobs; docs/explanation/transports.md explains them")
         _print_rows(found["knobs"])
     if found["options"]:
         print(f"{label}: options; in a file options: {{{found['options'][0]['name']}: VALUE}}")

@@ -2,7 +2,7 @@
 """What is known of an experiment before it runs, and is worth a warning.
 
 - Rules that cannot hit a transport's packets: these lack the fields that the rules match. Message,
-  packet index and transmission are in the lab's own header (docs/faults.md). Queue pairs of RC have
+  packet index and transmission are in the lab's own header. Queue pairs of RC have
   none, nor has the framing of one UC WRITE a packet. A transport that was not hit has not
   recovered: beside transports that were hit it would look better than it is, so it is left out.
 - Values of the knob `window` that are never smaller than the congestion window.
@@ -12,7 +12,7 @@
   few, no draw may have both loads; and incasts are whole events, of which a small share may have
   none.
 - A real clock whose machine carries less than the links allow. One thread, the wire stage, moves a
-  frame over every shaped link (docs/wire-stage.md), and all CPUs together do the rest. Then the run
+  frame over every shaped link (docs/howto/fabric.md), and all CPUs together do the rest. Then the run
   is slower than its file and not faithful.
 """
 
@@ -131,7 +131,7 @@ def _drawn_by_index(experiment: Experiment) -> list[str]:
 def _uneven_tails(experiment: Experiment) -> list[str]:
     """A sentence for each rule of tails that hits some transports more often than others.
 
-    RC's packets do not show how often they were sent, so its tails are hit once (docs/faults.md).
+    RC's packets do not show how often they were sent, so its tails are hit once.
     """
     if len({each.shows_messages for each in experiment.used_transports}) == 1:
         return []

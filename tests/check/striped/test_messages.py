@@ -422,7 +422,7 @@ def test_a_planted_fault_is_found(tmp_path, tape, plant, rules):
 
 @pytest.mark.parametrize("packets", [PACKETS, 10 * PACKETS])
 def test_control_messages_may_take_their_share_and_not_one_more(tmp_path, packets):
-    """docs/checks-striped.md, Control's share, of six messages that are over before T_min."""
+    """The bound of control messages, of six messages that are over before T_min."""
     tape = csa_ud(TAIL, packets=packets)
     used, data, *_ = re.findall(r"\d+", tape.check(tmp_path)["csa.control-share"].note)
     allowed = 4096 + 0.05 * int(data) + (512 + 1536) * MESSAGES + 1536 * len(TAIL) + 512
