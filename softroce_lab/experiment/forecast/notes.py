@@ -12,8 +12,8 @@
   few, no draw may have both loads; and incasts are whole events, of which a small share may have
   none.
 - A real clock whose machine carries less than the links allow. One thread, the wire stage, moves a
-  frame over every shaped link (docs/howto/fabric.md), and all CPUs together do the rest. Then the run
-  is slower than its file and not faithful.
+  frame over every shaped link (docs/howto/fabric.md), and all CPUs together do the rest. Then the
+  run is slower than its file and not faithful.
 """
 
 from __future__ import annotations
