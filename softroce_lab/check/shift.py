@@ -75,7 +75,6 @@ class _Request(NamedTuple):
     "docs/explanation/shift.md, States",
 )
 def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
-    """Every move of every end that the capture shows."""
     for end in _ends(evidence):
         paths = [_requests(evidence, *target) for target in end.targets]
         before = _Move(0, 0, -1, 0)
