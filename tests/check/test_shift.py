@@ -9,8 +9,8 @@ from softroce_lab.experiment.failover.rig import Options, VirtualRun
 from softroce_lab.experiment.failover.ring_job import reference
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.experiment.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
-from softroce_lab.transports.shift.classes import Classes
 from softroce_lab.transports.shift.machine import Machine
+from softroce_lab.transports.shift.protocol import Classes
 from tests.check.plant import Frame, Tape, check, failed, shown
 
 TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead

@@ -26,8 +26,8 @@ from softroce_lab.dissect import (
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.paths import XDP
-from softroce_lab.transports import control
-from softroce_lab.transports.sdr import qp, wire
+from softroce_lab.transports import control, sdr
+from tests import control_bodies
 from tests.dissect import readers
 from tests.dissect.test_roce import OVER_IP, forget
 from tests.dissect.test_transports import check_message, packets_of
@@ -88,7 +88,7 @@ def test_names_of_values_are_those_of_the_policies():
         "CLEAR",
     )
     policies = {getattr(control, name): name.replace("_", " ") for name in names}
-    assert set(policies) == set(control._MESSAGES)
+    assert set(policies) == set(control.MESSAGES)
     engines = {
         int(number): name.upper().replace("_", " ")
         for name, number in re.findall(r"^  (\w+) = (\d+),", BODIES.read_text(), re.MULTILINE)
@@ -135,7 +135,7 @@ def test_defaults_build_what_the_engine_takes():
 @settings(max_examples=150)
 @given(MESSAGES, st.sampled_from([216, 472, 2008]))
 def test_control_messages_are_read_as_policies_read_them(message, room):
-    body = control.encode(message, room)
+    body = control_bodies.encode(message, room)
     layer = CONTROLS[body[0]](body)
     check_message(layer, control.decode(body))
     assert bytes(forget(layer)) == body
@@ -181,31 +181,31 @@ WORDS = st.integers(0, 2**32 - 1)
 @given(WORDS)
 def test_any_immediate_is_read_as_the_sdk_reads_it(value):
     layer = ImmDt(immdt=value)
-    assert (layer.slot, layer.offset, layer.user) == wire.parsed(value)
+    assert (layer.slot, layer.offset, layer.user) == sdr.parsed(value)
 
 
 @given(WORDS, WORDS, st.integers(1, description.MOST_SLOT_BYTES))
 def test_any_clear_to_send_is_read_as_the_sdk_reads_it(number, key, length):
-    clear = wire.Clear(number, key, length)
+    clear = sdr.Clear(number, key, length)
     packet = parse(bytes(HEAD / BTH(destqp=0x11) / Raw(clear.encode())))
     layer = packet[SdrClearToSend]
-    assert wire.Clear(layer.number, layer.key, layer.length) == clear
+    assert sdr.Clear(layer.number, layer.key, layer.length) == clear
     assert bytes(forget(layer)) == clear.encode()
 
 
 def test_what_can_be_no_clear_to_send_is_a_payload():
-    assert description.SDR_CLEAR_BYTES == wire.CLEAR_BYTES == len(SdrClearToSend())
-    assert wire.MOST_PACKETS * max(qp._MTUS) == description.MOST_SLOT_BYTES
+    assert description.SDR_CLEAR_BYTES == sdr.CLEAR_BYTES == len(SdrClearToSend())
+    assert sdr.MOST_PACKETS * max(sdr._MTUS) == description.MOST_SLOT_BYTES
     for payload in (
-        wire.Clear(1, 2, 0).encode(),
-        wire.Clear(1, 2, description.MOST_SLOT_BYTES + 1).encode(),
-        wire.Clear(1, 2, 2**32 + 1).encode(),
-        wire.Clear(1, 2, 3).encode() + b"4",
-        wire.Clear(1, 2, 3).encode()[1:],
+        sdr.Clear(1, 2, 0).encode(),
+        sdr.Clear(1, 2, description.MOST_SLOT_BYTES + 1).encode(),
+        sdr.Clear(1, 2, 2**32 + 1).encode(),
+        sdr.Clear(1, 2, 3).encode() + b"4",
+        sdr.Clear(1, 2, 3).encode()[1:],
     ):
         for opcode in (None, 0x24):  # UC SEND Only
             assert parse(bytes(HEAD / BTH(opcode=opcode) / Raw(payload)))[Raw].load == payload
-    fits = wire.Clear(1, 2, 3).encode()
+    fits = sdr.Clear(1, 2, 3).encode()
     assert parse(bytes(HEAD / BTH(opcode=0x24) / Raw(fits)))[Raw].load == fits
 
 
@@ -214,7 +214,7 @@ def test_what_can_be_no_clear_to_send_is_a_payload():
 
 @given(SETS, st.sampled_from([30, 200, 2000]))
 def test_ranges_are_the_packets_of_the_set(packets, room):
-    data = control._encode_set(packets, room)
+    data = control_bodies.of_set(packets, room)
     found = PacketSet(data)
     decoded = control._decode_set(data)
     assert packets_of(found) == decoded.indices().astype(int).tolist()

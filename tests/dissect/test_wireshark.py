@@ -16,7 +16,7 @@ from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, 
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.dissect.wireshark import State
 from softroce_lab.errors import EnvironmentLackError, UserError
-from softroce_lab.transports.sdr import wire
+from softroce_lab.transports import sdr
 from tests.conftest import NOBODY
 from tests.dissect import readers, transports, tshark
 from tests.native import frames
@@ -184,13 +184,13 @@ def test_an_immediate_is_interpreted_beside_wireshark_s_own(snap, tmp_path):
     lines = tshark.fields(tmp_path, capture, names)
     for value, line in zip(values, lines, strict=False):
         assert int(line["infiniband.immdt"][0].replace(":", ""), 16) == value
-        assert [int(line[name][0]) for name in MEANT] == list(wire.parsed(value))
+        assert [int(line[name][0]) for name in MEANT] == list(sdr.parsed(value))
     assert not any(name in line for line in lines[len(values) :] for name in MEANT)
     assert not any("_ws.lua.text" in line for line in lines)
 
 
 def test_its_titles_say_that_they_are_interpretations(tmp_path):
-    made = [with_immediate(0x2B, 0xC00115), written(0x04, wire.Clear(4, 9, 5000).encode())]
+    made = [with_immediate(0x2B, 0xC00115), written(0x04, sdr.Clear(4, 9, 5000).encode())]
     shown = tshark.run(tmp_path, "-r", str(tshark.write_pcap(tmp_path / "x.pcap", made)), "-V")
     for text in (
         "[immediate, if of the framing uc_immediate or the SDR SDK: slot 3, offset 17, user 5]",
@@ -203,13 +203,13 @@ def test_its_titles_say_that_they_are_interpretations(tmp_path):
 
 def test_a_filter_finds_clears_to_send_and_what_could_be_none_is_left(tmp_path):
     """Whose data stay there for other readers; the packet does not count as the lab's."""
-    fits = wire.Clear(4, 2**32 - 1, description.MOST_SLOT_BYTES)
+    fits = sdr.Clear(4, 2**32 - 1, description.MOST_SLOT_BYTES)
     bodies = [
         (0x04, fits.encode()),
         (0x24, fits.encode()),
-        (0x04, wire.Clear(4, 9, 0).encode()),
-        (0x04, wire.Clear(4, 9, description.MOST_SLOT_BYTES + 1).encode()),
-        (0x04, wire.Clear(4, 9, 2**32 + 5).encode()),
+        (0x04, sdr.Clear(4, 9, 0).encode()),
+        (0x04, sdr.Clear(4, 9, description.MOST_SLOT_BYTES + 1).encode()),
+        (0x04, sdr.Clear(4, 9, 2**32 + 5).encode()),
         (0x04, fits.encode() + b"1"),
         (0x04, fits.encode()[:-1]),  # with its padding 16 bytes
     ]

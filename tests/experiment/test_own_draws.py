@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.gate import popularity, tokens_of_experts
+from softroce_lab.workloads.moe import popularity, tokens_of_experts
 from softroce_lab.workloads.schedule import Send
 from tests.experiment.kinds.examples import of
 

@@ -15,6 +15,7 @@ from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.topology import loader
 from softroce_lab.transports import control
+from tests import control_bodies
 from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcap, Pcapng
 from tests.programs.rdmacm.test_messages import captured
 from tests.transports.pair_rig import CONTROL, PairRig, threshold
@@ -66,7 +67,7 @@ def goal_files() -> dict[str, bytes]:
     return written | {name: text.encode() for name, text in texts.items()}
 
 
-def control_bodies() -> dict[str, bytes]:
+def _control_bodies() -> dict[str, bytes]:
     """What the policies say to each other on a cable that loses a fifth."""
     return {
         name: _reported(name, number) for number, name in enumerate(("csa_ud", "ud_rto", "sdr_sr"))
@@ -89,7 +90,7 @@ def _reported(name: str, number: int) -> bytes:
         control.Rnr(0, (1, 0, 2)),
         control.Keepalive(((1, (1, 0, 1)),)),
     ]
-    asked = [_framed(1, control.encode(each, 256)) for each in bodies]
+    asked = [_framed(1, control_bodies.encode(each, 256)) for each in bodies]
     return b"".join([bytes([number]), *found[:17], *asked])
 
 
@@ -150,7 +151,7 @@ def frames() -> dict[str, bytes]:
 def datagrams() -> dict[str, bytes]:
     """A message that arrives whole, one with a hole and a report, and control messages."""
     report = struct.pack(">6I", 1, 2, 64, 100, 3, 8) + 8 * struct.pack(">IQ", 12, 3000)
-    sack = control.encode(control.Sack(1, (1, 0, 1), None), 256)
+    sack = control_bodies.encode(control.Sack(1, (1, 0, 1), None), 256)
     return {
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
@@ -195,7 +196,9 @@ def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
 def _cleared() -> bytes:
     """The peer clears what the endpoint has to send."""
     receives = tuple((n, (1, 0, n), _MESSAGE) for n in range(3))
-    body = control.encode(control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216)
+    body = control_bodies.encode(
+        control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216
+    )
     name = (1, 1, 0, 1, len(body), 5000, 0, 1000, 100)  # message_id 1: for the engine
     return _reported_to(0x91, struct.pack(">BBHHH7I2H", 2 << 4 | 1, 0, 0, 0, 0, *name) + body)
 
@@ -210,9 +213,11 @@ def networks() -> dict[str, bytes]:
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
         "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
-        "rnr": control.encode(control.Rnr(0, (1, 0, 0)), 256),
-        "refused": control.encode(control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256),
-        "acknowledged": control.encode(control.Ack((0,)), 256),
+        "rnr": control_bodies.encode(control.Rnr(0, (1, 0, 0)), 256),
+        "refused": control_bodies.encode(
+            control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256
+        ),
+        "acknowledged": control_bodies.encode(control.Ack((0,)), 256),
     }
     there, back, later = bytes([8]), bytes([0]), bytes([5, 27])  # deliver; 0.13 ms go by
     changed = (bytes([12, field]) + struct.pack(">I", value) + back
@@ -301,7 +306,7 @@ MAKERS = {
     "faults": lambda: yaml_files(paths.FAULTS),
     "live": live_words,
     "goal": goal_files,
-    "control": control_bodies,
+    "control": _control_bodies,
     "cm": mads,
     "results": results,
     "codec": frames,

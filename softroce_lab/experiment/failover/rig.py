@@ -30,8 +30,8 @@ from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.faults import live, resolve
 from softroce_lab.plan.plan import Node, Plan
-from softroce_lab.sim.engine_config import simulated_host
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.sim.presets import simulated_host
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.telemetry.rundir import RUNS, SCHEMA_VERSION, RunDirectory, environment
 from softroce_lab.transports.shift import (

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The application's completion queue, and the one behind it at the backup NIC."""
+"""What an application's memory regions and completion queues have at the backup NIC.
+
+The backup's region has the same bytes and the same addresses, so that a request that moves changes
+its keys and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,87 @@ import collections
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from softroce_lab.transports.shift.states import Path
-from softroce_lab.verbs import CQ, WC, Context
+from softroce_lab import _native
+from softroce_lab.transports.shift.protocol import Path
+from softroce_lab.verbs import CQ, MR, PD, WC, Context
 from softroce_lab.verbs.attributes import MAX_CQE
+from softroce_lab.verbs.base import Closable
+
+
+class ShadowDomain:
+    """What a PD has at the backup: a PD, and a region for each of its regions."""
+
+    def __init__(self, pd: PD, backup: Context, publish: Callable[[int, int], None]) -> None:
+        self.pd = PD(backup)
+        self.lkeys: dict[int, int] = {}  # default -> backup
+        self.back: dict[int, int] = {}  # backup -> default
+        self._publish = publish
+        self._shadows: list[MR] = []  # parents do not hold their children
+        for child in pd.children():
+            self._shadow(child)
+        pd.on_region = self._shadow
+
+    def _shadow(self, region: Closable) -> None:
+        if not isinstance(region, MR):
+            return
+        shadow = MR(self.pd, region.array, region.access, iova=region.iova)
+        region.adopt(shadow)  # it is closed first
+        self.lkeys[region.lkey] = shadow.lkey
+        self.back[shadow.lkey] = region.lkey
+        self._shadows.append(shadow)
+        self._publish(region.rkey, shadow.rkey)
+
+
+class UnknownKeyError(KeyError):
+    """A key that has no counterpart on the other NIC; the argument names it."""
+
+
+def moved_send(request: Any, lkeys: Mapping[int, int], rkeys: Mapping[int, int]) -> Any:
+    """A copy of a request with the other NIC's keys; UnknownKeyError, if the peer's has none."""
+    copy = _native.SendRequest()
+    copy.assign(request)
+    copy.sources = _moved(request.sources, lkeys)
+    if request.opcode in _REMOTE and _touches_memory(request):
+        if request.rkey not in rkeys:
+            raise UnknownKeyError(
+                f"the peer's key {request.rkey:#x} has no counterpart that is known"
+            )
+        copy.rkey = rkeys[request.rkey]
+    return copy
+
+
+def moved_receive(receive: Any, lkeys: Mapping[int, int]) -> Any:
+    """A copy of a receive with the other NIC's keys."""
+    copy = _native.ReceiveRequest()
+    copy.assign(receive)
+    copy.targets = _moved(receive.targets, lkeys)
+    return copy
+
+
+_REMOTE = {0, 1, 4, 5, 6}  # WRITE, with immediate; READ; the atomics
+_INLINE = 8
+_NO_KEY = 0  # of no region: what names none ends in a protection error, as on the default NIC
+
+
+def _touches_memory(request: Any) -> bool:
+    """Of a WRITE of no bytes the key is not looked at (C9-88)."""
+    return bool(request.send_flags & _INLINE) or any(each.length for each in request.sources)
+
+
+def _moved(elements: Any, lkeys: Mapping[int, int]) -> list[Any]:
+    return [
+        _native.ScatterGather(each.addr, each.length, lkeys.get(each.lkey, _NO_KEY))
+        for each in elements
+    ]
+
 
 PROBE_ID, FENCE_ID = 0x5348494654000001, 0x5348494654000002
 """Request ids of the lab's own WRITEs of no bytes."""
 
 _ROOM = 64  # entries for what is the lab's own
-
-
-class Owner(Protocol):
-    """The queue pair that a completion is of."""
-
-    qp_num: int
-
-    def finished(self, wr_id: int) -> None:
-        """A WRITE of the lab's own succeeded."""
 
 
 class Owners(dict[int, "weakref.ref[Any]"]):
@@ -65,7 +130,7 @@ class ShadowedQueue:
         """`owners`: by path, of each number of a queue pair."""
         self._cq, self._backup, self._lock, self._advance = cq, backup, lock, advance
         self._owners = owners
-        self._busy: set[Owner] = set()  # QPs that are not on the default NIC, or are moving
+        self._busy: set[Any] = set()  # QPs that are not on the default NIC, or are moving
         self._pending: collections.deque[WC] = collections.deque()
 
     @property
@@ -132,7 +197,7 @@ class ShadowedQueue:
             self._armed = False
             self._cq.channel.native.ring(self._cq.cookie)
 
-    def set_busy(self, owner: Owner, busy: bool) -> None:
+    def set_busy(self, owner: Any, busy: bool) -> None:
         """Whether the completions of a QP are to be looked at."""
         if busy:
             self._busy.add(owner)
@@ -142,7 +207,7 @@ class ShadowedQueue:
             self.collect()
             self._detach()
 
-    def forget(self, owner: Owner) -> None:
+    def forget(self, owner: Any) -> None:
         """It is closed."""
         self._busy.discard(owner)
 
