@@ -12,8 +12,8 @@ import pytest
 
 from softroce_lab import _native, topology
 from softroce_lab.experiment.hosts import rnics
-from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.experiment.hosts.processes import mac_number
+from softroce_lab.experiment.hosts.report import taken
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.transports import registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
