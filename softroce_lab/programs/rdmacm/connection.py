@@ -44,7 +44,7 @@ from softroce_lab.programs.rdmacm.settings import (
     peer_time_ns,
     time_ns,
 )
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 _MOST_RETRIES = 7  # of the three bits that REQ and REP have for either count
 _EVENT = rdma_cm_event_type

@@ -10,7 +10,7 @@ from softroce_lab.programs.rdmacm.layout import LayoutError
 from softroce_lab.programs.rdmacm.messages import RejectReason, Req, SidrReq
 from softroce_lab.programs.rdmacm.service import Address, IpHeader, gid_of
 from softroce_lab.programs.rdmacm.settings import PortIdentity
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 MOST_PENDING = 1024
 """Requests that wait at a listener at most, as in Linux's ucma."""

@@ -55,7 +55,7 @@ from softroce_lab.programs.rdmacm.service import (
 from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity, Stream
 from softroce_lab.programs.rdmacm.sidr import Resolution, SidrState
 from softroce_lab.programs.rdmacm.timers import Timers
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 _EVENT = rdma_cm_event_type
 _DATAGRAM_SPACES = (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)

@@ -20,7 +20,7 @@ from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
 from softroce_lab.programs.rdmacm.program_wire import Call, Hello, MadMessage, Verb
 from softroce_lab.programs.rdmacm.service import address_of, gid_of
 from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity, Stream
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 _ANY = IPv6Address(0)
 _BEFORE_THE_END = {CmState.ESTABLISHED, CmState.DREQ_RCVD}

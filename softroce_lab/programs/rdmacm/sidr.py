@@ -13,7 +13,7 @@ from softroce_lab.programs.rdmacm.events import CmEvent, Outputs, Send, UdParams
 from softroce_lab.programs.rdmacm.messages import DEFAULT_PKEY, Mad, SidrRep, SidrReq, SidrStatus
 from softroce_lab.programs.rdmacm.service import HEADER_BYTES, IpHeader
 from softroce_lab.programs.rdmacm.settings import CmTiming, time_ns
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 UDP_QKEY = 0x01234567
 """Q_Key of queue pairs of the port space RDMA_PS_UDP: Linux's RDMA_UDP_QKEY."""

@@ -16,8 +16,8 @@ from softroce_lab.transports.shift.regions import ShadowDomain
 from softroce_lab.transports.shift.states import Event, Path, Settings
 from softroce_lab.transports.shift.store import Store, StoreUnreachableError
 from softroce_lab.verbs import CQ, PD, CompChannel, Context, PyverbsUserError
-from softroce_lab.verbs.attributes import MAX_CQE
 from softroce_lab.verbs.base import expect
+from softroce_lab.verbs.device import MAX_CQE
 
 _CONTROL_CQE = 1 << 16
 _PATHS = tuple(Path)  # to go through an enumeration takes longer than to find a queue empty

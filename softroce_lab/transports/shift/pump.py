@@ -10,7 +10,7 @@ import threading
 import time
 
 from softroce_lab.transports.shift.backup import Backup
-from softroce_lab.verbs.errors import PyverbsError
+from softroce_lab.verbs.pyverbs_error import PyverbsError
 
 _IDLE_S = 0.5  # a wait without anything due; what happens ends it
 _ACTIVE_S = 0.0005  # while a QP moves, or is on the backup: its completions do not ring

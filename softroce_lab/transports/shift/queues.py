@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from softroce_lab.transports.shift.states import Path
 from softroce_lab.verbs import CQ, WC, Context
-from softroce_lab.verbs.attributes import MAX_CQE
+from softroce_lab.verbs.device import MAX_CQE
 
 PROBE_ID, FENCE_ID = 0x5348494654000001, 0x5348494654000002
 """Request ids of the lab's own WRITEs of no bytes."""

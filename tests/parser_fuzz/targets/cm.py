@@ -19,7 +19,7 @@ from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
 from softroce_lab.programs.rdmacm.messages import HEADER_BYTES, MAD_BYTES, Mad, MadHeader
 from softroce_lab.programs.rdmacm.service import gid_of, rdma_port_space
 from softroce_lab.programs.rdmacm.settings import PortIdentity
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 OWN, PEER, MALLORY = (IPv4Address(f"10.77.0.{n}") for n in (10, 11, 66))
 PORT = 7174

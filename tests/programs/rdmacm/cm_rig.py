@@ -28,7 +28,7 @@ from softroce_lab.programs.rdmacm.messages import (
 )
 from softroce_lab.programs.rdmacm.service import IpHeader, gid_of, rdma_port_space, service_id
 from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 ADDRESSES = (IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2"))
 PORT = 7174
