@@ -27,10 +27,6 @@ DIGESTS = {
     "libibverbs": "bf3a9b3075787911",
     "librdmacm": "9e65496e6767d1af",
 }
-    "layout": "656bce29aa7f11ab",
-    "libibverbs": "bf3a9b3075787911",
-    "librdmacm": "9e65496e6767d1af",
-}
 
 
 def digest(rows):

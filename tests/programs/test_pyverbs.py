@@ -10,7 +10,7 @@ from tests.programs import pyverbs_suite
 from tests.programs.pair import ended, finished
 
 PAGE = PROJECT_ROOT / "docs" / "programs.md"
-SUITE = PROJECT_ROOT / "tests" / "verbs_programs" / "pyverbs_suite.py"
+SUITE = PROJECT_ROOT / "tests" / "programs" / "pyverbs_suite.py"
 SHORT = ("test_cq", "test_pd")
 LONGEST_S = 600
 

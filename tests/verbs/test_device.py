@@ -17,19 +17,7 @@ from softroce_lab.verbs import (
     PyverbsUserError,
     get_device_list,
 )
-from softroce_lab.verbs.enums import (
-    IBV_ATOMIC_HCA,
-    IBV_GID_TYPE_ROCE_V2,
-    IBV_LINK_LAYER_ETHERNET,
-    IBV_MTU_1024,
-    IBV_MTU_2048,
-    IBV_MTU_4096,
-    IBV_PORT_ACTIVE,
-    IBV_QPT_RC,
-    IBV_QPT_UD,
-    IBV_WC_SUCCESS,
-    IBV_WR_SEND,
-)
+from softroce_lab.verbs.enums import *
 from tests.refusals import refused
 from tests.verbs.conftest import ADDRESSES, message_config
 from tests.verbs.sides import Side, connect, run

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.verbs import MR, PD, MessageEndpoint, PyverbsUserError
-from softroce_lab.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_WC_LOC_QP_OP_ERR,
-    IBV_WC_RECV,
-    IBV_WC_REM_INV_REQ_ERR,
-    IBV_WC_SEND,
-    IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR,
-)
+from softroce_lab.verbs.enums import *
 from tests.refusals import refused
 from tests.verbs.conftest import ADDRESSES, QKEY
 

@@ -8,40 +8,7 @@ import numpy as np
 import pytest
 
 from softroce_lab.verbs import MR, SGE, PyverbsRDMAError, QPAttr, RecvWR
-from softroce_lab.verbs.enums import (
-    IBV_MTU_256,
-    IBV_MTU_512,
-    IBV_MTU_1024,
-    IBV_MTU_2048,
-    IBV_QP_STATE,
-    IBV_QPS_ERR,
-    IBV_QPT_RC,
-    IBV_QPT_UC,
-    IBV_QPT_UD,
-    IBV_SEND_FENCE,
-    IBV_SEND_INLINE,
-    IBV_SEND_SIGNALED,
-    IBV_WC_COMP_SWAP,
-    IBV_WC_FETCH_ADD,
-    IBV_WC_GRH,
-    IBV_WC_RDMA_READ,
-    IBV_WC_RDMA_WRITE,
-    IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM,
-    IBV_WC_SEND,
-    IBV_WC_SUCCESS,
-    IBV_WC_WITH_IMM,
-    IBV_WC_WITH_INV,
-    IBV_WC_WR_FLUSH_ERR,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV,
-)
+from softroce_lab.verbs.enums import *
 from tests.verbs.sides import SERVICES, connected, run
 
 CONNECTED = (IBV_QPT_RC, IBV_QPT_UC)

@@ -15,18 +15,7 @@ from softroce_lab.verbs import (
     SrqAttr,
     SrqInitAttr,
 )
-from softroce_lab.verbs.enums import (
-    IBV_EVENT_QP_LAST_WQE_REACHED,
-    IBV_EVENT_SRQ_LIMIT_REACHED,
-    IBV_QP_STATE,
-    IBV_QPS_ERR,
-    IBV_QPS_RESET,
-    IBV_SRQ_LIMIT,
-    IBV_SRQ_MAX_WR,
-    IBV_WC_SUCCESS,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND,
-)
+from softroce_lab.verbs.enums import *
 from tests.refusals import refused
 from tests.verbs.sides import SERVICES, Side, connect, run
 
