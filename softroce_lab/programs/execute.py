@@ -86,16 +86,10 @@ def _name_hosts(plan: Plan) -> None:
     """
     text = hosts_text(plan, HOSTS.read_text("utf-8") if HOSTS.exists() else "")
     syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", _mount_point(HOSTS.resolve()), None, syscalls.MS_PRIVATE)
+    syscalls.mount("", mounts.mount_point(HOSTS.resolve()), None, syscalls.MS_PRIVATE)
     with tempfile.NamedTemporaryFile(dir=_SCRATCH, prefix="softroce_lab-hosts-") as file:
         file.write(text.encode())
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         # What is mounted stays when the name goes; without a name it cannot be mounted.
         syscalls.mount(file.name, str(HOSTS), None, syscalls.MS_BIND)
-
-
-def _mount_point(path: Path) -> str:
-    while not path.is_mount():
-        path = path.parent
-    return str(path)

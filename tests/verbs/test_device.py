@@ -2,7 +2,6 @@
 """Contexts: what can be asked about the device, its port and its addresses."""
 
 import errno
-import importlib
 
 import pytest
 
@@ -56,12 +55,6 @@ def test_a_device_is_found_by_its_name_while_it_is_open(pair):
 def names_of_devices():
     """Other tests may have some open."""
     return [each.name for each in get_device_list()]
-
-
-def test_the_module_of_errors_has_pyverbs_names():
-    module = importlib.import_module("softroce_lab.verbs.pyverbs_error")
-    assert {"PyverbsError", "PyverbsRDMAError", "PyverbsUserError"} <= set(module.__all__)
-    assert all(hasattr(module, each) for each in module.__all__)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.observe.ping import INITIAL_TTL, Outcome, Reply
 from softroce_lab.plan.plan import KernelVersion, Node, Plan, Port
 from softroce_lab.programs import execute
-from softroce_lab.programs.kernel_host import accelerator as guest_accelerator
 from softroce_lab.programs.kernel_host import console, guest, machine
 from softroce_lab.programs.kernel_host import image as guest_image
 from softroce_lab.programs.kernel_host.guest import Command, Guest
@@ -54,14 +53,14 @@ class Means:
     @property
     def how(self) -> str:
         """The accelerator, in a word."""
-        is_emulated = self.accelerator == guest_accelerator.TCG
+        is_emulated = self.accelerator == machine.TCG
         return "emulated" if is_emulated else self.accelerator.upper()
 
 
 def means_of(images: Mapping[KernelVersion, Image], say: Say) -> Means:
     """With what guests run on here. EnvironmentLackError without QEMU."""
     machine.program()
-    return Means(images, guest_accelerator.choose(next(iter(images.values())), say))
+    return Means(images, machine.choose_accelerator(next(iter(images.values())), say))
 
 
 class KernelHosts:

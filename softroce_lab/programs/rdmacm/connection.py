@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import errno
 from ipaddress import IPv6Address
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from softroce_lab.programs.rdmacm.messages import (
     DEFAULT_PKEY,
@@ -611,30 +611,10 @@ def _asked(req: Req) -> ConnParams:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QpAttributes:
-    """Attributes of a queue pair of a connection, by their names in `struct ibv_qp_attr`."""
+def qp_attributes(connection: Connection) -> dict[str, Any]:
+    """The attributes of a connection's queue pair, as `cm::Reply` names them.
 
-    reliable: bool
-    remote_gid: IPv6Address
-    flow_label: int
-    traffic_class: int
-    hop_limit: int
-    path_mtu: int
-    dest_qp_num: int
-    rq_psn: int
-    sq_psn: int
-    max_dest_rd_atomic: int
-    max_rd_atomic: int
-    min_rnr_timer: int
-    timeout: int
-    retry_cnt: int
-    rnr_retry: int
-
-
-def qp_attributes(connection: Connection) -> QpAttributes:
-    """The attributes of a connection's queue pair; EINVAL before they are known.
-
+    EINVAL before they are known.
     They are set state by state (IBA 12.9.6, 12.9.7), as Linux's ib_cm_init_qp_attr() does.
     """
     is_unknown = connection.state in ASKED | OVER  # no REQ or REP of the peer's has come
@@ -645,20 +625,20 @@ def qp_attributes(connection: Connection) -> QpAttributes:
             hint=f"the connection is in {connection.state.name}",
         )
     path = connection.path
-    return QpAttributes(
-        reliable=connection.transport_service == TransportService.RC,
-        remote_gid=path.remote_gid,
-        flow_label=path.flow_label,
-        traffic_class=path.traffic_class,
-        hop_limit=path.hop_limit,
-        path_mtu=connection.path_mtu,
-        dest_qp_num=connection.remote_qpn,
-        rq_psn=connection.starting_psn,
-        sq_psn=connection.remote_psn,
-        max_dest_rd_atomic=connection.responder_resources,
-        max_rd_atomic=connection.initiator_depth,
-        min_rnr_timer=0,  # 655 ms, as Linux's CM has it
-        timeout=connection.ack_timeout,
-        retry_cnt=connection.retry_count,
-        rnr_retry=connection.rnr_retry_count,
-    )
+    return {
+        "reliable": connection.transport_service == TransportService.RC,
+        "gid": path.remote_gid.packed,
+        "flow_label": path.flow_label,
+        "traffic_class": path.traffic_class,
+        "hop_limit": path.hop_limit,
+        "path_mtu": connection.path_mtu,
+        "dest_qp_num": connection.remote_qpn,
+        "rq_psn": connection.starting_psn,
+        "sq_psn": connection.remote_psn,
+        "max_dest_rd_atomic": connection.responder_resources,
+        "max_rd_atomic": connection.initiator_depth,
+        "min_rnr_timer": 0,  # 655 ms, as Linux's CM has it
+        "timeout": connection.ack_timeout,
+        "retry_cnt": connection.retry_count,
+        "rnr_retry": connection.rnr_retry_count,
+    }

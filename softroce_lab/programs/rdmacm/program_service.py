@@ -23,7 +23,6 @@ from softroce_lab.programs.rdmacm.connection import (
     ConnParams,
     Outputs,
     PortIdentity,
-    QpAttributes,
     Send,
     qp_attributes,
 )
@@ -71,12 +70,9 @@ def read(octets: bytes) -> Any:
     return layout.unpack(octets)
 
 
-def reply(error: int, comm_id: int = 0, attributes: QpAttributes | None = None) -> bytes:
+def reply(error: int, comm_id: int = 0, **attributes: Any) -> bytes:
     """The message that ends a call."""
-    known = _fields(attributes) if attributes else {}
-    if attributes:
-        known["gid"] = known.pop("remote_gid").packed
-    return REPLY.pack(kind=KINDS["reply"], error=error, id=comm_id, **known)
+    return REPLY.pack(kind=KINDS["reply"], error=error, id=comm_id, **attributes)
 
 
 def pack_mad(gid: IPv6Address, octets: bytes) -> bytes:
@@ -87,13 +83,12 @@ def pack_mad(gid: IPv6Address, octets: bytes) -> bytes:
 def pack_parameters(params: ConnParams, qkey: int) -> bytes:
     """struct Parameters; no MAD has more private data than its length can say."""
     data = params.private_data[:255]
-    values = _fields(params) | {"private_data": data, "private_bytes": len(data), "qkey": qkey}
+    values = dataclasses.asdict(params) | {
+        "private_data": data,
+        "private_bytes": len(data),
+        "qkey": qkey,
+    }
     return PARAMETERS.pack(**values)
-
-
-def _fields(record: ConnParams | QpAttributes) -> dict[str, Any]:
-    """Of a dataclass, which has the names of the struct's members."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 class ProgramService:
@@ -153,7 +148,7 @@ class ProgramService:
         try:
             if verb == "attributes":
                 attributes = qp_attributes(self._known.connection(call.id))
-                return [reply(0, call.id, attributes)]
+                return [reply(0, call.id, **attributes)]
             if verb == "destroy":
                 outputs = self._destroy(call.id, now_ns)
             else:

@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import random
 from ipaddress import IPv6Address
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,11 @@ def requested(wire, **listens):
     return active, wire.last(PASSIVE, "CONNECT_REQUEST").id
 
 
+def attributes(wire, comm_id, side):
+    """Of the queue pair."""
+    return SimpleNamespace(**qp_attributes(wire.sides[side].connection(comm_id)))
+
+
 def test_a_connection_takes_three_messages_of_one_transaction(wire):
     active, passive = wire.connected()
     assert wire.kinds() == [("active", "REQ"), ("passive", "REP"), ("active", "RTU")]
@@ -84,8 +90,8 @@ def test_each_side_learns_what_its_queue_pair_is_to_be(wire):
     assert (request.conn.responder_resources, request.conn.initiator_depth) == (5, 3)
     wire.accept(request.id, responder_resources=4, initiator_depth=2, rnr_retry_count=6)
     wire.settle()
-    ours = qp_attributes(wire.sides[ACTIVE].connection(active))
-    theirs = qp_attributes(wire.sides[PASSIVE].connection(request.id))
+    ours = attributes(wire, active, ACTIVE)
+    theirs = attributes(wire, request.id, PASSIVE)
     assert (ours.dest_qp_num, theirs.dest_qp_num) == (QPNS[PASSIVE], QPNS[ACTIVE])
     assert (ours.sq_psn, ours.rq_psn) == (theirs.rq_psn, theirs.sq_psn)
     assert (ours.max_rd_atomic, theirs.max_dest_rd_atomic) == (4, 4)
@@ -95,7 +101,7 @@ def test_each_side_learns_what_its_queue_pair_is_to_be(wire):
     assert (ours.rnr_retry, theirs.rnr_retry) == (6, 7)
     assert (ours.timeout, theirs.timeout) == (16, 16)
     assert [ours.flow_label, theirs.flow_label] == [0x12345, 0x12345]
-    assert [ours.remote_gid, theirs.remote_gid] == [gid_of(each) for each in reversed(ADDRESSES)]
+    assert [ours.gid, theirs.gid] == [gid_of(each).packed for each in reversed(ADDRESSES)]
     assert ours.reliable
     assert theirs.reliable
 
@@ -111,7 +117,7 @@ def test_a_listener_takes_its_own_transport(wire, transport):
     else:
         wire.accept(wire.last(PASSIVE, "CONNECT_REQUEST").id)
         wire.settle()
-        assert not qp_attributes(wire.sides[ACTIVE].connection(active)).reliable
+        assert not attributes(wire, active, ACTIVE).reliable
 
 
 def test_private_data_goes_both_ways(wire):
