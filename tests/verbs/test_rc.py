@@ -5,9 +5,12 @@ import errno
 
 import pytest
 
+from softroce_lab import _native
 from softroce_lab.verbs import PyverbsRDMAError
 from softroce_lab.verbs.enums import *
-from tests.verbs.sides import MILLISECOND_NS, SECOND_NS, Side, connected, run
+from tests.native.bare_verbs import BareRnic, address_vector
+from tests.verbs.conftest import ADDRESSES
+from tests.verbs.sides import ALL_ACCESS, MILLISECOND_NS, SECOND_NS, Side, connected, run
 
 
 def counter(side, name):
@@ -168,3 +171,61 @@ def test_the_first_request_establishes_the_connection(pair, contexts):
     assert (event.event_type, event.element) == (IBV_EVENT_COMM_EST, bob.qp)
     assert bob.next_event() is None
     assert alice.ends() == bob.ends() == [(0, IBV_WC_SUCCESS)]
+
+
+# ---------------------------------------------------------------- the responder, frame by frame
+
+READ, FETCH_ADD, WRITE = IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE
+NAK_SEQUENCE = 0x60
+
+
+def responder_and_requests(*opcodes):
+    """An RNIC, and frames of a peer's requests for its memory, which it has not seen."""
+    ends = [BareRnic(address, mac) for mac, address in enumerate(ADDRESSES, start=1)]
+    qps = [end.create_qp(IBV_QPT_RC) for end in ends]
+    for which, end in enumerate(ends):
+        to = address_vector(ADDRESSES[1 - which], 2 - which)
+        end.to_rtr(qps[which], IBV_QPT_RC, address=to, peer_qp=qps[1 - which])
+        end.to_rts(qps[which], IBV_QPT_RC)
+    memory, key = ends[1].register(64, ALL_ACCESS)
+    frames = []
+    for opcode in opcodes:
+        request = _native.SendRequest()
+        request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        ends[0].post_send(qps[0], request, bytes(8))
+        frames += ends[0].frames()
+    return ends[1], frames
+
+
+def changed(frame, **fields):
+    headers = dict(_native.decode_frame(frame))
+    return bytes(_native.encode_frame(headers | {f"infiniband.{k}": v for k, v in fields.items()}))
+
+
+@pytest.mark.parametrize("first", [FETCH_ADD, READ])
+def test_a_duplicate_of_another_kind_is_not_answered(first):
+    """A READ with the PSN of an atomic, and the reverse (IBA 9.7.5.1.3)."""
+    bob, (executed, other) = responder_and_requests(
+        first, READ if first == FETCH_ADD else FETCH_ADD
+    )
+    assert len(bob.answers(executed)) == 1
+    assert len(bob.answers(executed)) == 1  # of its own kind it is
+    psn = _native.decode_frame(executed)["infiniband.bth.psn"]
+    for nothing in (False, True):  # what was kept of an atomic has no memory
+        fields = {"bth.psn": psn}
+        if nothing and first == FETCH_ADD:
+            fields |= {"reth.r_key": 0, "reth.va": 0, "reth.dmalen": 0}
+        assert bob.answers(changed(other, **fields)) == []
+
+
+@pytest.mark.parametrize("then", [0, 1])
+def test_a_nak_that_waits_is_superseded_by_what_is_newer_alone(then):
+    """IBA 9.7.5.1.2: a NAK acknowledges what was before it, so an older duplicate takes nothing."""
+    bob, requests = responder_and_requests(WRITE, WRITE, WRITE)
+    bob.answers(requests[0])
+    for number in (2, then):  # the second one is missed, and comes or does not
+        bob.endpoint.handle_frame(requests[number], 0)
+    (answer,) = map(_native.decode_frame, bob.frames())
+    assert (answer["infiniband.aeth.syndrome"] == NAK_SEQUENCE) is (then == 0)
+    psn = _native.decode_frame(requests[1])["infiniband.bth.psn"]
+    assert answer["infiniband.bth.psn"] == psn
