@@ -158,6 +158,7 @@ def test_the_end_is_repeated_after_the_program_destroyed_the_id(both):
     assert active.call("attributes", number)[0] == 0  # in time-wait it answers repeated DREQs
     active.take(active.service.handle_timeout(active.service.next_timeout_ns))
     assert active.call("attributes", number)[0] == errno.EINVAL
+    assert not active.service._orphans
 
 
 def test_a_flush_without_connections_is_answered_at_once(both):
