@@ -77,7 +77,7 @@ def test_options_of_the_command_want_dashes(run_lab, arguments):
 
 
 @pytest.mark.parametrize(
-    ("lab_name", "node", "word", "why"),
+    ("where", "node", "word", "why"),
     [
         (None, "h9", "true", "no node h9"),
         (None, "h9", "true", "h1, h2, s1"),
@@ -85,8 +85,8 @@ def test_options_of_the_command_want_dashes(run_lab, arguments):
         (None, "h1", "", "lab: the command is an empty word"),
     ],
 )
-def test_what_is_not_there_is_refused(running, run_lab, lab_name, node, word, why):
-    result = run_lab("exec", "--lab", lab_name or running.name, node, "--", word)
+def test_what_is_not_there_is_refused(running, run_lab, where, node, word, why):
+    result = run_lab("exec", "--lab", where or running.name, node, "--", word)
     assert result.returncode == 2
     assert why in result.stderr
 
