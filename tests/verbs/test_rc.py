@@ -177,8 +177,8 @@ READ, FETCH_ADD, WRITE = IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_R
 NAK_SEQUENCE = 0x60
 
 
-def responder_and_requests(*opcodes):
-    """An RNIC, and frames of a peer's requests for its memory, which it has not seen."""
+def requester(*opcodes):
+    """Both ends, what makes the first post a request, and frames that the other has not seen."""
     ends = [BareRnic(address, mac) for mac, address in enumerate(ADDRESSES, start=1)]
     qps = [end.create_qp(IBV_QPT_RC) for end in ends]
     for which, end in enumerate(ends):
@@ -186,13 +186,22 @@ def responder_and_requests(*opcodes):
         end.to_rtr(qps[which], IBV_QPT_RC, address=to, peer_qp=qps[1 - which])
         end.to_rts(qps[which], IBV_QPT_RC)
     memory, key = ends[1].register(64, ALL_ACCESS)
-    frames = []
-    for opcode in opcodes:
+
+    def post(opcode):
         request = _native.SendRequest()
         request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        if opcode == IBV_WR_SEND:
+            ends[1].post_receive(qps[1], 8)
         ends[0].post_send(qps[0], request, bytes(8))
-        frames += ends[0].frames()
-    return ends[1], frames
+        return ends[0].frames()
+
+    return *ends, post, [frame for opcode in opcodes for frame in post(opcode)]
+
+
+def responder_and_requests(*opcodes):
+    """An RNIC, and frames of a peer's requests for its memory, which it has not seen."""
+    _, bob, _, frames = requester(*opcodes)
+    return bob, frames
 
 
 def changed(frame, **fields):
@@ -227,3 +236,22 @@ def test_a_nak_that_waits_is_superseded_by_what_is_newer_alone(then):
     assert (answer["infiniband.aeth.syndrome"] == NAK_SEQUENCE) is (then == 0)
     psn = _native.decode_frame(requests[1])["infiniband.bth.psn"]
     assert answer["infiniband.bth.psn"] == psn
+
+
+def test_each_gap_is_told_of_once():
+    bob, requests = responder_and_requests(*[WRITE] * 6)
+    told = []
+    for number in (0, 2, 3, 1, 2, 4, 3, 5):  # 1 is missed, then 3
+        answers = map(_native.decode_frame, bob.answers(requests[number]))
+        told.append([each["infiniband.aeth.syndrome"] == NAK_SEQUENCE for each in answers])
+    assert told == [[False], [True], [], [False], [False], [True], [False], [True]]
+
+
+def test_sends_wait_for_credits():
+    """IBA 9.7.7.2: as many as the peer has receives; then it says that it does not count them."""
+    alice, bob, post, requests = requester(*[IBV_WR_SEND] * 3)
+    answers = [bob.answers(frame)[0] for frame in requests]
+    assert alice.answers(changed(answers[0], **{"aeth.syndrome": 0})) == []
+    assert post(IBV_WR_SEND) == []
+    assert len(post(WRITE)) == 0  # behind it
+    assert len(alice.answers(answers[1])) == 2
