@@ -98,7 +98,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Do only these runs of a sweep, such as transport=csa_ud or seed=3; may be "
+            help="Do only these runs of a sweep, such as seed=3 or 'transport=*-best'; may be "
             "repeated.",
         ),
     ] = None,

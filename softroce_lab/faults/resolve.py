@@ -19,6 +19,7 @@ from softroce_lab.plan import locate
 from softroce_lab.plan.digest import with_digest
 from softroce_lab.plan.effects import (
     ALWAYS,
+    LINK_RULE,
     Fault,
     FaultKey,
     Window,
@@ -28,8 +29,6 @@ from softroce_lab.plan.effects import (
     word_of,
 )
 from softroce_lab.plan.plan import Half, Plan
-
-LINK_RULE = "link"  # begins the names of what stands at links; no written rule has a colon
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -17,7 +18,8 @@ def only(
 ) -> list[Item]:
     """Those with these values; `facet` gives an item's value of a key.
 
-    Several of one key: any of them. UserError for what is not there.
+    Several of one key: any of them. A value may be a pattern, such as `*-best`. UserError for what
+    is not there.
     """
     wanted: dict[str, set[str]] = {}
     for choice in choices:
@@ -25,7 +27,8 @@ def only(
         if not (equals and value):
             raise UserError(f"{choice!r} chooses nothing", hint="such as transport=csa_ud")
         known = list(dict.fromkeys(facet(item, key) for item in items))
-        if value not in known:
+        matching = {value} if value in known else set(fnmatch.filter(known, value))
+        if not matching:
             raise UserError(f"no run has {choice}", hint=did_you_mean(value, known))
-        wanted.setdefault(key, set()).add(value)
+        wanted.setdefault(key, set()).update(matching)
     return [item for item in items if all(facet(item, key) in of for key, of in wanted.items())]

@@ -25,6 +25,8 @@ Distribution = Literal["uniform", "normal", "pareto"]
 Word = Literal["down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay"]
 
 CERTAIN = 2**64 - 1
+LINK_RULE = "link"
+"""Begins the rule names of what a topology gives its links; no written rule has a colon."""
 
 
 def stream_key(seed: int, name: str, *parts: str | int) -> int:
@@ -513,6 +515,11 @@ class Fault:
     def word(self) -> Word:
         """What a user calls it; `lab fault set` replaces all of one word on a link."""
         return word_of(self.effect)
+
+    @property
+    def is_of_link(self) -> bool:
+        """Whether it is the rate, the queue or the delay that the topology gives the link."""
+        return isinstance(self.effect, Delay | Queue) and self.rule.startswith(f"{LINK_RULE}:")
 
     @property
     def shapes(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,14 @@ from softroce_lab.experiment.figure_table import (
     flows,
     percentiles,
 )
-from softroce_lab.results import aside, figures_of, sweeps
+from softroce_lab.results import aside, figures_of, ratio_plot, sweeps
 from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
+from softroce_lab.results.plot_style import COLOURS, DASHES, MARKERS, wrapped
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_DASHES = ("-", "--", ":", "-.")
-_MARKERS = "osv^Dx+"
 _MOST_LINKS = 20
 _LANE = 0.16  # between the kinds of points of a receiver, where 1 is between receivers
 _INCHES = (3.4, 2.4)  # a column of a paper
@@ -55,7 +52,9 @@ class Asked:
     """What is to be drawn."""
 
     recorded: Recorded
-    run: Run | None  # of kinds that show one run; None: the first
+    run: Run | None = None  # of kinds that show one run; None: the first
+    others: Sequence[Recorded] = ()  # more directories, of kinds in `OF_SEVERAL`
+    only: Sequence[str] = ()  # KEY=VALUE, of kinds in `OF_SEVERAL`: which runs
 
     @property
     def one(self) -> Run:
@@ -73,10 +72,13 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
     if draw is None:
         raise UserError(f"there is no figure {kind!r}", hint=f"--kind {'|'.join(KINDS)}")
     suffix = suffix_of(path)
+    if (asked.others or asked.only) and kind not in OF_SEVERAL:
+        hint = f"one directory, and no --only; of several: {', '.join(OF_SEVERAL)}"
+        raise UserError(f"the figure {kind!r} is of one directory", hint=hint)
     if asked.recorded.is_sweep and kind not in OF_SWEEPS:
         hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab run --keep-runs keeps its runs"
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
-    if not asked.recorded.is_sweep and kind not in OF_LINKS:
+    if not asked.recorded.is_sweep and kind not in (*OF_LINKS, *OF_SEVERAL):
         for run in asked.recorded.runs:
             need_messages(run)
 
@@ -86,7 +88,8 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
         _few_decades(mpl, axes)
 
     title = f"{asked.recorded.manifest.get('name')}: {asked.recorded.name}"
-    text = f"{command}; sha256 of the results {digest(asked.recorded)}"
+    digests = ", ".join(digest(each) for each in (asked.recorded, *asked.others))
+    text = f"{command}; sha256 of the results {digests}"
     write(path, paint, metadata(title, text, suffix))
 
 
@@ -180,7 +183,7 @@ def metadata(title: str, text: str, suffix: str) -> dict[str, Any]:
 
 
 def _style(at: int) -> dict[str, Any]:
-    return {"color": _COLOURS[at % len(_COLOURS)], "linestyle": _DASHES[at % len(_DASHES)]}
+    return {"color": COLOURS[at % len(COLOURS)], "linestyle": DASHES[at % len(DASHES)]}
 
 
 def _legend(axes: Any, *, above: bool = False) -> None:
@@ -195,15 +198,25 @@ def _legend(axes: Any, *, above: bool = False) -> None:
     axes.legend(handles, short, **place)
 
 
-def _steps(axes: Any, series: dict[str, Any], label: str, nothing: str) -> None:
-    """Cumulative distributions; `nothing`: why there are none."""
+def _steps(
+    axes: Any, series: dict[str, Any], label: str, nothing: str, *, tail: bool = False
+) -> None:
+    """Cumulative distributions; `nothing`: why there are none.
+
+    `tail`: the share that takes longer, on a logarithmic axis. It ends at the largest time, which
+    no message exceeds.
+    """
     for at, (name, times) in enumerate(series.items()):
         if len(times):
             x = np.sort(times) / 1000
-            axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=name, **_style(at))
+            share = np.arange(1, len(x) + 1) / len(x)
+            y = np.append(1 - share[:-1], np.nan) if tail else share
+            axes.step(x, y, where="post", label=name, **_style(at))
     if not axes.lines:
         raise UserError(f"there is nothing to draw: {nothing}")
     axes.set(xscale="log", xlabel=f"{label} (us)", ylabel="share")
+    if tail:
+        axes.set(yscale="log", ylabel="share that takes longer")
     _legend(axes)
 
 
@@ -211,6 +224,12 @@ def _cdf(axes: Any, asked: Asked) -> None:
     """Message completion times, all seeds together."""
     times = figures_of.completion_times(asked.recorded)
     _steps(axes, times, "message completion time", "no message was delivered")
+
+
+def _ccdf(axes: Any, asked: Asked) -> None:
+    """The tail of the same: which share of the messages takes longer than a time."""
+    times = figures_of.completion_times(asked.recorded)
+    _steps(axes, times, "message completion time", "no message was delivered", tail=True)
 
 
 def _recovery(axes: Any, asked: Asked) -> None:
@@ -268,8 +287,8 @@ def _errors(
     y = [each.median for each in found]
     low = [each.median - each.low for each in found]
     high = [each.high - each.median for each in found]
-    style = _style(at) if lines else {"color": _COLOURS[at % len(_COLOURS)], "linestyle": "none"}
-    marker = _MARKERS[at % len(_MARKERS)]
+    style = _style(at) if lines else {"color": COLOURS[at % len(COLOURS)], "linestyle": "none"}
+    marker = MARKERS[at % len(MARKERS)]
     axes.errorbar(x, y, yerr=[low, high], marker=marker, ms=4, capsize=2, label=name, **style)
 
 
@@ -293,22 +312,17 @@ def _swept(axes: Any, recorded: Recorded, figure: Figure) -> None:
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(axes, labels)
     label = f"{figure.name} ({figure.unit.name})"
-    axes.set(ylabel=label, xlabel=f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
+    axes.set(ylabel=label, xlabel=f"{wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
     _legend(axes)
 
 
 def _cell_labels(axes: Any, labels: Sequence[str]) -> None:
     """As many as fit side by side, upright, each on few lines; the figure grows for them."""
-    texts = [_wrapped(each, _WIDEST_LABEL, _MOST_LINES) for each in labels]
+    texts = [wrapped(each, _WIDEST_LABEL, _MOST_LINES) for each in labels]
     lines = max(each.count("\n") + 1 for each in texts)
     step = -(-len(texts) * lines // _LINES_BESIDE)
     axes.figure.set_size_inches(_INCHES[0], _INCHES[1] + 1)
     axes.set_xticks(range(0, len(texts), step), texts[::step], rotation=90, fontsize=6)
-
-
-def _wrapped(text: str, width: int, most_lines: int) -> str:
-    found = textwrap.wrap(text, width, max_lines=most_lines, placeholder=" ...")
-    return "\n".join(found)
 
 
 def _slowdown(axes: Any, asked: Asked) -> None:
@@ -365,8 +379,55 @@ def _slowdown_swept(axes: Any, recorded: Recorded) -> None:
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(panels[-1], labels)
     figure.set_size_inches(_INCHES[0], _PANEL_INCHES * len(found) + 1.6)
-    panels[-1].set_xlabel(f"{_wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
+    panels[-1].set_xlabel(f"{wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
     figure.supylabel("p99 slowdown, by size of the flow", fontsize=8)
+    _legend(panels[0], above=True)
+
+
+def _collective(axes: Any, asked: Asked) -> None:
+    """Time and bus bandwidth of a collective, of each transport; of a sweep by cell."""
+    shown = {
+        "time of an operation": FIGURES["operation_p50_ns"],
+        "bus bandwidth": FIGURES["busbw_bps"],
+    }
+    recorded = asked.recorded
+    rows, varied = (
+        (sweeps.rows(recorded), sweeps.axes(recorded)) if recorded.is_sweep else (recorded.runs, ())
+    )
+    cells = sweeps.cells(rows, varied)
+    if not any(of.get("busbw_bps") for by_name in cells.values() for of in by_name.values()):
+        hint = "collectives have it, such as lab run ring-all-reduce"
+        raise UserError(
+            "there is nothing to draw: no run that passed has a bus bandwidth", hint=hint
+        )
+    figure = axes.figure
+    axes.remove()
+    panels = figure.subplots(len(shown), 1, sharex=True)
+    names = list(dict.fromkeys(name for of in cells.values() for name in of))
+    counts: list[int] = []
+    for panel, (label, each) in zip(panels, shown.items(), strict=True):
+        for at, name in enumerate(names):
+            known = [
+                (place if recorded.is_sweep else at, [v / each.unit.divisor for v in values])
+                for place, of in enumerate(cells.values())
+                if (values := of.get(name, {}).get(each.key))
+            ]
+            if known:
+                x, values = zip(*known, strict=True)
+                _errors(panel, x, values, at, name, lines=recorded.is_sweep)
+                counts += map(len, values)
+        panel.set_ylabel(f"{label} ({each.unit.name})")
+        panel.set_ylim(bottom=0)
+        panel.margins(x=0.15)
+    figure.set_size_inches(_INCHES[0], 2 * _INCHES[1])
+    if not recorded.is_sweep:
+        panels[-1].set_xticks(range(len(names)), names, rotation=90 if len(names) > 4 else 0)
+        panels[-1].set_xlabel(_spread(counts))
+        return
+    title, labels = sweeps.short_labels(rows, varied)
+    _cell_labels(panels[-1], labels)
+    figure.set_size_inches(_INCHES[0], 2 * _INCHES[1] + 1)
+    panels[-1].set_xlabel(f"{wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
     _legend(panels[0], above=True)
 
 
@@ -382,12 +443,12 @@ def _timeline(axes: Any, asked: Asked) -> None:
         found = [each for each in known.incidents if each.what is what and each.message >= 0]
         x = [each.time_ns / 1000 for each in found]
         y = [rows[of[each.message]] + _LANE * (middle - at) for each in found]
-        axes.plot(x, y, marker, ms=3, mfc="none", color=_COLOURS[at], label=what.value,
+        axes.plot(x, y, marker, ms=3, mfc="none", color=COLOURS[at], label=what.value,
                   rasterized=len(x) > 5000)  # fmt: skip
     done = known.messages.columns["status"] == 0
     over = known.messages.columns["completed_ns"][done] / 1000
     y = [rows[host] + _LANE * (middle - len(shown)) for host in of[done]]
-    axes.plot(over, y, "+", ms=3, color=_COLOURS[len(shown)], label="completed",
+    axes.plot(over, y, "+", ms=3, color=COLOURS[len(shown)], label="completed",
               rasterized=len(over) > 5000)  # fmt: skip
     axes.set(xlabel=f"time (us), {known.name}", ylabel="receiver")
     axes.set_yticks(range(len(hosts)), hosts, fontsize=6)
@@ -403,7 +464,7 @@ def _queue(axes: Any, asked: Asked) -> None:
     if not found:
         raise UserError(f"no packet of {name_of(asked.one)} waited in a queue that is recorded")
     sizes, names = zip(*found, strict=True)
-    axes.barh(range(len(sizes)), sizes, color=_COLOURS[0])
+    axes.barh(range(len(sizes)), sizes, color=COLOURS[0])
     axes.set(xlabel=f"longest queue (KiB), {name_of(asked.one)}")
     axes.set_yticks(range(len(names)), names, fontsize=5)
 
@@ -434,12 +495,18 @@ def _heatmap(axes: Any, asked: Asked) -> None:
 
 KINDS: dict[str, Draw] = {
     "cdf": _cdf,
+    "ccdf": _ccdf,
     "fct": _fct,
     "slowdown": _slowdown,
+    "collective": _collective,
+    "ratios": lambda axes, asked: ratio_plot.draw(
+        axes, (asked.recorded, *asked.others), asked.only
+    ),
     "timeline": _timeline,
     "queue": _queue,
     "heatmap": _heatmap,
     "recovery": _recovery,
 }
-OF_SWEEPS = ("fct", "slowdown")
+OF_SWEEPS = ("fct", "slowdown", "collective", "ratios")
+OF_SEVERAL = ("ratios",)
 OF_LINKS = ("queue",)

@@ -53,7 +53,8 @@ FILES = (
             "bytes": "length of the message",
             "packets": "packets of the message",
             "retransmitted": "retransmissions of its packets",
-            "duplicates": "arrivals of packets that had arrived before",
+            "duplicates": "arrivals of packets that had arrived before, until the message was "
+            "whole; later ones are in stats.json alone (`rx_duplicate`)",
             "status": _STATUS,
             "posted_ns": "when the send was posted",
             "first_sent_ns": "when the first packet left",

@@ -140,7 +140,7 @@ class RunDirectory:
         import pyarrow.parquet as pq
 
         path = self.path / f"{name}.parquet"
-        opened = self.inside / path.name
+        fresh = self.inside / f".{path.name}.tmp"
         writer = None
 
         def add(columns: Columns) -> None:
@@ -151,8 +151,8 @@ class RunDirectory:
             )
             with _writing(path):
                 if writer is None:
-                    writer = pq.ParquetWriter(opened, part.schema)
-                    give_to_user(opened)
+                    writer = pq.ParquetWriter(fresh, part.schema)
+                    give_to_user(fresh)
                 writer.write_table(part)
 
         try:
@@ -160,7 +160,11 @@ class RunDirectory:
         finally:
             if writer is not None:
                 with _writing(path):
-                    writer.close()
+                    try:
+                        writer.close()
+                        fresh.replace(self.inside / path.name)
+                    finally:  # a table without its end cannot be read: the one before stays
+                        fresh.unlink(missing_ok=True)
 
     def _write(self, name: str, content: str | bytes) -> None:
         path = self.inside / name

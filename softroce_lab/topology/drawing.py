@@ -246,7 +246,7 @@ def _style(link: Link, marks: Marks) -> Style:
         "down"
         if any(mark.down for mark in found)
         else "fault"
-        if any(mark.acts for mark in found)
+        if any(mark.is_fault for mark in found)
         else ""
     )
 

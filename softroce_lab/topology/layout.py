@@ -14,9 +14,10 @@ class Mark:
     """What is to be seen of the faults of a directed link."""
 
     texts: tuple[str, ...]  # each fault in full
-    label: str  # in short: what fits beside a line
+    label: str  # in short: what fits beside a line; of a link with a fault only the faults
     down: bool = False
     acts: bool = True  # at least one of them, at the moment that is looked at
+    is_fault: bool = True  # one that acts is more than the rate and the delay of the topology
 
 
 Marks = Mapping[int, Mark]  # by directed link; those without faults are absent

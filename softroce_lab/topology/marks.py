@@ -41,11 +41,13 @@ def marks(faults: Iterable[Fault], texts: Texts, now_ns: int | None = None) -> d
 def _mark(on_link: Sequence[Fault], texts: Texts, now_ns: int | None) -> Mark:
     acting = [fault for fault in on_link if now_ns is None or fault.window.acts(now_ns)]
     downs = [fault for fault in acting if fault.word == "down"]
+    injected = [fault for fault in acting if not fault.is_of_link]
     return Mark(
         texts=texts(on_link),
-        label=" ".join(dict.fromkeys(short(fault.effect) for fault in acting)),
+        label=" ".join(dict.fromkeys(short(fault.effect) for fault in injected or acting)),
         down=any(now_ns is not None or fault.window.always for fault in downs),
         acts=bool(acting),
+        is_fault=bool(injected),
     )
 
 
@@ -101,7 +103,7 @@ def _links_below(plan: Plan, found: Marks, tier: int) -> list[str]:
         pairs = {tier, there}
         links = [link for link in plan.links if {tiers[link.a.node], tiers[link.b.node]} == pairs]
         marked = [[found[n] for n, _, _ in link.halves if n in found] for link in links]
-        faulted = sum(any(mark.acts for mark in each) for each in marked)
+        faulted = sum(any(mark.is_fault for mark in each) for each in marked)
         down = sum(any(mark.down for mark in each) for each in marked)
         parts = [
             units.format_count(len(links), "link"),

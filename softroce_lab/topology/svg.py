@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -78,6 +79,11 @@ def render(plan: Plan, marks: Marks) -> str:
     )
 
 
+def width(document: str) -> float:
+    """Of a document that `render` made, in pixels."""
+    return float(document.partition(' width="')[2].partition('"')[0])
+
+
 def _subtitle(plan: Plan) -> str:
     switches = len(plan.nodes) - len(plan.hosts)
     counts = ((len(plan.hosts), "host"), (switches, "switch"), (len(plan.links), "link"))
@@ -132,9 +138,13 @@ def _marked(link: Link, marks: Marks) -> bool:
     return any(number in marks and marks[number].acts for number, _, _ in link.halves)
 
 
+def _is_faulty(link: Link, marks: Marks) -> bool:
+    return any(number in marks and marks[number].is_fault for number, _, _ in link.halves)
+
+
 def _faulted_last(plan: Plan, marks: Marks) -> list[Link]:
     """What comes last is painted over the others."""
-    return sorted(plan.links, key=lambda link: _marked(link, marks))
+    return sorted(plan.links, key=lambda link: _is_faulty(link, marks))
 
 
 def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
@@ -143,7 +153,7 @@ def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) ->
         " down"
         if any(mark.down for mark in found)
         else " fault"
-        if any(mark.acts for mark in found)
+        if any(mark.is_fault for mark in found)
         else ""
     )
     lines = [f"{link.a} - {link.b}"]
@@ -183,21 +193,39 @@ def _among_twins(plan: Plan, link: Link) -> tuple[int, int]:
 def _labels(plan: Plan, marks: Marks, places: Mapping[str, _Point]) -> Iterator[str]:
     """What links do, on their ways; each at the first of some places where it covers no other.
 
-    Where there is none, on a crowded drawing, at its usual place.
+    Where there is none, on a crowded drawing, at its usual place. A rate and a delay that most
+    links have are not repeated at each: the notes below the drawing have them.
     """
     taken: list[_Box] = []
+    usual = _usual_label(plan, marks)
     for link in plan.links:
         if not _marked(link, marks):
             continue
+        label = None if _is_faulty(link, marks) else _label_of_both(link, marks)
+        if label is not None and label == usual:
+            continue
         text = _words(plan, link, marks, places)
-        usual = _share(plan, link, level=places[link.a.node].y == places[link.b.node].y)
-        ways = [_on_the_way(plan, link, places, share) for share in (usual, *_SHARES)]
+        first = _share(plan, link, level=places[link.a.node].y == places[link.b.node].y)
+        ways = [_on_the_way(plan, link, places, share) for share in (first, *_SHARES)]
         boxes = [_box(at, text) for at in ways]
         free = (n for n, box in enumerate(boxes) if not any(box.meets(each) for each in taken))
         chosen = next(free, 0)
         taken.append(boxes[chosen])
         at = ways[chosen]
         yield _text(round(at.x, 1), round(at.y, 1), text, "label")
+
+
+def _usual_label(plan: Plan, marks: Marks) -> str | None:
+    """What more than half of the links without a fault say; None: no such label."""
+    links = [link for link in plan.links if not _is_faulty(link, marks)]
+    counts = collections.Counter(_label_of_both(link, marks) for link in links)
+    return next((label for label, count in counts.items() if 2 * count > len(links)), None)
+
+
+def _label_of_both(link: Link, marks: Marks) -> str | None:
+    """What the link says in both directions; None if they differ."""
+    labels = {marks[number].label if number in marks else "" for number, _, _ in link.halves}
+    return labels.pop() if len(labels) == 1 else None
 
 
 class _Box(NamedTuple):
@@ -242,8 +270,10 @@ def _share(plan: Plan, link: Link, *, level: bool) -> float:
 
 
 def _label_text(link: Link, marks: Marks, a: _Point, b: _Point) -> str:
-    """One text if both directions do the same, else each with an arrow."""
-    found = {n: marks[n].label for n, _, _ in link.halves if n in marks and marks[n].acts}
+    """One text if both directions do the same, else each with an arrow; only faults, if any."""
+    acting = {n: marks[n] for n, _, _ in link.halves if n in marks and marks[n].acts}
+    faulty = {n: mark for n, mark in acting.items() if mark.is_fault}
+    found = {n: mark.label for n, mark in (faulty or acting).items()}
     if len(found) == 2 and len(set(found.values())) == 1:
         return next(iter(found.values()))
     arrows = "↑↓" if a.y > b.y else "↓↑" if a.y < b.y else "→←" if a.x < b.x else "←→"

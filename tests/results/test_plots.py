@@ -15,7 +15,7 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.figure_table import FIGURES, MESSAGES, SIZE_CLASSES, percentiles
 from softroce_lab.experiment.sweep import campaign
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.results import figures_of, plots, sweeps
+from softroce_lab.results import comparison, figures_of, plots, ratio_plot, ratios, sweeps
 from softroce_lab.results.recorded import Recorded
 from tests.results.made import run
 from tests.results.page.test_assemble import SweepReporter, swept  # noqa: F401 - a fixture
@@ -39,7 +39,9 @@ def test_every_kind_of_a_run(ring_run, tmp_path, kind):
     found = saved(ring_run, kind, tmp_path / "figure.svg", "irn/2").decode()
     assert f"lab results plot --kind {kind}; sha256 of the results " in found
     shown = {"cdf": "message completion time (us)", "fct": "p99.9", "timeline": "retransmission",
-             "queue": "longest queue (KiB), irn/2", "heatmap": "mean completion (us)",
+             "ccdf": "share that takes longer", "collective": "bus bandwidth (Mbit/s)",
+             "ratios": "irn", "queue": "longest queue (KiB), irn/2",
+             "heatmap": "mean completion (us)",
              "recovery": "repair time (us)"}  # fmt: skip
     assert shown[kind] in found
 
@@ -103,6 +105,37 @@ def test_the_heatmap_leaves_out_the_warm_up(flows):
     assert shown.count() == len(times)
     for ends, taken in times.items():
         assert shown[ends] == pytest.approx(np.mean(taken))
+
+
+def test_the_tail_is_the_share_that_takes_longer(ring_run):
+    recorded = Recorded(ring_run)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._ccdf(axes, plots.Asked(recorded))
+    [line] = [each for each in axes.lines if each.get_label() == "rc"]
+    plt.close(figure)
+    times = figures_of.completion_times(recorded)["rc"] / 1000
+    assert axes.get_yscale() == "log"
+    for x, y in zip(*line.get_data(), strict=True):
+        longer = (times > x).mean()
+        assert longer <= y + 1e-12 if longer else x == times.max()
+
+
+def test_a_collective_has_the_time_and_the_bus_bandwidth_of_each_transport(
+    ring_run, flows, tmp_path
+):
+    recorded = Recorded(ring_run)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    plots._collective(axes, plots.Asked(recorded))
+    for panel, key in zip(figure.axes, ("operation_p50_ns", "busbw_bps"), strict=True):
+        for at, drawn_points in enumerate(panel.containers):
+            [x], [y] = drawn_points.lines[0].get_data()
+            values = [r[key] for r in recorded.runs if r["transport"] == drawn_points.get_label()]
+            assert (x, y) == (at, pytest.approx(np.median(values) / FIGURES[key].unit.divisor))
+    plt.close(figure)
+    with pytest.raises(UserError, match="no run that passed has a bus bandwidth"):
+        saved(flows, "collective", tmp_path / "a.svg")
 
 
 def test_the_timeline_has_each_completion_at_its_receiver(ring_run):
@@ -179,6 +212,25 @@ def test_a_sweep_has_its_completion_times(swept, tmp_path):  # noqa: F811
     assert not any("=" in each for each in shown)
     with pytest.raises(UserError, match="a sweep has no figure 'cdf'"):
         saved(swept, "cdf", tmp_path / "b.svg")
+
+
+def test_ratios_are_those_of_compare(swept, tmp_path):  # noqa: F811
+    """Of two directories, in a panel for each loss: geometric means with their intervals."""
+    recorded = Recorded(swept)
+    _, plt = plots._matplotlib()
+    figure, axes = plt.subplots()
+    ratio_plot.draw(axes, [recorded, recorded], ["loss=one"])
+    [panel] = figure.axes
+    values = comparison.values(recorded, ["loss=one"])
+    pairs = ratios.over_others(values, next(iter(values))[1])
+    expected = [
+        row.ratios["fct_p99_ns"].mean for row in ratios.rows(values, values, pairs, ["fct_p99_ns"])
+    ]
+    assert panel.get_title() == "loss=one"
+    assert [x for of in panel.containers for x in of.lines[0].get_xdata()] == expected
+    plt.close(figure)
+    with pytest.raises(UserError, match="'fct' is of one directory"):
+        plots.save(plots.Asked(recorded, others=[recorded]), "fct", tmp_path / "a.svg", "")
 
 
 def drawn(cells, transports, monkeypatch, seeds=2, axes=("topology.generator.delay", "loss")):

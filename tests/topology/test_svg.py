@@ -66,6 +66,22 @@ def test_faults_have_a_colour_a_label_and_a_tooltip():
     assert sorted(labels) == ["↑ 10 ms", "↑ down"]
 
 
+def test_a_rate_and_a_delay_of_the_topology_are_no_fault():
+    """Nor are they written at each link, where most have the same; a fault on one is."""
+    shape = Delay(1_000, 0, "uniform", True)
+    plan = topology.load("leaf-spine")
+    faults = [
+        Fault("link:delay", 0, number, "identity", 1, shape)
+        for link in plan.links for number, _, _ in link.halves
+    ]  # fmt: skip
+    faults.append(Fault("a", 1, 3, "identity", 1, Down()))
+    root = parsed(svg.render(plan, marks.marks(faults, lines.texts)))
+    classes = [path.get("class") for path in root.iter(f"{NAMESPACE}path")]
+    labels = [node.text for node in root.iter(f"{NAMESPACE}text") if node.get("class") == "label"]
+    assert classes.count("link") == len(plan.links) - 1
+    assert labels == ["↓ down"]
+
+
 def test_equal_plans_give_equal_bytes():
     assert rendered("fat-tree-k4")[1] == rendered("fat-tree-k4")[1]
 

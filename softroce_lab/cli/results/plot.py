@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from softroce_lab.cli import completion
 from softroce_lab.cli.options import Json
-from softroce_lab.cli.results.options import RunName, RunOrSweep
+from softroce_lab.cli.results.options import RunName
 from softroce_lab.results import plots, recorded
 from softroce_lab.results.recorded import Recorded
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION
@@ -25,25 +26,42 @@ _CDF = Kind("cdf")
 
 @app.command()
 def plot(
-    run: RunOrSweep = "latest",
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN|SWEEP...",
+            help="A run directory or a sweep's, or its name below ./runs or ./sweeps; of the kind "
+            "ratios several. Default: latest.",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
     kind: Annotated[Kind, typer.Option(help="What is drawn.")] = _CDF,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="FILE.pdf, FILE.svg or FILE.png.")
     ] = Path("figure.pdf"),
     of: RunName = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="KEY=VALUE",
+            help="Of the kind ratios: only these runs, such as loss=none; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Draw a figure for a paper: labels and units ready, the command and a digest in the file."""
-    found = Recorded(recorded.find(run))
-    asked = plots.Asked(found, None if of is None else found.run(of))
+    found, *others = (Recorded(recorded.find(each)) for each in runs or ["latest"])
+    asked = plots.Asked(found, None if of is None else found.run(of), others, only or ())
     words = [
         "lab",
         "results",
         "plot",
-        found.name,
+        *(each.name for each in (found, *others)),
         "--kind",
         kind.value,
         *(["--run", of] if of else []),
+        *(word for each in only or () for word in ("--only", each)),
     ]
     plots.save(asked, kind.value, output, shlex.join(words))
     if as_json:

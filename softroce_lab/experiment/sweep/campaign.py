@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from softroce_lab import __version__, units
-from softroce_lab.errors import UserError
+from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.gates import expect
@@ -294,7 +294,12 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             every = over_oracle.added(sweep, _rows(rows, tasks))
             numbers = {task.number for task in chosen}
             outcome.rows = [row for row in every if row[NUMBER] in numbers]
-            _write(outcome, every, state)
+            try:
+                _write(outcome, every, state)
+            except RunError as error:
+                count = units.format_count(len(every), "finished run")
+                hint = f"{count} are kept in {rows.file}: make room, and repeat the command"
+                raise RunError(error.what, hint=hint) from error
     return outcome
 
 

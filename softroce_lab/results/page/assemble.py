@@ -8,7 +8,7 @@ from pathlib import Path
 
 from softroce_lab import __version__
 from softroce_lab.results import aside
-from softroce_lab.results.page import blamed, charts, html, losses, swept, times, what
+from softroce_lab.results.page import blamed, charts, compared, html, losses, swept, times, what
 from softroce_lab.results.page.charts import Chart
 from softroce_lab.results.recorded import Recorded, programs_of
 
@@ -41,6 +41,7 @@ def _parts(recorded: Recorded, more: str) -> Iterator[Part]:
     yield what.what(recorded), []
     yield what.verdicts(recorded), []
     yield what.figures(recorded), []
+    yield compared.section(recorded), []
     yield times.completion(recorded)
     yield times.slowdown(recorded)
     yield times.steps(recorded)
@@ -61,7 +62,8 @@ def _of_programs(recorded: Recorded) -> Iterator[Part]:
 
 
 _TITLES = {
-    "run": "What was run", "verdicts": "Verdicts", "figures": "Figures", "programs": "Programs",
+    "run": "What was run", "verdicts": "Verdicts", "figures": "Figures",
+    compared.NAME: "Compared", "programs": "Programs",
     "completion": "Completion times",
     "slowdown": "Slowdown", "steps": "Steps", "timeline": "Losses", "links": "Links",
     blamed.NAME: "Blame", "ladders": "Messages", "cells": "Cells",

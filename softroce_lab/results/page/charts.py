@@ -121,13 +121,14 @@ def _legend(made: Any) -> None:
 
 
 def lines(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-          data: str, *, log_x: bool = False, steps: bool = False,
+          data: str, *, log_x: bool = False, log_y: bool = False, steps: bool = False,
           names: Sequence[str] = ()) -> Chart:  # fmt: skip
     """A line for each series, with a marker at some of its points.
 
     `names`: of the places 0, 1, ... of the x axis; without them it has numbers.
     """
-    made = _figure(name, *labels, x_axis_type="log" if log_x else "linear")
+    kinds = ("log" if log else "linear" for log in (log_x, log_y))
+    made = _figure(name, *labels, **dict(zip(("x_axis_type", "y_axis_type"), kinds, strict=True)))
     made.hover.tooltips = [(labels[0], "@name" if names else "@x"), (labels[1], "@y")]
     if names:
         every = -(-len(names) // _MOST_NAMES)
@@ -156,20 +157,23 @@ def _source(
 
 
 def points(name: str, title: str, caption: str, labels: tuple[str, str], series: Series,
-           data: str, places: Sequence[str], shapes: Mapping[str, str]) -> Chart:  # fmt: skip
+           data: str, places: Sequence[str], shapes: Mapping[str, str],
+           ends_ns: tuple[int, int]) -> Chart:  # fmt: skip
     """Points in rows with names (`places`, from row 0): all of them, whatever their number.
+
+    `ends_ns`: of the time axis, which charts that are to be compared share.
 
     A series has times in nanoseconds, ascending, and rows; its shape, one of `SHAPES`, has a colour
     and a lane in each row. Bokeh draws the axes, and the page's own script the points (points.js).
     """
     from bokeh.models import Range1d
 
-    ends = [float(x[at]) / 1000 for x, _ in series.values() for at in (0, -1)]
-    margin = 0.02 * (max(ends) - min(ends)) or 1.0
+    start, end = (each / 1000 for each in ends_ns)
+    margin = 0.02 * (end - start) or 1.0
     made = _figure(
         name,
         *labels,
-        x_range=Range1d(start=min(ends) - margin, end=max(ends) + margin),
+        x_range=Range1d(start=start - margin, end=end + margin),
         y_range=Range1d(start=-0.6, end=len(places) - 0.4),
     )
     made.scatter([], [])  # Bokeh warns of a chart without any

@@ -16,7 +16,7 @@ from softroce_lab.results import bitmap, ladder, story
 from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.page import charts, html
-from softroce_lab.results.page.charts import Chart
+from softroce_lab.results.page.charts import Chart, Series
 from softroce_lab.results.recorded import Recorded, name_of
 from softroce_lab.transports import registry
 
@@ -52,14 +52,18 @@ def unseen() -> str:
 
 
 def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
-    """A chart of each run."""
+    """A chart of each run that has points; all have the same time axis."""
+    found = {name: points for name, one in known.items() if (points := _points(one))}
+    every = [x for points in found.values() for x, _ in points.values()]
+    start_ns = min((int(x[0]) for x in every), default=0)
+    end_ns = max((int(x[-1]) for x in every), default=0)
     made = [
-        chart for at, (name, one) in enumerate(known.items())
-        if (chart := _timeline(f"timeline{at}", name, one)) is not None
-    ]  # fmt: skip
+        _timeline(f"timeline{at}", name, known[name], points, (start_ns, end_ns))
+        for at, (name, points) in enumerate(found.items())
+    ]
     note = (
-        "Runs of the first seed. Every loss of a data packet is shown; of the other kinds at most "
-        "200,000 each."
+        "Runs of the first seed, all on the same time axis. Every loss of a data packet is shown; "
+        "of the other kinds at most 200,000 each."
     )
     lost = any(each.what is What.DROP for one in known.values() for each in one.incidents)
     none = "" if lost else html.paragraph("No packet was lost.")
@@ -67,11 +71,17 @@ def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:
     return html.section("timeline", _TITLE, html.paragraph(note, kind="soft"), none, *places), made
 
 
-def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
+def _hosts(known: Explained) -> list[str]:
+    """Rows of the chart."""
     of = known.messages.columns
-    hosts = list(dict.fromkeys((*of["destination"].tolist(), *of["source"].tolist())))
-    hosts.sort(key=lambda host: (len(host), host))
-    row_of = {host: row for row, host in enumerate(hosts)}
+    hosts = {*of["destination"].tolist(), *of["source"].tolist()}
+    return sorted(hosts, key=lambda host: (len(host), host))
+
+
+def _points(known: Explained) -> Series:
+    """By what happened: times, ascending, and rows."""
+    of = known.messages.columns
+    row_of = {host: row for row, host in enumerate(_hosts(known))}
     at_row = np.array([row_of[host] for host in of["destination"].tolist()])
     series: dict[str, tuple[Any, Any]] = {}
     for what in _SHOWN:
@@ -85,8 +95,12 @@ def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
     done = done[np.argsort(of["completed_ns"][done], kind="stable")][:: _every(len(done))]
     if len(done):
         series[_COMPLETED] = of["completed_ns"][done], at_row[done]
-    if not series:
-        return None
+    return series
+
+
+def _timeline(
+    chart: str, name: str, known: Explained, series: Series, ends_ns: tuple[int, int]
+) -> Chart:
     rows = [
         (word, f"{len(x):,}", units.format_duration(int(x.min())),
          units.format_duration(int(x.max())))
@@ -101,7 +115,9 @@ def _timeline(chart: str, name: str, known: Explained) -> Chart | None:
     )
     labels = ("time since the run began, us", "receiver")
     title = f"{name}: losses, repairs and completions"
-    return charts.points(chart, title, caption, labels, series, data, hosts, shapes)
+    return charts.points(
+        chart, title, caption, labels, series, data, _hosts(known), shapes, ends_ns
+    )
 
 
 def _every(count: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from softroce_lab.experiment.figure_table import Figure, claimed
 from softroce_lab.experiment.workload_table import spread_text
 from softroce_lab.results import listing, sweeps
-from softroce_lab.results.page import charts, html
+from softroce_lab.results.page import charts, compared, html
 from softroce_lab.results.page.charts import Chart
 from softroce_lab.results.recorded import Recorded
 from softroce_lab.statistics import median_interval, spread_name
@@ -26,6 +26,7 @@ def parts(recorded: Recorded) -> Iterator[tuple[str, list[Chart]]]:
     known = listing.facts_to_share(recorded)
     yield html.section("run", "What was run", html.table("The sweep", ("what", "value"), known)), []
     yield _verdicts(rows), []
+    yield compared.section(recorded), []
     cells = sweeps.cells(rows, axes)
     present = {key for of in cells.values() for known in of.values() for key in known}
     figures = [figure for key, figure in claimed().items() if key in present]

@@ -22,7 +22,7 @@ _AT = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 
 
 def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
-    """CDFs over all seeds."""
+    """Distributions over all seeds, and their tails."""
     pooled = figures_of.completion_times(recorded)
     if not any(len(times) for times in pooled.values()):
         note = "No message was delivered, so there is no completion time."
@@ -47,7 +47,20 @@ def completion(recorded: Recorded) -> tuple[str, list[Chart]]:
         log_x=True,
         steps=True,
     )
-    return html.section("completion", "Completion times", "@cdf@", _warm_up(recorded.runs)), [chart]
+    tail = charts.lines(
+        "tail",
+        "The slowest messages",
+        "The share of the measured messages, all seeds together, that took longer than a time. "
+        "Both axes are logarithmic. A line ends at the slowest message but one.",
+        ("completion time, us", "share that took longer"),
+        {name: (x[:-1], 1 - y[:-1]) for name, (x, y) in series.items() if len(x) > 1},
+        data,
+        log_x=True,
+        log_y=True,
+        steps=True,
+    )
+    places = ("@cdf@", "@tail@", _warm_up(recorded.runs))
+    return html.section("completion", "Completion times", *places), [chart, tail]
 
 
 def _warm_up(runs: Sequence[Run]) -> str:

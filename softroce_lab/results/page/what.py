@@ -21,6 +21,7 @@ from softroce_lab.statistics import median_interval, spread_name
 from softroce_lab.topology import marks, svg
 
 _MOST_NODES = 400  # of a drawing
+_LEAST_SCALE = 0.75  # of a drawing that is wider than the page; below it is scrolled
 _MOST_CAPTURE_BYTES = 64 << 20
 
 
@@ -42,12 +43,16 @@ def _fabric(recorded: Recorded) -> str:
     if len(plan.nodes) > _MOST_NODES:
         note = f"{len(plan.nodes):,} nodes are too many for a drawing."
         return html.paragraph(note) + html.items(tale)
-    picture = base64.b64encode(svg.render(plan, found).encode()).decode()
+    drawing = svg.render(plan, found)
+    picture = base64.b64encode(drawing.encode()).decode()
+    least = round(_LEAST_SCALE * svg.width(drawing))
     return (
         "<figure><figcaption><strong>The fabric.</strong> Links with a fault are drawn thick "
-        "and have its text; dashed ones were down. Hosts are the lowest row.</figcaption>"
+        "and have its text; dashed ones were down. Hosts are the lowest row. A rate and a delay "
+        "that most links have are only below the drawing.</figcaption>"
         '<div class="fabric" tabindex="0" role="region" aria-label="The fabric">'
-        f'<img alt="{html.text(alternative)}" src="data:image/svg+xml;base64,{picture}"></div>'
+        f'<img alt="{html.text(alternative)}" style="min-width: {least}px" '
+        f'src="data:image/svg+xml;base64,{picture}"></div>'
         f"</figure>{html.details('The faults in words', html.items(tale or ['none']))}"
     )
 

@@ -121,6 +121,8 @@ def test_a_part_of_it(load):
     chosen = spec.only(tasks, sweep, ["transport=rc", "depth=2", "depth=4", "seed=2"])
     assert [task.labels["depth"] for task in chosen] == ["2", "4", "2", "4"]
     assert {task.transport.label for task in chosen} == {"rc"}
+    by_pattern = spec.only(tasks, sweep, ["transport=r*", "depth=[24]", "seed=2"])
+    assert by_pattern == chosen
 
 
 @pytest.mark.parametrize(

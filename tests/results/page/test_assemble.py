@@ -12,8 +12,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import SIZE_CLASSES
 from softroce_lab.experiment.sweep import campaign
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.results import listing
-from softroce_lab.results.page import assemble, charts, times
+from softroce_lab.results import comparison, listing
+from softroce_lab.results.page import assemble, charts, compared, times
 from softroce_lab.results.recorded import Recorded
 from softroce_lab.results.steps import Steps
 from tests.results.made import run
@@ -49,6 +49,25 @@ def swept(tmp_path_factory):
     return campaign.run(loaded, options, SweepReporter()).directory
 
 
+def test_the_verdicts_of_compare_are_on_the_page(ring_run, swept):
+    """Of a run by figure, of a sweep how many cells differ; without a second transport none."""
+    shown = html.unescape(compared.section(Recorded(ring_run)))
+    lines = comparison.with_baseline(Recorded(ring_run), "csa_ud")["irn"].lines
+    assert all(f"<td>{line.ratio}</td>" in shown for line in lines)
+    assert "Fewer than 6 seeds cannot show a difference." in shown
+    assert "<td>2 cells</td>" in compared.section(Recorded(swept))
+
+
+def test_the_tail_has_the_share_that_took_longer(ring_run):
+    _, [cdf, tail] = times.completion(Recorded(ring_run))
+    [(x, share), *_], [(x_of_tail, longer), *_] = (
+        [(line.data_source.data["x"], line.data_source.data["y"]) for line in each.figure.renderers]
+        for each in (cdf, tail)
+    )
+    assert list(x_of_tail) == list(x[:-1])
+    assert longer == pytest.approx(1 - share[:-1])
+
+
 def test_the_sections_stand_in_their_order(ring_run):
     text = assemble.page(Recorded(ring_run))
     found = re.findall(r'<section id="(\w+)"', text)
@@ -56,6 +75,7 @@ def test_the_sections_stand_in_their_order(ring_run):
         "run",
         "verdicts",
         "figures",
+        "compared",
         "completion",
         "steps",
         "timeline",
@@ -98,7 +118,13 @@ def test_every_chart_and_picture_has_words(ring_run):
 
 def test_a_sweep_has_its_cells(swept):
     text = assemble.page(Recorded(swept))
-    assert re.findall(r'<section id="(\w+)"', text) == ["run", "verdicts", "cells", "rows"]
+    assert re.findall(r'<section id="(\w+)"', text) == [
+        "run",
+        "verdicts",
+        "compared",
+        "cells",
+        "rows",
+    ]
     assert '<th scope="row">loss=one</th><td>csa_ud</td><td>2</td>' in text
 
 

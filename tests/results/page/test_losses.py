@@ -68,6 +68,14 @@ def test_each_completion_stands_at_its_receiver(known):
         assert "(pluses)" in chart.caption
 
 
+def test_all_runs_have_one_time_axis(known):
+    _, charts = losses.timeline(known)
+    ranges = {(each.figure.x_range.start, each.figure.x_range.end) for each in charts}
+    [(start, end)] = ranges
+    last = max(int(one.messages.columns["completed_ns"].max()) for one in known.values())
+    assert start < 0 < last / 1000 < end
+
+
 def test_kinds_have_shapes_of_their_own_whatever_is_missing(known, monkeypatch):
     """So the caption is right without losses, too."""
     monkeypatch.setattr(losses, "_SHOWN", (What.SENT_AGAIN,))
