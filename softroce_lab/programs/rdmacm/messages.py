@@ -255,6 +255,14 @@ class Message(Record):
     ATTRIBUTE: ClassVar[Attribute]
     SIZE_BYTES: ClassVar[int] = BODY_BYTES
 
+    def __init_subclass__(cls, attribute: Attribute | None = None) -> None:
+        if attribute is not None:
+            cls.ATTRIBUTE = attribute
+            MESSAGES[attribute] = cls
+
+
+MESSAGES: dict[int, type[Message]] = {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Between(Message):
@@ -265,10 +273,8 @@ class Between(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Req(Message):
+class Req(Message, attribute=Attribute.REQ):
     """Request for communication (IBA 12.6.5)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REQ
 
     local_comm_id: int = at(0, 32)
     service_id: int = at(8, 64)
@@ -299,10 +305,8 @@ class Req(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mra(Between):
+class Mra(Between, attribute=Attribute.MRA):
     """Message receipt acknowledgement: the response takes longer (IBA 12.6.6)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.MRA
 
     answered: int = at(8, 2)
     service_timeout: int = at(9, 5)
@@ -310,10 +314,8 @@ class Mra(Between):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rej(Between):
+class Rej(Between, attribute=Attribute.REJ):
     """Reject (IBA 12.6.7)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REJ
 
     answered: int = at(8, 2)
     info_length: int = at(9, 7)
@@ -323,10 +325,8 @@ class Rej(Between):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rep(Between):
+class Rep(Between, attribute=Attribute.REP):
     """Reply to a request for communication (IBA 12.6.8)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REP
 
     local_qkey: int = at(8, 32)
     local_qpn: int = at(12, 24)
@@ -344,38 +344,30 @@ class Rep(Between):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rtu(Between):
+class Rtu(Between, attribute=Attribute.RTU):
     """Ready to use (IBA 12.6.9)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.RTU
 
     private_data: bytes = data_at(8, 224)
 
 
 @dataclasses.dataclass(frozen=True)
-class Dreq(Between):
+class Dreq(Between, attribute=Attribute.DREQ):
     """Request to end communication (IBA 12.6.10)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.DREQ
 
     remote_qpn: int = at(8, 24)
     private_data: bytes = data_at(12, 220)
 
 
 @dataclasses.dataclass(frozen=True)
-class Drep(Between):
+class Drep(Between, attribute=Attribute.DREP):
     """Reply to a request to end communication (IBA 12.6.11)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.DREP
 
     private_data: bytes = data_at(8, 224)
 
 
 @dataclasses.dataclass(frozen=True)
-class SidrReq(Message):
+class SidrReq(Message, attribute=Attribute.SIDR_REQ):
     """Requests the QP of a service id (IBA 12.11.1)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.SIDR_REQ
 
     request_id: int = at(0, 32)
     partition_key: int = at(4, 16)
@@ -384,10 +376,8 @@ class SidrReq(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class SidrRep(Message):
+class SidrRep(Message, attribute=Attribute.SIDR_REP):
     """The QP that serves a service id, or why none does (IBA 12.11.2)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.SIDR_REP
 
     request_id: int = at(0, 32)
     status: int = at(4, 8)
@@ -400,10 +390,8 @@ class SidrRep(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lap(Between):
+class Lap(Between, attribute=Attribute.LAP):
     """Load alternate path (IBA 12.8.1), as far as it takes to refuse it: RoCE has none."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.LAP
 
     remote_qpn: int = at(12, 24)
     remote_cm_response_timeout: int = at(15, 5)
@@ -412,21 +400,13 @@ class Lap(Between):
 
 
 @dataclasses.dataclass(frozen=True)
-class Apr(Between):
+class Apr(Between, attribute=Attribute.APR):
     """Alternate path response (IBA 12.8.2)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.APR
 
     info_length: int = at(8, 8)
     ap_status: int = at(9, 8)
     info: bytes = data_at(12, 72)
     private_data: bytes = data_at(84, 148)
-
-
-MESSAGES: dict[int, type[Message]] = {
-    kind.ATTRIBUTE: kind
-    for kind in (Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep, Lap, Apr)
-}
 
 
 @dataclasses.dataclass(frozen=True)
