@@ -151,7 +151,7 @@ class SimFabric:
     ) -> None:
         """From now on see the packets of directed links, given by number and name.
 
-        `write` takes a pcapng file, part by part (docs/captures.md); what it raises ends `run`.
+        `write` takes a pcapng file, part by part; what it raises ends `run`.
         `snap_bytes` of each packet; 0: all. `later`: faults that `change` will set meanwhile.
         """
         texts = {fault.rule_id: comments(fault) for fault in (*self.plan.faults, *later)}

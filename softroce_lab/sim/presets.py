@@ -6,7 +6,7 @@ about a PCIe round trip, are inferred from published measurements, in which the 
 of ConnectX's class halves by about 5000 active reliable connections. Here a miss holds up the
 packets behind it; how many fetches a real RNIC overlaps is not published either.
 A context of 256 bytes is inferred, too: only its ratio to a peer's state matters. The state of a
-peer is what packets of `csa_ud` touch with eight paths (docs/experiments.md, "Limits of the RNIC").
+peer is what packets of `csa_ud` touch with eight paths.
 Host latency: 0.5 us, as simulators of data-centre transports have it. PCIe latency: of the 1000 ns
 or so that a small packet takes out of a host through a NIC and back in, PCIe has about 900
 (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018, section

@@ -164,7 +164,7 @@ class MessagePolicy:
 
     name: ClassVar[str] = ""
     framing: ClassVar[str] = "ud"
-    """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
+    """How its data packets name what they carry, unless the user chooses."""
     framings: ClassVar[tuple[str, ...]] = ("ud", "uc_immediate")
     """Those that it works over."""
     options: ClassVar[tuple[Option, ...]] = ()

@@ -209,8 +209,3 @@ def test_a_count_that_goes_back_fails(tmp_path, monkeypatch):
     verdicts = of_shift(recorded(rig).check(tmp_path))
     rig.close()
     assert failed(verdicts) == {"shift.count"}
-
-
-def test_other_traffic_is_not_judged(tmp_path):
-    verdicts = of_shift(Tape.of("rxe_verbs_loss").check(tmp_path))
-    assert {each.outcome for each in verdicts.values()} == {Outcome.NOT_APPLICABLE}

@@ -70,7 +70,7 @@ def test_all_kinds_of_striped_packets_are_among_them(reported):
 
 
 def test_what_uc_frames_carry_is_told(reported):
-    """UC WRITE ONLY with immediate; slot, packet and address agree (docs/framing.md)."""
+    """UC WRITE ONLY with immediate; slot, packet and address agree."""
     for name in ("sdr_sr over UC", "sdr_sr over UC and IPv6"):
         data = [packet for packet in reported[name] if RETH in packet]
         assert len(data) > 200
@@ -85,7 +85,7 @@ def test_what_uc_frames_carry_is_told(reported):
 
 
 def test_what_the_sdk_s_packets_carry_is_told(reported):
-    """What was posted: three receives in two slots, all with one immediate (docs/sdr.md)."""
+    """What was posted: three receives in two slots, all with one immediate."""
     clears = [packet[SdrClearToSend] for packet in reported["SDR SDK"] if SdrClearToSend in packet]
     assert [(each.number, each.length) for each in clears] == [
         (number, LENGTH - number) for number in range(3)

@@ -148,7 +148,7 @@ def test_its_lines_say_what_packets_are(striped, tmp_path):
     assert any(text.endswith("attempt 1") for text in data)
 
 
-@pytest.mark.parametrize("snap", [64, 90, 100, 120, 128])
+@pytest.mark.parametrize("snap", [64, 100, 128])
 def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     capture = tshark.write_pcap(tmp_path / "x.pcap", striped, snap)
     lines = tshark.fields(tmp_path, capture, INFO)
@@ -174,7 +174,7 @@ def written(opcode, payload, **fields):
     return _native.encode_frame(names | {"payload": payload} | fields)
 
 
-@pytest.mark.parametrize("snap", [74, 90, 128, 65535])
+@pytest.mark.parametrize("snap", [74, 65535])
 def test_an_immediate_is_interpreted_beside_wireshark_s_own(snap, tmp_path):
     """Of every packet with this opcode and of no other one, cut or not."""
     values = (0, 1 << 22, 0xFFFFFFFF, 0xC00115, 1 << 4, 1 << 21, 15)
@@ -260,10 +260,3 @@ def _malformed(draw: random.Random):
 
 def _frame(kind, body):
     return frames.Frame(lab=frames.Lab(kind=kind, length=len(body)), payload=body).encode()
-
-
-def test_the_program_names_the_version_and_its_license():
-    lines = wireshark.program().splitlines()
-    assert lines[0] == lua.MARK
-    assert "SPDX-License-Identifier: GPL-2.0-or-later" in lines[2]
-    assert Path(lua.__file__).with_name("walker.lua").read_text() in wireshark.program()

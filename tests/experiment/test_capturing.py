@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from softroce_lab import _native, topology
-from softroce_lab.cli.capture_options import Captured, WithCapture
+from softroce_lab.cli.experiment_options import Captured, WithCapture
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The transport `oracle`: what it knows, when, and that it guesses nothing (docs/transports.md)."""
+"""The transport `oracle`: what it knows, when, and that it guesses nothing."""
 
 import json
 

@@ -43,7 +43,7 @@ def frames_of(transport, length, path_mtu=MTU):
 def unloaded_ns(transport, length, links):
     """When the last packet of a message is there that was posted at both ends at time 0.
 
-    Over UC a sender begins when it is clear to send (docs/framing.md): the receiver says so when
+    Over UC a sender begins when it is clear to send: the receiver says so when
     the receive is posted, in a frame of its own that goes all the way back. Then data follows, as
     with other transports from the beginning. With one switch between links of 100 Gb/s and 1 us, a
     message of 4096 bytes: the clearance of 142 bytes takes 2 (1 us + 11.36 ns) = 2022.72 ns, its

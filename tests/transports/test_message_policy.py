@@ -41,13 +41,6 @@ def test_a_tutorial_policy_has_less_than_80_lines_and_its_own_name(name):
     assert tutorial(name).name == name
 
 
-@pytest.mark.parametrize("name", TUTORIAL)
-def test_the_tutorial_shows_the_file_that_is_tested(name):
-    shown = (ROOT / "docs" / "your-own-transport.md").read_text()
-    code = (ROOT / "examples" / "transports" / f"{name}.py").read_text()
-    assert f"```python\n{code}```\n" in shown
-
-
 @pytest.mark.parametrize("loss", [0, 0.05, 0.3])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_tutorial_policy_delivers_every_byte(policy, loss, seed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The columns of a sweep's table, and what is a row of it. docs/sweeps.md describes them."""
+"""The columns of a sweep's table, and what is a row of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ring all-reduce over sites, each step a message of the model (docs/sdr.md).
+"""Ring all-reduce over sites, each step a message of the model (docs/explanation/sdr.md).
 
 2 (N - 1) steps; in each, every site sends an N-th of the vector to the next one. [D] A site begins
 a step when its own message of the step before, and that of its predecessor, are complete:

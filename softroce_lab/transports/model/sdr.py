@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""SDR-RDMA's model of reliability over long hauls (arXiv 2505.05366v2, docs/sdr.md).
+"""SDR-RDMA's model of reliability over long hauls (arXiv 2505.05366v2, docs/explanation/sdr.md).
 
 [S] is what the paper states, [D] this project's definition where our notes of it are silent.
 """

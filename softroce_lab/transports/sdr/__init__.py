@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """SDR-RDMA's SDK (arXiv 2505.05366) on the verbs: partial messages and their bitmaps.
 
-The names are the paper's, docs/sdr.md has the rules. Nothing here retransmits: a program reads the
-receiver's bitmap and decides. No call blocks; each lets waiting work go on.
+The names are the paper's, docs/explanation/sdr.md has the rules. Nothing here retransmits: a
+program reads the receiver's bitmap and decides. No call blocks; each lets waiting work go on.
 """
 
 from softroce_lab.transports.sdr.context import Context, Memory, context_create, mr_reg

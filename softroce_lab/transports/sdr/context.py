@@ -41,7 +41,7 @@ class Memory:
 
 
 def context_create(verbs: pyverbs.Context) -> Context:
-    """A context on an open device of the verbs (docs/verbs.md)."""
+    """A context on an open device of the verbs (docs/howto/programs.md)."""
     return Context(verbs, pyverbs.PD(verbs))
 
 

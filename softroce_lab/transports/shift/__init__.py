@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""SHIFT: reliable connections that go on over another NIC when theirs fails (docs/shift.md).
+"""SHIFT: reliable connections that go on over another NIC when theirs fails.
 
 backup = Backup(context, other_context, store)
 qp = ShiftQP(pd, init_attr, backup=backup)  # instead of QP(pd, init_attr)

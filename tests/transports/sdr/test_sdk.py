@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from softroce_lab import _native, sdr
+from softroce_lab import _native
 from softroce_lab import verbs as pyverbs
+from softroce_lab.transports import sdr
 from softroce_lab.transports.sdr import wire
 
 MTU = 1024
