@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import view
 from softroce_lab.programs import execute
-from softroce_lab.programs.device import beside
 
 app = typer.Typer(add_completion=False)
 
@@ -74,14 +72,7 @@ def exec(  # noqa: A001 - the verb's name
             hint = "its programs have the kernel's own RNIC: leave --verbs out"
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
-    execute.execute(seen, node, command, manager=_connection_manager if verbs else None)
-
-
-def _connection_manager() -> beside.Service:
-    """Imported when a program of RDMA CM begins, which is in a process of its own by then."""
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
-
-    return ProgramService(secrets.SystemRandom())
+    execute.execute(seen, node, command, with_rnic=verbs)
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:

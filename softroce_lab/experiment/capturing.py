@@ -26,7 +26,7 @@ from softroce_lab.telemetry.capture_figures import (
     check_snap,
 )
 from softroce_lab.telemetry.rundir import give_to_user
-from softroce_lab.verbs.gid import GID
+from softroce_lab.verbs.device import GID
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab
