@@ -99,14 +99,14 @@ def check(evidence, tally):
 SUITE = Suite.of_evidence(RULES)
 """,
     "softroce_lab/check/suites.py": [
-        ("    icrc.SUITE,\n", "    sample.SUITE,\n"),
+        ("    rc.SUITE,\n", "    sample.SUITE,\n"),
         ("from softroce_lab.check.evidence import", "from softroce_lab.check import sample\n"),
     ],
 }
 
 # "rc.seen": each connection has requests. One place.
 RULE = {
-    "softroce_lab/check/rc/fields.py": [
+    "softroce_lab/check/rc/results.py": [
         (
             "def check_one_pkey(",
             '''@RULES.rule("rc.seen", "a connection has requests", "none", is_proven=True)

@@ -40,7 +40,7 @@ class Command(TyperCommand):
         options = [word for word in command if word.startswith("-") and word not in _OWN_OPTIONS]
         if options:
             line = " ".join(command)
-            what = f"is {options[0]} an option of lab exec, or of the command?"
+            what = f"lab exec has no option {options[0]}"
             raise UserError(what, hint=f"put -- before the command: lab exec {node} -- {line}")
 
 

@@ -41,8 +41,8 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
 from softroce_lab.plan.plan import Plan
 from softroce_lab.sim import presets
-from softroce_lab.sim.engine_config import RECEIVE_RING_PACKETS
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.sim.presets import RECEIVE_RING_PACKETS
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated

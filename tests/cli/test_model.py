@@ -68,16 +68,8 @@ def test_loss_of_packets():
 
 
 def test_a_ring_over_sites():
-    options = (
-        "--set",
-        "message=128MiB",
-        "--set",
-        "loss=1%",
-        "--set",
-        "sites=4",
-        "--set",
-        "draws=200",
-    )
+    changes = ("message=128MiB", "loss=1%", "sites=4", "draws=200")
+    options = tuple(word for each in changes for word in ("--set", each))
     found = document(*options, "--seed", "3")
     (cell,) = found["cells"]
     assert (cell["message_bytes"], cell["chunks"]) == (128 << 20, 512)
@@ -100,29 +92,16 @@ def test_a_ring_over_sites():
         (["--set", "loss=0.001"], "has no unit"),
         (["--set", "message=0"], "the message is 0"),
         (["--set", "distance=3750"], "distance '3750' has no unit"),
-        (["--set", "distance=0"], "round-trip time is 0"),
-        (
-            ["--set", "distance=5km", "--set", "rtt=5ms"],
-            "--set distance and --set rtt say the same",
-        ),
+        (["--set", "distance=5km", "--set", "rtt=5ms"], "--set rtt say the same"),
         (["--set", "packet=3000B"], "no multiple of a packet of 3000 bytes"),
         (["--set", "packet=0"], "no multiple of a packet of 0 bytes"),
-        (["--set", "bandwidth=0"], "bandwidth is 0"),
-        (["--set", "chunk=0"], "the chunk is 0"),
-        (
-            ["--set", "message=64KiB", "--set", "chunk=128KiB"],
-            "larger than the message of 65,536 bytes",
-        ),
         (["--set", "message=1MiB", "--set", "sites=32"], "a chunk of 65,536 bytes is larger"),
-        (["--set", "k=0"], "k is 0"),
-        (["--set", "k=250"], r"k + m is 258"),
-        (["--set", "alpha=-1"], "alpha is -1"),
+        (["--set", "k=x"], "--set k=x: expected a whole number"),
         (["--set", "sites=1"], "a ring of 1 sites"),
-        (["--set", "loss=100%"], "a chunk loss of 1 is outside"),
-        (["--set", "loss=100%", "--set", "packet=4KiB"], "a chunk loss of 1 is outside"),
-        (["--set", "alpha=1e308"], "alpha is 1e+308, not from 0 to 1,000,000"),
         (["--set", "beta=inf"], "beta is inf, not from 0 to 1,000,000"),
         (["--set", "draws=100"], "--set draws: no effect without --set sites"),
+        (["--set", "draws=1", "--set", "sites=2"], "at least 2, at most 1,000,000"),
+        (["--set", "los=1%"], "the model has no los"),
         (["--seed", "7"], "--seed: no effect without --set sites"),
     ],
 )

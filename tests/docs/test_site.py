@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.check import suites
-from softroce_lab.cli import demo_failover
+from softroce_lab.cli import demo
 from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.failover import virtual as failover
@@ -110,7 +110,7 @@ def test_an_experiment_of_the_site_passes(page, text, tmp_path, monkeypatch):
 def test_the_failover_is_what_the_demo_prints():
     text = (SITE / "explanation/shift.md").read_text()
     assert "lab demo failover --clock virtual --steps 20" in text
-    printed = demo_failover.lines(failover.run(Options(steps=20)))
+    printed = demo.failover_lines(failover.run(Options(steps=20)))
     assert "\n".join(["```", *printed[:11], "```"]) in text
 
 
