@@ -53,18 +53,19 @@ def exec(  # noqa: A001 - the verb's name
     ] = None,
     lab: Lab = None,
     verbs: Annotated[
-        bool, typer.Option("--verbs", help="Let COMMAND find the host's soft RNIC by libibverbs.")
+        bool,
+        typer.Option("--verbs", help="Give COMMAND the RDMA device softroce0, through libibverbs."),
     ] = False,
 ) -> None:
     """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
 
     The exit status is 127 if the program is missing, 126 if it cannot be run.
 
-    The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
-    host, COMMAND runs in the guest, whose programs and files are Debian's.
+    Names of hosts resolve: h2 is the host's first address, h2.eth2 that of its interface eth2. A
+    host of `kind: kernel` is a virtual machine: COMMAND runs in it, with its Debian files.
 
-    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0
-    (docs/howto/programs.md).
+    With --verbs, unmodified RDMA programs find the lab's own device, which is not the kernel's rxe:
+    lab exec --verbs h1 -- ibv_devinfo
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)

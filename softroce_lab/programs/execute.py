@@ -38,8 +38,8 @@ def execute(
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
     with needing_root():
         assert seen.condition is not None  # noqa: S101 - a lab that is up has one
-        fd = view.namespace(seen.condition, node)
-        syscalls.setns(fd, syscalls.CLONE_NEWNET)
+        with view.namespace_of(seen.condition, node) as fd:
+            syscalls.setns(fd, syscalls.CLONE_NEWNET)
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
     if manager is not None:

@@ -1,40 +1,56 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "record_file.hpp"
+#include "records.hpp"
 
+#include <bpf/bpf.h>
 #include <fcntl.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace softroce::monitor {
 
-namespace {
-
-[[noreturn]] void fail(const std::string& path) {
-  throw std::system_error(errno, std::generic_category(), path);
+RingDrain::RingDrain(const std::string& pin, Take take)
+    : take_(std::move(take)),
+      map_(checked(bpf_obj_get(pin.c_str()), pin.c_str())),
+      ring_(ring_buffer__new(map_.get(), on_record, this, nullptr)) {
+  if (!ring_) fail(errno, pin);
 }
+
+int RingDrain::on_record(void* self, void* record, std::size_t bytes) noexcept {
+  auto& drain = *static_cast<RingDrain*>(self);
+  std::uint64_t time_ns = 0;  // every record begins with it
+  std::memcpy(&time_ns, record, sizeof(time_ns));
+  drain.take_(record, bytes);
+  return time_ns < drain.until_ns_ ? 0 : -ECANCELED;
+}
+
+void RingDrain::drain() {
+  until_ns_ = now_ns();
+  const int result = ring_buffer__consume(ring_.get());
+  if (result < 0 && result != -ECANCELED) fail(-result, "ring buffer");
+}
+
+namespace {
 
 std::uint64_t free_bytes(int fd, const std::string& path) {
   struct statvfs found {};
-  if (fstatvfs(fd, &found) < 0) fail(path);
+  if (fstatvfs(fd, &found) < 0) fail(errno, path);
   return static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize;
 }
 
 }  // namespace
 
 RecordFile::RecordFile(const std::string& path, const char (&magic)[9], std::uint32_t record_bytes)
-    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) fail(path_);
-  const off_t end = lseek(fd_, 0, SEEK_END);
-  if (end < 0) fail(path_);
+    : path_(path),
+      fd_(checked(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644),
+                  path.c_str())) {
+  const off_t end = lseek(fd_.get(), 0, SEEK_END);
+  if (end < 0) fail(errno, path_);
   size_ = static_cast<std::uint64_t>(end);
   if (size_ == 0) begin(magic, record_bytes);
-  limit_ = std::min(kMaxBytes, size_ + free_bytes(fd_, path_) / 4);
+  limit_ = std::min(kMaxBytes, size_ + free_bytes(fd_.get(), path_) / 4);
 }
 
 void RecordFile::begin(const char (&magic)[9], std::uint32_t record_bytes) {
@@ -44,21 +60,8 @@ void RecordFile::begin(const char (&magic)[9], std::uint32_t record_bytes) {
   header.record_bytes = record_bytes;
   const auto* first = reinterpret_cast<const std::byte*>(&header);
   pending_.assign(first, first + sizeof(header));
-  if (!write_pending()) fail(path_);
+  if (!write_pending()) fail(errno, path_);
   pending_.clear();
-}
-
-RecordFile::RecordFile(RecordFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      size_(other.size_),
-      limit_(other.limit_),
-      lost_(other.lost_),
-      pending_records_(other.pending_records_),
-      pending_(std::move(other.pending_)) {}
-
-RecordFile::~RecordFile() {
-  if (fd_ >= 0) close(fd_);
 }
 
 void RecordFile::append(const void* record, std::size_t bytes) {
@@ -73,7 +76,7 @@ void RecordFile::append(const void* record, std::size_t bytes) {
 
 void RecordFile::flush() {
   if (!write_pending()) {
-    if (errno != ENOSPC && errno != EDQUOT) fail(path_);
+    if (errno != ENOSPC && errno != EDQUOT) fail(errno, path_);
     lost_ += pending_records_;
   }
   pending_.clear();
@@ -83,11 +86,12 @@ void RecordFile::flush() {
 bool RecordFile::write_pending() noexcept {
   std::size_t done = 0;
   while (done < pending_.size()) {
-    const ssize_t written = write(fd_, pending_.data() + done, pending_.size() - done);
+    const ssize_t written = write(fd_.get(), pending_.data() + done, pending_.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int code = errno;
-      const int cut = ftruncate(fd_, static_cast<off_t>(size_));  // no reader finds a torn record
+      const int cut =
+          ftruncate(fd_.get(), static_cast<off_t>(size_));  // no reader finds a torn record
       errno = cut < 0 ? errno : code;
       return false;
     }
