@@ -75,7 +75,6 @@ class _Request(NamedTuple):
     "docs/explanation/shift.md, States",
 )
 def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
-    """Every move of every end that the capture shows."""
     for end in _ends(evidence):
         paths = [_requests(evidence, *target) for target in end.targets]
         before = _Move(0, 0, -1, 0)
@@ -97,17 +96,17 @@ def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
 def _ends(evidence: Evidence) -> list[_End]:
     """The ends whose MOVE messages were captured."""
     packets = evidence.packets
-    from softroce_lab.transports.shift import messages  # late: few captures need it
+    from softroce_lab.transports.shift import protocol  # late: few captures need it
 
-    size = packets["payload_bytes"] == messages.BYTES
+    size = packets["payload_bytes"] == protocol.BYTES
     rows = evidence.in_time[(evidence.is_roce & size & (packets["opcode"] == _CONTROL))[
         evidence.in_time
     ]]  # fmt: skip
     found: dict[tuple[bytes, int, bytes, int], dict[int, _Move]] = collections.defaultdict(dict)
     for row in rows.tolist():
         number = int(packets["number"][row])
-        control = messages.read(evidence.capture.payload(number))
-        if control is None or control[0].kind is not messages.Kind.MOVE:
+        control = protocol.read(evidence.capture.payload(number))
+        if control is None or control[0].kind is not protocol.Kind.MOVE:
             continue
         message, _, whose = control
         end = (whose.gid, whose.default_qp, bytes(packets["source"][row]), whose.backup_qp)

@@ -19,8 +19,8 @@ from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.statistics import marked
 from softroce_lab.transports.model import ring, sdr
-from softroce_lab.transports.model.completion import Completion
 from softroce_lab.transports.model.ring import AllReduce
+from softroce_lab.transports.model.selective_repeat import Completion
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

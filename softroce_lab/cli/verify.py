@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from softroce_lab.check import junit, report, suites
+from softroce_lab.check import report, suites
 from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
 from softroce_lab.cli.options import Json, Junit, print_document, say
@@ -91,7 +91,7 @@ def verify(
             failures.append(error)
     if junit_file is not None:
         try:
-            junit.write(junit_file, checked, failures)
+            report.write_junit(junit_file, checked, failures)
         except UserError as error:  # the verdicts are still worth printing
             failures.append(error)
     _report(checked, failures, show=show, as_json=as_json)

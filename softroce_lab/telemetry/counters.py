@@ -34,7 +34,6 @@ class Counter:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Counters of our engine that it is made of."""
         return frozenset((*self.of, *self.less))
 
 
@@ -164,17 +163,14 @@ LINK = {
 
 
 def of_port(counts: Mapping[str, int]) -> dict[str, int]:
-    """The hardware counters of a process's port, from its engine's."""
     return {counter.name: counter.value(counts) for counter in HARDWARE}
 
 
 def of_process_port(counts: Mapping[str, int]) -> dict[str, int]:
-    """The port counters of a process's port."""
     return {counter.name: counter.value(counts) for counter in PROCESS_PORT}
 
 
 def of_qp(counts: Mapping[str, int]) -> dict[str, int]:
-    """The hardware counters of a queue pair, from its own counters of the engine."""
     return {counter.name: counter.value(counts) for counter in HARDWARE if counter.per_qp}
 
 

@@ -19,8 +19,7 @@ from softroce_lab.dissect import (
     syndrome,
 )
 from softroce_lab.dissect.lab import CONTROLS, Body, Clear
-from softroce_lab.transports import control, registry
-from softroce_lab.transports.sdr import wire
+from softroce_lab.transports import control, registry, sdr
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
 from tests.transports.sdr.test_sdk import LENGTH, MTU
@@ -98,7 +97,7 @@ def test_what_the_sdk_s_packets_carry_is_told(reported):
         assert layer.slot == of_key[packet[RETH].r_key] % 2
         assert packet[RETH].va == layer.offset * MTU
         assert layer.user == transports.IMMEDIATE >> 4 * (layer.offset % 8) & 15
-        assert layer.immdt == wire.immediate(layer.slot, layer.offset, transports.IMMEDIATE)
+        assert layer.immdt == sdr.immediate(layer.slot, layer.offset, transports.IMMEDIATE)
     assert {packet[ImmDt].offset for packet in data} == set(range(-(-LENGTH // MTU)))
 
 

@@ -23,7 +23,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.telemetry.rundir import give_to_user
 from softroce_lab.transports import knobs
 from softroce_lab.transports.options import Option
-from softroce_lab.workloads import traffic
+from softroce_lab.workloads import graph
 from softroce_lab.workloads.goal import writer
 from softroce_lab.workloads.programs import Programs
 from softroce_lab.workloads.work import Workload
@@ -64,7 +64,7 @@ def _write(experiment: Experiment, work: Workload, names: list[str], path: Path)
 
 
 def _traffic_document(experiment: Experiment, work: Workload, names: list[str]) -> dict[str, Any]:
-    flows = traffic.flows(work)
+    flows = graph.flows(work)
     ends = ("source", "destination")
     return {
         "name": experiment.name,

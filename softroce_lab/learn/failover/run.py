@@ -15,7 +15,7 @@ from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, 
 from softroce_lab.learn.failover.scene import WRITING, PostedRequest, Scene
 from softroce_lab.learn.picture import Event
 from softroce_lab.transports.shift import Settings
-from softroce_lab.transports.shift.classes import classify
+from softroce_lab.transports.shift.protocol import classify
 from softroce_lab.transports.shift.rails import Rails
 from softroce_lab.verbs.enums import IBV_WC_SUCCESS
 

@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 
 from softroce_lab.errors import UserError
-from softroce_lab.transports.model.completion import Completion, Floats
+from softroce_lab.transports.model.selective_repeat import Completion, Floats
 
 MOST_SITES = 64
 _MOST_DRAWN = 1 << 22  # times in memory at once

@@ -15,7 +15,7 @@ import numpy as np
 from softroce_lab.errors import UserError
 from softroce_lab.transports.erasure import code
 from softroce_lab.transports.model import selective_repeat
-from softroce_lab.transports.model.completion import Completion
+from softroce_lab.transports.model.selective_repeat import Completion
 
 LEAST_LOSS, MOST_LOSS = 1e-8, 0.3
 """Chunk losses that the model is tested for, besides 0."""

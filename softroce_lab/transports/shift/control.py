@@ -11,7 +11,7 @@ import dataclasses
 import socket
 from typing import Any
 
-from softroce_lab.transports.shift.messages import BYTES, Message, Whose, decode
+from softroce_lab.transports.shift.protocol import BYTES, Message, Whose, decode
 from softroce_lab.verbs import (
     CQ,
     MR,
@@ -26,6 +26,7 @@ from softroce_lab.verbs import (
     RecvWR,
     SendWR,
 )
+from softroce_lab.verbs.device import GID
 from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_WRITE,
@@ -35,8 +36,7 @@ from softroce_lab.verbs.enums import (
     IBV_WC_SUCCESS,
     IBV_WR_RDMA_WRITE_WITH_IMM,
 )
-from softroce_lab.verbs.errors import PyverbsRDMAError
-from softroce_lab.verbs.gid import GID
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 SLOTS = 16
 _ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE

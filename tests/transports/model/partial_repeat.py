@@ -19,7 +19,7 @@ import numpy as np
 
 from softroce_lab.transports.erasure import code
 from softroce_lab.transports.model import sdr
-from softroce_lab.transports.model.completion import Completion, Floats
+from softroce_lab.transports.model.selective_repeat import Completion, Floats
 
 ROUND = 1.25  # RTT
 _MOST_ROUNDS = 64
