@@ -200,7 +200,7 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
     seen = view.of_lab(lab)
     condition = seen.condition
     if condition is None:
-        raise UserError("no lab is up", hint="lab up FILE")
+        raise UserError("no lab is up", hint="lab up leaf-spine brings up a built-in topology")
     before, lost = seen.plan, seen.damage()
 
     def noting(plan: Plan) -> Plan:

@@ -41,7 +41,7 @@ def find(
     if path.name and os.path.isdir(path):  # noqa: PTH112 - as above
         raise UserError(f"{path} is a folder", hint=f"name a file in it, or a ready {what}")
     known = _ready((folder, *more))
-    hint = did_you_mean(path.name, known)
+    hint = did_you_mean(path.name, known, most=len(known))
     for command, other in elsewhere.items():
         if (other / here.name).is_file():
             hint = f"{command} {path} runs that"

@@ -50,11 +50,11 @@ class Model(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], most: int = 12) -> str:
     """Suggest the nearest known word, or list them."""
     words = list(known)
     near = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {listed(words)}"
+    return f"did you mean {near[0]!r}?" if near else f"known: {listed(words, most)}"
 
 
 def listed(words: Sequence[str], most: int = 12) -> str:

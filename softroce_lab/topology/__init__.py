@@ -38,6 +38,10 @@ def load(
     if "faults" in source.data and not {"name", "topology"} & source.data.keys():
         hint = "lab up TOPOLOGY --faults FILE; or, while a lab is up, lab fault apply FILE"
         raise source.error((), "this is a fault profile, not a topology", hint=hint)
+    if "workload" in source.data:
+        raise source.error(
+            (), "this is an experiment, not a topology", hint=f"lab run {source.file} runs it"
+        )
     plan = resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)
     if for_lab:
         limits.check(plan, source)

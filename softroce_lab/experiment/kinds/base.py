@@ -207,7 +207,8 @@ class WorkloadSpec(Filled, abc.ABC):
         """The hosts that take part, as written. UserError."""
         names = setting.names
         if len(names) < 2:
-            what = f"the topology has {len(names)} hosts for soft RNICs, a workload needs two"
+            wanted = self.hosts if isinstance(self.hosts, int) else 2
+            what = f"the workload needs {wanted} hosts, and the topology has {len(names)}"
             raise setting.source.error(("topology",), what)
         if isinstance(self.hosts, list):
             return [setting.index(each, "hosts", n) for n, each in enumerate(self.hosts)]

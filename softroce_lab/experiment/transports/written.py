@@ -29,7 +29,10 @@ _Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
 class TransportSpec(Filled):
     """A transport and its settings. A name alone stands for `{name: NAME}`."""
 
-    elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
+    elsewhere: ClassVar = {
+        "interval": "options: {interval: fixed}",
+        **{name: f"with settings it is {{name: {name}, ...}}" for name in registry.known()},
+    }
 
     name: str = Field("", description="A built-in transport. An entry has this key or `policy`.")
     policy: str | None = Field(

@@ -219,7 +219,7 @@ class Collector:
 def collecting(seen: View, names: Sequence[str]) -> Iterator[Collector]:
     """A collector of what `names` stand for. UserError, LabError if the lab's maps are gone."""
     if not seen.is_up:
-        raise UserError(f"the lab {seen.plan.name} is not up", hint="lab up FILE")
+        raise UserError(f"the lab {seen.plan.name} is not up", hint="lab up TOPOLOGY")
     Chosen.of(seen.plan, names)  # reports errors before anything is opened
     with traffic.metering(seen) as meter:
         yield Collector(seen, names, meter)

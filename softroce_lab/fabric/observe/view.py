@@ -117,7 +117,8 @@ def up(name: str | None) -> Condition:
         runtime.existing(name)
         found = next((condition for condition in _all_up() if condition.name == name), None)
     if found is None:
-        raise UserError(f"the lab {name} is not up" if name else "no lab is up", hint="lab up FILE")
+        what = f"the lab {name} is not up" if name else "no lab is up"
+        raise UserError(what, hint="lab up leaf-spine brings up a built-in topology")
     return found
 
 
@@ -148,7 +149,7 @@ def of(where: str | None) -> View:
     """The lab called `where` if there is one, else the topology file; None: the only lab."""
     known = runtime.DIRECTORY.iterdir() if runtime.DIRECTORY.is_dir() else ()
     if where is None and only(" or FILE") is None:
-        raise UserError("no lab is up", hint="lab up FILE, or --lab FILE: a topology file")
+        raise UserError("no lab is up", hint="lab up leaf-spine, or another topology; or --lab TOPOLOGY")
     if where is None or where in {entry.name for entry in known}:
         return of_lab(where)
     return View(topology.load(where))
