@@ -36,7 +36,9 @@ Key: TypeAlias = tuple[str, str]  # cell and transport
 class RunFigures:
     """Of a run that passed."""
 
-    values: Mapping[str, float]  # by the keys of `FIGURES`, and `slowdown_p99<=10kB` of each class
+    values: Mapping[
+        str, float
+    ]  # by the keys of `FIGURES`; for each class of sizes `slowdown_p99` and its name
     faithful: bool = True
 
 
@@ -62,7 +64,7 @@ class Line:
     verdict: Verdict = "no difference shown"
 
     def document(self) -> dict[str, Any]:
-        """None for a ratio without end."""
+        """For JSON, which has no infinity: None for a bound of the ratio that has no end."""
         found = dataclasses.asdict(self)
         del found["differences"]
         ratio = found["ratio"]
@@ -94,10 +96,10 @@ class Passed:
         return dict.fromkeys(self.first_only, -1.0) | dict.fromkeys(self.second_only, 1.0)
 
     def judged(self, p: float) -> Passed:
-        """With its verdict. If all pass in one directory and none in the other, that is a fact."""
+        """With its verdict. If one directory passed each seed and the other none, no test is needed."""
         more = len(self.second_only) - len(self.first_only)
-        one_works = not (self.in_both or self.neither or (self.first_only and self.second_only))
-        if more == 0 or (p > ALPHA and not one_works):
+        split_cleanly = not (self.in_both or self.neither or (self.first_only and self.second_only))
+        if more == 0 or (p > ALPHA and not split_cleanly):
             return dataclasses.replace(self, p=p)
         return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")
 
@@ -266,7 +268,7 @@ def _log_ratio(before: float, after: float) -> float:
 
 def _ratio(logs: Sequence[float]) -> Interval:
     found = median_interval(logs)
-    median = 0.0 if math.isnan(found.median) else found.median  # between 0 and no end
+    median = 0.0 if math.isnan(found.median) else found.median  # of -inf and inf: a ratio of 1
     return Interval(*(math.exp(each) for each in (median, found.low, found.high)))
 
 
@@ -280,11 +282,11 @@ def _verdict(line: Line, p: float) -> Verdict:
 # --- Whether they can be compared ----------------------------------------------------------------
 
 _MAY_DIFFER = ("name", "transports", "seeds", "expect", "deadline", "payload")
-"""Of an experiment: what is compared, how often, and what changes no figure."""
+"""Keys of an experiment that may differ: they change no figure, or are what is compared."""
 
 
 def notes(first: Recorded, second: Recorded) -> Iterator[str]:
-    """A sentence with both names and the keys that differ; none for equal experiments."""
+    """A warning if the experiments differ, with the keys, or if these are two different sweeps."""
     names = [str(each.manifest.get("name")) for each in (first, second)]
     keys = [] if first.is_sweep else list(_differing(_described(first), _described(second)))
     if keys:

@@ -71,7 +71,9 @@ class RunDirectory:
                 is_file = error.errno == errno.EEXIST
                 reason = os.strerror(errno.ENOTDIR) if is_file else error.strerror or error
                 what = f"no run directory can be made in {under}: {reason}"
-                raise UserError(what, hint="-o DIR: below a folder that you may write to") from error
+                raise UserError(
+                    what, hint="-o DIR: below a folder that you may write to"
+                ) from error
 
     def withdraw(self) -> None:
         """Nothing came of it: `latest` points again at what it pointed at before, if at all."""

@@ -31,7 +31,7 @@ Codes = Sequence[tuple[int, int]]
 
 
 class Kind(enum.Enum):
-    """Which layer recovers from losses."""
+    """What recovers from losses: the lab's sessions, or the queue pairs of RC."""
 
     SESSION = "session"  # a session over striped messages (native/transport/session.hpp)
     QUEUE_PAIR = "queue pair"  # an RC queue pair to each peer; no striped messages
@@ -49,9 +49,9 @@ class Entry:
     options: tuple[Option, ...] = ()
     policy: type[MessagePolicy] | None = None  # a user's, in Python; None: a transport of the lab
     sends_sacks: bool = False  # its receiver sends SACKs while packets arrive
-    path_probes: bool = False  # the engine detects losses by packet numbers on paths
+    path_probes: bool = False  # losses are found by numbers on paths, and by probes
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
-    """By option: the bit of enum Mechanism that the value false switches off in the engine."""
+    """By option: its bit of enum Mechanism, set in `without` if the option is false."""
     codes: Callable[[Mapping[str, Value]], Codes] | None = None
     """The erasure codes that its messages may have with these options. Raises OptionError."""
     knobs: tuple[Knob, ...] = ()
@@ -88,7 +88,7 @@ class Entry:
             path_probes=native.path_probes,
             parts={each.name: each.part for each in native.options if each.part},
             codes=_codes_of(native) if native.has_codes else None,
-            knobs=_knobs_of(native.has_rto, gives_up=not native.omniscient),
+            knobs=_knobs_of(native.has_rto, limits_retries=not native.omniscient),
             congestion_control=native.congestion_control,
             schedule=native.schedule,
             virtual_only=native.omniscient,
@@ -105,9 +105,10 @@ class Entry:
         Raises OptionError as `check` does.
         """
         values = validated(self.options, options)
-        native = "policy" if self.kind is Kind.QUEUE_PAIR else self.name
+        native = self.name if self.policy is None else "python_policy"
         return {
-            "transport": native if self.policy is None else "python_policy",
+            # "policy": no session; queue pairs send no striped messages.
+            "transport": "policy" if self.kind is Kind.QUEUE_PAIR else native,
             "path_probes": self.path_probes,
             "schedule": self.schedule,
             "without": sum(bit for name, bit in self.parts.items() if not values[name]),
@@ -158,9 +159,9 @@ class Entry:
         return PolicyRunner(endpoint, self.policy, timing, options, lateness)
 
 
-def _knobs_of(has_rto: bool, *, gives_up: bool = True) -> tuple[Knob, ...]:
+def _knobs_of(has_rto: bool, *, limits_retries: bool = True) -> tuple[Knob, ...]:
     """The knobs of a transport over striped messages."""
-    bounded = knobs.OF_PACKETS if gives_up else ()
+    bounded = knobs.OF_PACKETS if limits_retries else ()
     return knobs.STRIPED + bounded + (knobs.OF_SENDERS_TIMER if has_rto else ())
 
 
@@ -211,7 +212,7 @@ _entries = {
 
 
 def transports(kind: Kind | None = None) -> list[str]:
-    """The transports that `all` means: they run on both clocks and in any topology. Sorted."""
+    """The word `all`: every transport that runs on both clocks and needs one rail. Sorted."""
     general = [each for each in _entries.values() if not each.virtual_only and each.rails == 1]
     return sorted(each.name for each in general if kind in (None, each.kind))
 

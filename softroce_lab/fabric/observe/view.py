@@ -149,7 +149,9 @@ def of(where: str | None) -> View:
     """The lab called `where` if there is one, else the topology file; None: the only lab."""
     known = runtime.DIRECTORY.iterdir() if runtime.DIRECTORY.is_dir() else ()
     if where is None and only(" or FILE") is None:
-        raise UserError("no lab is up", hint="lab up leaf-spine, or another topology; or --lab TOPOLOGY")
+        raise UserError(
+            "no lab is up", hint="lab up leaf-spine, or another topology; or --lab TOPOLOGY"
+        )
     if where is None or where in {entry.name for entry in known}:
         return of_lab(where)
     return View(topology.load(where))
