@@ -96,7 +96,7 @@ class Passed:
         return dict.fromkeys(self.first_only, -1.0) | dict.fromkeys(self.second_only, 1.0)
 
     def judged(self, p: float) -> Passed:
-        """With its verdict; without a test if one directory passed every seed and the other none."""
+        """With its verdict; no test is needed if one passed every seed and the other none."""
         more = len(self.second_only) - len(self.first_only)
         split_cleanly = not (self.in_both or self.neither or (self.first_only and self.second_only))
         if more == 0 or (p > ALPHA and not split_cleanly):
