@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Erasure codes over the rows of numpy arrays, without copies. softroce_lab/transports/erasure/code.py has
-// tested the arrays' shapes.
+// Erasure codes over the rows of numpy arrays, without copies.
+// softroce_lab/transports/erasure/code.py has tested the arrays' shapes.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
