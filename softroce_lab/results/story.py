@@ -10,7 +10,7 @@ The parts add up to the whole. This cut is the project's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from softroce_lab.results.steps import Steps
 DATA = ("data", "other", "response")
 """Kinds of packets with data: named, of a queue pair, and a READ's or an atomic's result."""
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+_WAITED = "waiting for its turn"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def ended(status: int) -> str:
 
 def _parts(times: dict[str, int], last: int | None, found: Sequence[Incident]) -> list[Part]:
     """Consecutive, from the post to the completion."""
-    cuts = [("waiting for its turn", max(times["first_sent_ns"], times["posted_ns"]))]
+    cuts = [(_WAITED, max(times["first_sent_ns"], times["posted_ns"]))]
     if last is None:
         cuts.append(("transfer", times["received_ns"]))
     else:
@@ -166,6 +167,7 @@ class Explained:
     of_message: Mapping[int, Sequence[Incident]]  # by row
     bound: Messages | None  # the same messages under oracle
     has_decisions: bool  # recovery.parquet is there
+    base_rtt_ns: int | None  # of the fabric without traffic, if it is known
 
     @classmethod
     def of(cls, recorded: Recorded, run: Run) -> Explained:
@@ -178,7 +180,8 @@ class Explained:
                 of_message.setdefault(each.message, []).append(each)
         decisions = recorded.has("recovery")
         bound = _bound(recorded, run)
-        return cls(name_of(run), messages, found, of_message, bound, decisions)
+        rtt_ns = run.get("base_rtt_ns")
+        return cls(name_of(run), messages, found, of_message, bound, decisions, rtt_ns)
 
     def story(self, row: int) -> Story:
         """Of the message in this row."""
@@ -214,11 +217,43 @@ class Explained:
 
     def words(self, tale: Story) -> list[str]:
         """The story in sentences."""
-        lines = words(tale, self.bound_ns(tale))
+        lines = [
+            *words(tale, self.bound_ns(tale)),
+            *self._turn_words(tale),
+            *self._back_words(tale),
+        ]
         if not self.has_decisions:
             what = "Which packets a decision was about was not recorded"
             lines.append(f"{what}; the virtual clock records it.")
         return lines
+
+    def _turn_words(self, tale: Story) -> Iterator[str]:
+        """Which message of the same host was sent while this one waited for its turn."""
+        if not (tale.parts and tale.parts[0].title == _WAITED):
+            return
+        of, times = self.messages.columns, tale.times
+        ahead = np.flatnonzero(
+            (of["source"] == tale.source)
+            & (of["first_sent_ns"] >= 0)
+            & (of["first_sent_ns"] < times["first_sent_ns"])
+            & (of["received_ns"] > times["posted_ns"])
+        )
+        if ahead.size:
+            last = self.messages.name(int(ahead[np.argmax(of["first_sent_ns"][ahead])]))
+            others = f" and {ahead.size - 1:,} before it" if ahead.size > 1 else ""
+            yield f"While it waited for its turn, {tale.source} sent {last}{others}."
+
+    def _back_words(self, tale: Story) -> Iterator[str]:
+        """How much longer its acknowledgement took than on an empty fabric."""
+        if self.base_rtt_ns is None or not tale.parts:
+            return
+        took_ns, back_ns = tale.parts[-1].length_ns, self.base_rtt_ns // 2
+        if took_ns > 2 * back_ns:
+            took, back = map(units.format_duration, (took_ns, back_ns))
+            yield (
+                f"Its acknowledgement took {took}; on an empty fabric it takes {back}. "
+                f"It waited at {tale.destination}, or behind other packets on the way."
+            )
 
     @property
     def lost(self) -> list[Incident]:

@@ -207,3 +207,13 @@ def test_a_message_that_never_arrived(ring_run):
     (bitmap,) = bitmaps(never, [np.iinfo(np.int64).max - 1], in_order=False)
     assert bitmap.missing == len({e.first for e in never.incidents if e.what is What.DROP})
     assert bitmap.arrived + bitmap.missing <= one.packets
+
+
+def test_a_message_without_a_loss_names_what_was_ahead_of_it(tmp_path):
+    many = "workload={kind: point-to-point, bytes: 256KiB, message: 64KiB, from: h1, to: h2}"
+    recorded = Recorded(run("point-to-point", tmp_path, many, STAR, transports=("csa_ud",)))
+    known = Explained.of(recorded, recorded.run("csa_ud/1"))
+    (last,) = (known.story(row) for row in story.worst(known.messages, 1))
+    assert "While it waited for its turn, h1 sent h1->h2:0/0/2 and 2 before it." in known.words(
+        last
+    )
