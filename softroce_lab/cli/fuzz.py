@@ -22,7 +22,6 @@ from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import code_version, spec
-from softroce_lab.experiment.fuzz import pool as fuzz_pool
 from softroce_lab.experiment.fuzz import seeds as experiment_fuzz
 from softroce_lab.experiment.fuzz.seeds import Campaign, Violation
 from softroce_lab.experiment.transports.transport import Transport
@@ -155,7 +154,7 @@ def _many(
     screen: Counting,
 ) -> Campaign:
     return experiment_fuzz.campaign(
-        fuzz_pool.run(seeds, transports, jobs), transports,
+        experiment_fuzz.in_processes(seeds, transports, jobs), transports,
         until=fuzz_findings.over_after(seconds), progress=fuzz_findings.progress(screen, _title),
     )  # fmt: skip
 

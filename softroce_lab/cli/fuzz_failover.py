@@ -15,7 +15,6 @@ from softroce_lab.cli.screen import Counting
 from softroce_lab.experiment import code_version
 from softroce_lab.experiment.fuzz.failover import campaign as failovers
 from softroce_lab.experiment.fuzz.failover import case as cases
-from softroce_lab.experiment.fuzz.failover import smaller
 from softroce_lab.experiment.fuzz.failover.campaign import Campaign, Seen
 from softroce_lab.inputs import yaml_source
 
@@ -67,7 +66,7 @@ def fuzz(
 
 def _kept(violation: Seen, keeping: Keeping, screen: Counting) -> Path:
     """The file of its case, reduced if that is asked for."""
-    small = smaller.shrink(violation, screen.say) if keeping.shrinks else violation
+    small = failovers.shrink(violation, screen.say) if keeping.shrinks else violation
     assert small.drawn is not None  # noqa: S101 - the caller has seen that it is there
     keeping.folder.mkdir(parents=True, exist_ok=True)
     name = f"seed-{small.seed}" if small.file is None else f"{Path(small.file).stem}-small"

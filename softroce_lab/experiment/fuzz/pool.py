@@ -8,21 +8,15 @@ busy machine is no reason: a loop without end at one virtual moment is reported,
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol
-
-from softroce_lab.experiment.fuzz import draw
-from softroce_lab.experiment.fuzz import seeds as fuzz
-from softroce_lab.experiment.fuzz.seeds import Seen, Violation
-from softroce_lab.experiment.transports.transport import Transport
+from typing import Any, Protocol, TypeVar
 
 SEED_CPU_S = 60
 """Processor time that a seed may take; the most expensive ones take a second or two."""
@@ -42,22 +36,6 @@ class Work(Protocol):
 
     def lost(self, seed: int, what: str) -> Any:
         """The same of a seed whose process died or hung, as `what` tells."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _OverTransports:
-    transports: tuple[Transport, ...]
-
-    def run(self, seed: int) -> Seen:
-        return fuzz.run_seed(seed, self.transports)
-
-    def lost(self, seed: int, what: str) -> Seen:
-        return _alone(seed, self.transports, what)
-
-
-def run(seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int) -> Iterator[Seen]:
-    """What each seed came to, in the order of the seeds."""
-    return over(seeds, _OverTransports(transports), jobs)
 
 
 def over(seeds: Iterable[int], work: Work, jobs: int) -> Iterator[Any]:
@@ -186,28 +164,62 @@ def _ends(how: str, exit_code: int | None) -> str:
     )
 
 
-def _alone(seed: int, transports: tuple[Transport, ...], what: str) -> Seen:
-    """Which transport it was: each is run by itself."""
-    case = draw.draw(seed)
-    if len(transports) == 1:
-        violation = Violation(seed, transports[0], what, fuzz.text(case, transports[0]))
-        return Seen(seed, 0, frozenset(), (violation,), 1)
-    each = [seen for one in transports for seen in run([seed], (one,), 1)]
-    violations = tuple(violation for seen in each for violation in seen.violations)
-    if not violations:
-        violations = (Violation(seed, transports[0], f"{what}, once", fuzz.text(case)),)
-    return Seen(
-        seed,
-        max(seen.hosts for seen in each),
-        frozenset().union(*(seen.features for seen in each)),
-        violations,
-        len(transports),
-    )
-
-
 def _work(end: connection.Connection, work: Work) -> None:
     """Answer seeds until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this one ends it
     with suppress(EOFError, BrokenPipeError):
         while True:
             end.send(work.run(end.recv()))
+
+
+# --- What they come to ------------------------------------------------------------------------
+
+
+class Campaign(Protocol):
+    """A sum of seeds."""
+
+    interrupted: bool
+
+    def add(self, seen: Any) -> None:
+        """One more."""
+
+
+_C = TypeVar("_C", bound=Campaign)
+_T = TypeVar("_T")
+
+
+def gather(
+    found: _C, seen: Iterable[Any], until: Callable[[], bool], progress: Callable[[_C], None]
+) -> _C:
+    """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
+
+    `progress` gets the campaign after every seed.
+    """
+    try:
+        for each in seen:
+            found.add(each)
+            progress(found)
+            if until():
+                break
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return found
+
+
+def smallest(broken: _T, smaller: Callable[[_T], Iterator[_T | None]], tries: int) -> _T:
+    """What is left when nothing smaller breaks alike, or after so many tries.
+
+    `smaller` tries steps of what it is given, and yields of each what broke, or None.
+    """
+    while True:
+        for found in smaller(broken):
+            tries -= 1
+            if found is not None:
+                broken = found
+                break
+            if tries <= 0:
+                return broken
+        else:
+            return broken
+        if tries <= 0:
+            return broken
