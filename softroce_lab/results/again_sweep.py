@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.sweep import campaign, frozen, schema, spec
+from softroce_lab.experiment.sweep import campaign, frozen, spec
+from softroce_lab.experiment.sweep import rows as sweep_rows
 from softroce_lab.experiment.sweep.campaign import Options, Reporter
 from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.results import sweeps
@@ -21,7 +22,7 @@ from softroce_lab.results.again import FIGURES, Comparison, Difference, code_of,
 from softroce_lab.results.recorded import Recorded
 
 _MAY_DIFFER = {"wall_s", "cpu_s", "version", "commit", "run_dir", "key", "notes"}
-_COMPARED = [name for name in schema.columns() if name not in _MAY_DIFFER]
+_COMPARED = [name for name in sweep_rows.columns() if name not in _MAY_DIFFER]
 _MOST_NAMED = 6
 _ELSEWHERE = "-o DIR: another folder"
 
@@ -68,13 +69,13 @@ def _differences(
     after: Sequence[Mapping[str, Any]],
     axes: Sequence[str],
 ) -> Iterator[Difference]:
-    other = {row[schema.NUMBER]: row for row in after}
+    other = {row[sweep_rows.NUMBER]: row for row in after}
     groups: dict[Group, list[Mapping[str, Any]]] = collections.defaultdict(list)
     for row in before:
         groups[sweeps.cell_of(row, axes), row["transport"]].append(row)
     for (cell, transport), rows in groups.items():
         name = f"{cell}, {transport}"
-        pairs = [(row, other.get(row[schema.NUMBER], {})) for row in rows]
+        pairs = [(row, other.get(row[sweep_rows.NUMBER], {})) for row in rows]
         if rows[0]["clock"] == "virtual":
             yield _of_virtual(name, pairs)
         else:
@@ -92,7 +93,7 @@ def _of_virtual(name: str, pairs: _Pairs) -> Difference:
     for one, two in pairs:
         for column in _COMPARED:
             if one.get(column) != two.get(column):
-                wrong[column].append(one[schema.NUMBER])
+                wrong[column].append(one[sweep_rows.NUMBER])
     text = "; ".join(
         f"{column} of run {', '.join(map(str, runs[:_MOST_NAMED]))}"
         for column, runs in wrong.items()

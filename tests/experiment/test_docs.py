@@ -10,7 +10,7 @@ from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.experiment.sweep.schema import columns
+from softroce_lab.experiment.sweep.rows import columns
 
 
 def examples(name, language):

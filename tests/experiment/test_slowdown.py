@@ -19,7 +19,7 @@ from softroce_lab.experiment.figure_table import (
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.messages import NEVER_NS
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.sweep.schema import columns, fits
+from softroce_lab.experiment.sweep.rows import columns, fits
 from softroce_lab.telemetry.rundir import RunDirectory
 from softroce_lab.transports import registry
 from tests.experiment.kinds.examples import of

@@ -18,16 +18,15 @@ from typing import Any, Literal, Protocol, TypeAlias
 from softroce_lab import __version__, units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version
+from softroce_lab.experiment.figure_table import Row
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.sweep import frozen, over_oracle, spec
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep import rows as sweep_rows
-from softroce_lab.experiment.sweep.pool import Pool
-from softroce_lab.experiment.sweep.rows import Rows
-from softroce_lab.experiment.sweep.schema import ERROR, NUMBER
+from softroce_lab.experiment.sweep.pool import Pool, Work, unfinished
+from softroce_lab.experiment.sweep.rows import ERROR, NUMBER, Rows
 from softroce_lab.experiment.sweep.spec import Combination, Sweep, Task
-from softroce_lab.experiment.sweep.work import Row, Work, unfinished
 from softroce_lab.telemetry.rundir import RunDirectory, environment
 
 _CHECKED_EVERY_S = 1.0
@@ -178,6 +177,11 @@ class Outcome:
         return sum(row["verdict"] == verdict for row in self.rows)
 
     @property
+    def axes(self) -> list[str]:
+        """The names of what is varied."""
+        return [axis.name for axis in self.sweep.axes]
+
+    @property
     def table(self) -> Path:
         """The Parquet table."""
         return self.directory / f"{sweep_rows.TABLE}.parquet"
@@ -190,8 +194,7 @@ class Outcome:
     @property
     def expected(self) -> list[expect.Judged]:
         """The gates of the file, and whether they held."""
-        axes = [axis.name for axis in self.sweep.axes]
-        return expect.judged(self.sweep.gates, self.rows, axes)
+        return expect.judged(self.sweep.gates, self.rows, self.axes)
 
     @property
     def notes(self) -> list[str]:
@@ -201,14 +204,13 @@ class Outcome:
     @property
     def falls(self) -> list[str]:
         """From which values on a figure has fallen, if the sweep watches one."""
-        watched, axes = self.sweep.falls, [axis.name for axis in self.sweep.axes]
-        return [] if watched is None else watched.lines(axes, self.rows)
+        watched = self.sweep.falls
+        return [] if watched is None else watched.lines(self.axes, self.rows)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
-        axes = [axis.name for axis in self.sweep.axes]
         watched = self.sweep.falls
-        shown = ("run", *axes, "transport", "seed", "verdict", "reasons")
+        shown = ("run", *self.axes, "transport", "seed", "verdict", "reasons")
         return {
             "name": self.sweep.name,
             "sweep_dir": str(self.directory),
@@ -226,7 +228,7 @@ class Outcome:
                 if self.sweep.gates
                 else {}
             ),
-            "falls": [] if watched is None else watched.document(axes, self.rows),
+            "falls": [] if watched is None else watched.document(self.axes, self.rows),
             "notes": self.notes,
             "not_passed": [
                 {key: row[key] for key in shown} for row in self.rows if row["verdict"] != "passed"
@@ -291,7 +293,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             state = "interrupted"
             raise
         finally:
-            every = over_oracle.added(sweep, _rows(rows, tasks))
+            every = over_oracle.added(outcome.axes, sweep.by_labels, _rows(rows, tasks))
             numbers = {task.number for task in chosen}
             outcome.rows = [row for row in every if row[NUMBER] in numbers]
             try:
@@ -343,7 +345,7 @@ def _rows(rows: Rows, tasks: Sequence[Task]) -> list[Row]:
 
 def _write(outcome: Outcome, rows: Sequence[Row], state: State) -> None:
     directory = RunDirectory(outcome.directory)
-    sweep_rows.write_table(directory, [axis.name for axis in outcome.sweep.axes], rows)
+    sweep_rows.write_table(directory, outcome.axes, rows)
     about = {"file": outcome.sweep.file, **_code()}
     directory.manifest(state=state, **outcome.document(), environment=environment() | about)
 

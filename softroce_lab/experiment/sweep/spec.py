@@ -25,10 +25,10 @@ from softroce_lab.experiment.gates import expect, fit
 from softroce_lab.experiment.gates.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Expected, ExperimentFile, Seeds
-from softroce_lab.experiment.sweep import loss_free
+from softroce_lab.experiment.sweep import over_oracle
 from softroce_lab.experiment.sweep.falls import Falls, FallsSpec
-from softroce_lab.experiment.sweep.schema import NUMBER, columns, in_unit
-from softroce_lab.experiment.sweep.values import KINDS, RangeSpec
+from softroce_lab.experiment.sweep.rows import NUMBER, columns, in_unit
+from softroce_lab.experiment.sweep.values import KINDS, RangeSpec, label
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
@@ -260,7 +260,7 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
     fit.check(source, [each.experiment for each in combinations], sweep=True)
-    loss_free.check(source, {each.labels: each.experiment for each in combinations})
+    over_oracle.check(source, {each.labels: each.experiment for each in combinations})
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 
@@ -438,15 +438,6 @@ def _at(source: Source, name: str) -> Source:
 
 def _point(key: str, value: Data, place: Place) -> Point:
     return Point(label(value), value, ((key, value),), place)
-
-
-def label(value: Data) -> str:
-    """A value as tables and `--only` have it."""
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=str)
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return str(value)
 
 
 def _named(name: str, keys: Any, place: Place, source: Source) -> Point:

@@ -25,7 +25,7 @@ from softroce_lab.experiment.sweep import campaign
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.experiment.sweep.campaign import Options
-from softroce_lab.experiment.sweep.work import Work
+from softroce_lab.experiment.sweep.pool import Work
 from tests.experiment.sweep.sweep_works import blocked_signals, die_at_three
 from tests.labs import lives
 

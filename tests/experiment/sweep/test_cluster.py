@@ -14,7 +14,7 @@ from softroce_lab.experiment.sweep import campaign, spec
 from softroce_lab.experiment.sweep import cluster as sweep_cluster
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep.campaign import Options
-from softroce_lab.experiment.sweep.work import Work
+from softroce_lab.experiment.sweep.pool import Work
 from tests import own_policy
 from tests.experiment.sweep.sweep_works import current_thread
 

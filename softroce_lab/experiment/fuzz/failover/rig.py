@@ -130,7 +130,8 @@ class End:
     @property
     def state(self) -> Sender:
         """Of its sending side."""
-        return self.qp.machine.sender
+        sender: Sender = self.qp.machine.sender
+        return sender
 
 
 class Rig(Rails):
