@@ -167,7 +167,7 @@ def _one_case(file: Path, transports: tuple[Transport, ...]) -> Campaign:
     source = yaml_source.read(file)
     experiment = spec.of(source)  # reports errors with their place
     _check_case(source)
-    campaign = Campaign(transports)
+    campaign = Campaign(transports=transports)
     seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], transports)
     violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
     campaign.add(dataclasses.replace(seen, violations=tuple(violations)))

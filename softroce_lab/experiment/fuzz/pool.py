@@ -7,7 +7,9 @@ busy machine is no reason: a loop without end at one virtual moment is reported,
 
 from __future__ import annotations
 
+import abc
 import collections
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 SEED_CPU_S = 60
 """Processor time that a seed may take; the most expensive ones take a second or two."""
@@ -175,35 +177,42 @@ def _work(end: connection.Connection, work: Work) -> None:
 # --- What they come to ------------------------------------------------------------------------
 
 
-class Campaign(Protocol):
-    """A sum of seeds."""
+@dataclasses.dataclass(slots=True)
+class Campaign(abc.ABC):
+    """What many seeds came to, added up as they come."""
 
-    interrupted: bool
+    seeds: int = 0
+    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    violations: list[Any] = dataclasses.field(default_factory=list)
+    interrupted: bool = False
 
+    @abc.abstractmethod
     def add(self, seen: Any) -> None:
         """One more."""
 
+    def shares(self, names: Iterable[str]) -> dict[str, float]:
+        """In what share of the seeds each of these features was met."""
+        return {name: self.features[name] / max(1, self.seeds) for name in names}
 
-_C = TypeVar("_C", bound=Campaign)
+    def gather(
+        self, seen: Iterable[Any], until: Callable[[], bool], progress: Callable[[Self], None]
+    ) -> Self:
+        """Add all seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
+
+        `progress` gets the campaign after every seed.
+        """
+        try:
+            for each in seen:
+                self.add(each)
+                progress(self)
+                if until():
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return self
+
+
 _T = TypeVar("_T")
-
-
-def gather(
-    found: _C, seen: Iterable[Any], until: Callable[[], bool], progress: Callable[[_C], None]
-) -> _C:
-    """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
-
-    `progress` gets the campaign after every seed.
-    """
-    try:
-        for each in seen:
-            found.add(each)
-            progress(found)
-            if until():
-                break
-    except KeyboardInterrupt:
-        found.interrupted = True
-    return found
 
 
 def smallest(broken: _T, smaller: Callable[[_T], Iterator[_T | None]], tries: int) -> _T:

@@ -323,16 +323,12 @@ def _with(case: Case, **changes: Any) -> Case:
 
 
 @dataclasses.dataclass(slots=True)
-class Campaign:
-    """What many seeds came to, added up as they come."""
+class Campaign(pool.Campaign):
+    """Of seeds over transports."""
 
-    transports: tuple[Transport, ...]
-    seeds: int = 0
+    transports: tuple[Transport, ...] = ()
     runs: int = 0
     hosts: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
-    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    violations: list[Violation] = dataclasses.field(default_factory=list)
-    interrupted: bool = False
 
     def add(self, seen: Seen) -> None:
         """One more."""
@@ -351,12 +347,9 @@ class Campaign:
     @property
     def coverage(self) -> dict[str, float]:
         """In what share of the seeds each thing was met; what is expected stands there anyway."""
-        names = dict.fromkeys((*self._expected(), *sorted(self.features)))
-        return {name: self.features[name] / max(1, self.seeds) for name in names}
-
-    def _expected(self) -> tuple[str, ...]:
         every = {each.label for each in self.transports} >= set(registry.transports())
-        return expected_features() if every else ()
+        expected = expected_features() if every else ()
+        return self.shares(dict.fromkeys((*expected, *sorted(self.features))))
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -393,11 +386,8 @@ def campaign(
     until: Callable[[], bool] = lambda: False,
     progress: Callable[[Campaign], None] = lambda _: None,
 ) -> Campaign:
-    """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
-
-    `progress` gets the campaign after every seed.
-    """
-    return pool.gather(Campaign(transports), seen, until, progress)
+    """As `Campaign.gather`."""
+    return Campaign(transports=transports).gather(seen, until, progress)
 
 
 def in_process(seeds: Iterable[int], transports: tuple[Transport, ...]) -> Iterator[Seen]:

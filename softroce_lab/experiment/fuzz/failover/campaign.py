@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,15 +40,11 @@ class Seen:
 
 
 @dataclasses.dataclass(slots=True)
-class Campaign:
-    """What many seeds came to."""
+class Campaign(pool.Campaign):
+    """Of failovers."""
 
-    seeds: int = 0
     moves: int = 0
     surfaced: int = 0
-    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    violations: list[Seen] = dataclasses.field(default_factory=list)
-    interrupted: bool = False
 
     def add(self, seen: Seen) -> None:
         """One more."""
@@ -64,7 +59,7 @@ class Campaign:
     @property
     def coverage(self) -> dict[str, float]:
         """In what share of the seeds each thing was met."""
-        return {name: self.features[name] / max(1, self.seeds) for name in _EXPECTED}
+        return self.shares(_EXPECTED)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -110,7 +105,7 @@ def campaign(
     progress: Callable[[Campaign], None] = lambda _: None,
 ) -> Campaign:
     """All seeds, or as many as come before `until` is true or the user interrupts."""
-    return pool.gather(Campaign(), pool.over(seeds, _Failovers(), jobs), until, progress)
+    return Campaign().gather(pool.over(seeds, _Failovers(), jobs), until, progress)
 
 
 # --- Smaller ---------------------------------------------------------------------------------
