@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -24,15 +21,10 @@ from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.sweep import frozen, over_oracle, spec
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep import rows as sweep_rows
-from softroce_lab.experiment.sweep.pool import Pool, Work, unfinished
+from softroce_lab.experiment.sweep.pool import Pool, Work, carry_out, unfinished
 from softroce_lab.experiment.sweep.rows import ERROR, NUMBER, Rows
 from softroce_lab.experiment.sweep.spec import Combination, Sweep, Task
 from softroce_lab.telemetry.rundir import RunDirectory, environment
-
-_CHECKED_EVERY_S = 1.0
-_AHEAD = 2  # runs submitted for every one that is carried out
-
-DEATH = "its process died: killed, or out of memory"
 
 State: TypeAlias = Literal["done", "interrupted", "failed"]
 # --- Who does it -----------------------------------------------------------------------------
@@ -97,65 +89,6 @@ def _pool(crew: Crew, jobs: int) -> AbstractContextManager[Pool]:
     if crew.in_place:
         return contextlib.nullcontext(sweep_pool.OneByOne())
     return sweep_pool.processes(jobs)
-
-
-# --- Tasks to rows ---------------------------------------------------------------------------
-
-
-def carry_out(
-    tasks: Sequence[Task], work: Callable[[Task], Row], pool: Pool
-) -> Iterator[tuple[Task, Row]]:
-    """Every task with its row, in the order in which they end.
-
-    A task whose process dies is a row that shows it; those that were carried out beside it are done
-    again, one at a time, to see which of them it was. RunError if nobody is left who could go on.
-    """
-    waiting, suspects = collections.deque(tasks), collections.deque[Task]()
-    flying: dict[Future[Row], Task] = {}
-    single = False  # whether what is carried out is a suspect, by itself
-    while waiting or suspects or flying:
-        if not flying:
-            single = bool(suspects)
-        queue, room = (suspects, 1) if single else (waiting, _AHEAD * pool.slots)
-        broken = not _submitted(queue, room, work, pool, flying)
-        done, _ = concurrent.futures.wait(
-            flying, _CHECKED_EVERY_S, concurrent.futures.FIRST_COMPLETED
-        )
-        for future in done:
-            task = flying.pop(future)
-            error = future.exception()
-            if error is None:
-                yield task, future.result()
-            elif not isinstance(error, BrokenExecutor):  # it could not be sent, or brought back
-                yield task, unfinished(task, f"{type(error).__name__}: {error}")
-            elif single:
-                yield task, unfinished(task, DEATH)
-            else:
-                suspects.append(task)
-            broken |= isinstance(error, BrokenExecutor)
-        if broken:
-            suspects.extend(flying.values())
-            flying.clear()
-            pool.reopen()
-        elif not done:
-            pool.check()
-
-
-def _submitted(
-    queue: collections.deque[Task],
-    room: int,
-    work: Callable[[Task], Row],
-    pool: Pool,
-    flying: dict[Future[Row], Task],
-) -> bool:
-    """Whether as many as there is room for could be given to the pool."""
-    while queue and len(flying) < room:
-        try:
-            future = pool.executor.submit(work, queue[0])
-        except BrokenExecutor:
-            return False
-        flying[future] = queue.popleft()
-    return True
 
 
 # --- The whole -------------------------------------------------------------------------------
@@ -285,7 +218,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             if left:
                 pool = stack.enter_context(_pool(crew, min(crew.jobs, len(left))))
                 outcome.crew = dataclasses.replace(crew, jobs=pool.slots)
-                for task, row in carry_out(left, Work(keep), pool):
+                for task, row in carry_out(left, Work(keep), pool, unfinished):
                     rows.add(task.key, {**row, **_code()})
                     reporter.done(task, row)
             state = "done"

@@ -8,6 +8,8 @@ A run is a task in and a row out, whatever happens. Who carries runs out is a
 from __future__ import annotations
 
 import abc
+import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -18,8 +20,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +34,13 @@ from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.sweep.rows import ERROR
 from softroce_lab.experiment.sweep.spec import Recipe, Task, alone
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DEATH = "its process died: killed, or out of memory"
+_CHECKED_EVERY_S = 1.0
+_AHEAD = 2  # tasks submitted for every one that is carried out
 
 # --- One run ---------------------------------------------------------------------------------
 
@@ -100,7 +109,6 @@ def _cpu_s() -> float:
 
 # --- Who carries runs out --------------------------------------------------------------------
 
-T = TypeVar("T")
 
 _MANAGER_ENDS_S = 10  # the thread of an executor whose processes are gone
 
@@ -215,3 +223,63 @@ def processes(slots: int) -> Iterator[Pool]:
         yield pool
     finally:
         pool.stop()
+
+
+# --- Tasks to results -------------------------------------------------------------------------
+
+
+def carry_out(
+    tasks: Sequence[T], work: Callable[[T], R], pool: Pool, lost: Callable[[T, str], R]
+) -> Iterator[tuple[T, R]]:
+    """Every task with its result, in the order in which they end.
+
+    A task whose process dies has the result that `lost` makes of it and of the reason; those that
+    were carried out beside it are done again, one at a time, to see which of them it was. RunError
+    if nobody is left who could go on.
+    """
+    waiting, suspects = collections.deque(tasks), collections.deque[T]()
+    flying: dict[Future[R], T] = {}
+    single = False  # whether what is carried out is a suspect, by itself
+    while waiting or suspects or flying:
+        if not flying:
+            single = bool(suspects)
+        queue, room = (suspects, 1) if single else (waiting, _AHEAD * pool.slots)
+        broken = not _submitted(queue, room, work, pool, flying)
+        done, _ = concurrent.futures.wait(
+            flying, _CHECKED_EVERY_S, concurrent.futures.FIRST_COMPLETED
+        )
+        for future in done:
+            task = flying.pop(future)
+            error = future.exception()
+            if error is None:
+                yield task, future.result()
+            elif not isinstance(error, BrokenExecutor):  # it could not be sent, or brought back
+                yield task, lost(task, f"{type(error).__name__}: {error}")
+            elif single:
+                yield task, lost(task, DEATH)
+            else:
+                suspects.append(task)
+            broken |= isinstance(error, BrokenExecutor)
+        if broken:
+            suspects.extend(flying.values())
+            flying.clear()
+            pool.reopen()
+        elif not done:
+            pool.check()
+
+
+def _submitted(
+    queue: collections.deque[T],
+    room: int,
+    work: Callable[[T], R],
+    pool: Pool,
+    flying: dict[Future[R], T],
+) -> bool:
+    """Whether as many as there is room for could be given to the pool."""
+    while queue and len(flying) < room:
+        try:
+            future = pool.executor.submit(work, queue[0])
+        except BrokenExecutor:
+            return False
+        flying[future] = queue.popleft()
+    return True

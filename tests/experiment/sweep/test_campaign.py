@@ -395,9 +395,12 @@ def test_a_process_that_dies_is_a_row(carry_out):
     outcome, _ = carry_out(only=["transport=rc"])
     with sweep_pool.processes(1) as pool:
         tasks = outcome.sweep.tasks("")[:6]
-        found = {task.number: row for task, row in campaign.carry_out(tasks, die_at_three, pool)}
+        found = {
+            task.number: row
+            for task, row in sweep_pool.carry_out(tasks, die_at_three, pool, sweep_pool.unfinished)
+        }
     assert sorted(found) == list(range(6))
-    assert (found[3]["verdict"], found[3]["reasons"]) == ("error", [campaign.DEATH])
+    assert (found[3]["verdict"], found[3]["reasons"]) == ("error", [sweep_pool.DEATH])
     assert all(row["verdict"] == "passed" for number, row in found.items() if number != 3)
 
 
