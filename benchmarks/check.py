@@ -45,7 +45,7 @@ def measure(short: bool) -> dict[str, float]:
             capture = _captured(transport, "512KiB" if short else "48MiB", Path(folder))
             spent, packets = _cpu_s("-c", _READ, str(capture))
             found[f"{transport}_packets_read_per_cpu_s"] = int(packets) / spent
-            spent, _ = _cpu_s("-m", "softroce_lab.cli", "check", str(capture))
+            spent, _ = _cpu_s("-m", "softroce_lab.cli", "verify", str(capture))
             found[f"{transport}_check_cpu_s"] = spent
     return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The one-way order of the rooms, and what the pure ones may not touch.
 
-Imports go down only (docs/architecture.md), and never in a circle. `transports/`, `workloads/` and
+Imports go down only, and never in a circle. `transports/`, `workloads/` and
 the native engine are handed time, randomness and packets; they take none themselves.
 """
 

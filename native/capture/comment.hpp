@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the injector did to a packet, in the words of a capture's comments (docs/captures.md).
+// What the injector did to a packet, in the words of a capture's comments (docs/howto/capture.md).
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 // What a capture holds: rows, interfaces, comments and notes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -12,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "frame.hpp"
 #include "notes.hpp"
 #include "row.hpp"
 
@@ -101,5 +101,16 @@ class Contents {
 // Nanoseconds of so many ticks; nothing if they do not fit.
 std::optional<std::uint64_t> nanoseconds(std::uint64_t ticks, std::uint8_t resolution,
                                          std::int64_t offset_s);
+
+// Reasons of `Kind::malformed`, by `PacketRow::refusal`.
+inline constexpr std::array kRefusals = {
+    "lengths that contradict each other",
+    "no such opcode or transport version",
+    "a payload that the opcode does not have, or that is not whole words",
+};
+
+// Fills in the fields of the frame. `row` has the fields of the file: number, captured, length and
+// offset among them; `frame` are its `captured` bytes.
+void read_frame(const std::uint8_t* frame, std::uint32_t link_type, PacketRow& row, Notes& notes);
 
 }  // namespace softroce::capture

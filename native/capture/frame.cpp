@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "frame.hpp"
-
 #include <algorithm>
 #include <optional>
 
 #include "../engine/codec/codec.hpp"
 #include "../engine/striped/ud_framing.hpp"
+#include "contents.hpp"
 #include "xxh64.hpp"
 
 namespace softroce::capture {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "pcapng.hpp"
-
 #include <algorithm>
 #include <string>
+
+#include "reader.hpp"
 
 namespace softroce::capture {
 namespace {

@@ -160,7 +160,7 @@ void add_message_event(std::string& text, const QpEvent& event) {
   }
 }
 
-// The fields of an event besides its name, its time and its QP; docs/telemetry.md has the table.
+// The fields of an event besides its name, its time and its QP.
 void add_members(std::string& text, const QpEvent& event) {
   switch (event.kind) {
     case QpEventKind::state:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Writes what an RNIC's queue pairs do into a file, a JSON object a line (docs/telemetry.md). The
+// Writes what an RNIC's queue pairs do into a file, a JSON object a line. The
 // engine puts records into a ring and waits for nothing; a thread of its own formats and writes.
 #pragma once
 

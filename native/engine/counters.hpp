@@ -9,7 +9,7 @@
 namespace softroce {
 
 // clang-format off
-// The comments are the descriptions in the reference (docs/site).
+// The comments are the descriptions in the reference (docs/reference).
 // What a queue pair counts, for itself and for its RNIC.
 #define SOFTROCE_QP_COUNTERS(X) \
   X(tx_ud)                          /* ordinary UD SENDs */ \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What an omniscient transport has of the fabric (docs/transports.md, `oracle`): a lost packet goes
+// What an omniscient transport has of the fabric: a lost packet goes
 // on as a ghost of no bytes through the queues ahead of it, and its receiver gets a call when it
 // comes. Feedback takes the delays of its way, and nothing else: no queue, no rate, no rule.
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A capture on the virtual clock: packets as they enter links, as frames in pcapng. What is in such
-// a file, comments included, is described in docs/captures.md; both clocks write the same.
+// a file, comments included, is described in docs/howto/capture.md; both clocks write the same.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Encoding and decoding of a submessage where its message lies (docs/sdr.md).
+// Encoding and decoding of a submessage where its message lies.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // What is public of CSA-UD (arXiv 2606.20582) is its abstract: RDMA over UD, data transmission
 // decoupled from recovery, a loss-detection interval that adapts and uses the synchronisation
 // semantics of collectives, multipath with bitmap-guided reassembly. Messages, formula and timers
-// here are this project's (docs/protocols.md, section 1).
+// here are this project's (docs/explanation/csa-ud.md).
 //
 // The engine numbers the packets of each path, and sends a probe after the last one. So the
 // receiver's engine detects a loss when the next packet on the path arrives. Its NACK tells the
@@ -86,7 +86,7 @@ class CsaUd final : public Session {
 // The interval from one loss check of a message to the next:
 // T = clamp(a SRTT + b RTTVAR + transfer time of the missing packets, T_min, T_max). `linear` waits
 // for all of the transfer, `exponential` for half of it, then for half of the rest, and so on
-// (docs/intervals.md).
+// (docs/explanation/csa-ud.md).
 Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t missing) const {
   if (interval_ == Interval::fixed) return clamp(timing().fixed_check_ns);
   const auto [srtt_ns, rttvar_ns] = reported_rtt(message.peer);

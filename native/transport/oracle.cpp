@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `oracle`: a bound for retransmission after loss, only on the virtual clock. All of it is this
-// project's definition (docs/transports.md).
+// project's definition (docs/explanation/transports.md).
 //
 // A lost packet goes on as a ghost of no bytes through the queues ahead of it, whatever lost it
 // (sim/ghosts.cpp). When the ghost arrives, the receiver notifies the sender, which retransmits at

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Which paths to a peer lose more than the others, so that a grey link is left. This project's
-// definition (docs/protocols.md, section 1, Multipath).
+// definition (docs/explanation/csa-ud.md, Paths).
 #pragma once
 
 #include <algorithm>

@@ -70,7 +70,7 @@ class SackSession : public Session {
 
 // The receiver's side of a transport whose sender has the timer. It sends a SACK every quarter of
 // an RTT while packets arrive, then at growing intervals up to T_max. This project's definition
-// (docs/protocols.md, section 2).
+// (docs/explanation/transports.md, `ud_rto`).
 class SackReceiver : public SackSession {
  public:
   using SackSession::SackSession;

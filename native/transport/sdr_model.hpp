@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Mean completion times of a message by SDR-RDMA's model (arXiv 2505.05366v2, docs/sdr.md), as far
+// Mean completion times of a message by SDR-RDMA's model (arXiv 2505.05366v2), as far
 // as `sdr_auto` needs them. softroce_lab/transports/model has all of it, with its distributions.
 #pragma once
 

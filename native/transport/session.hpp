@@ -2,7 +2,7 @@
 // The session of an endpoint: what all transports of striped messages share. It acknowledges
 // messages, sends keepalives, handles RNR NAKs and refusals, bounds the attempts of a packet, and
 // gives up. A subclass, the transport, decides which packets are lost. All of it is this project's
-// definition (docs/protocols.md, section 1).
+// definition (docs/explanation/transports.md).
 //
 // The engine queues events, and `turn` handles them one after the other. So no hook runs while the
 // engine works on a message. The exception are the hooks of MessageSession for every packet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `ud_rto`: recovery over UD by a timer at the sender, one for each message. It is the baseline of
-// `csa_ud`. All of it is this project's definition (docs/protocols.md, section 2).
+// `csa_ud`. All of it is this project's definition (docs/explanation/transports.md).
 //
 // Packets, bitmaps, reports, congestion control and acknowledgements are those of `csa_ud`. Only
 // loss detection differs. The receiver sends SACKs. The RTO max(3 SRTT, T_min) runs from the last

@@ -31,7 +31,7 @@ _ENOUGH = 0.8  # of the votes
 _FARTHEST_AHEAD = 1 << 17
 _FARTHEST_BACK = 1 << 22
 _SILENCE_NS = 100_000_000  # between one run and the next
-_PSNS = 1 << 24
+PSNS = 1 << 24
 _SAME_AGAIN = ("opcode", "payload_bytes", "remote_address", "rkey", "dma_length")
 
 _End = tuple[bytes, int]  # GID and number of a queue pair
@@ -288,7 +288,7 @@ def _differs(packets: Packets, one: int, other: int) -> bool:
 def unwrapped(psns: Indices) -> Indices:
     """PSNs that go on behind 2**24 - 1, each near the one before it (IBA 9.7.2)."""
     numbers = psns.astype(np.int64)
-    half = _PSNS // 2
-    steps = (np.diff(numbers) + half) % _PSNS - half
-    first = numbers[:1] + _PSNS
+    half = PSNS // 2
+    steps = (np.diff(numbers) + half) % PSNS - half
+    first = numbers[:1] + PSNS
     return np.concatenate((first, first + np.cumsum(steps)))

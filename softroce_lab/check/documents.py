@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The documents of a run directory, as far as the checkers rely on them (docs/run-directory.md).
+"""The documents of a run directory, as far as the checkers rely on them.
 
 They may be cut, edited or foreign: what is there has the type that it should have, or is
 refused with its place. What is absent stays absent, and what is not known here is kept.
@@ -24,29 +24,21 @@ _Time = Annotated[int, Field(ge=1, lt=1 << 53)]
 _OCTAVES = 64
 
 
-class End(TypedDict, total=False):
-    """A host of a run."""
-
+class _Document(TypedDict):
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
+
+class End(_Document, total=False):
     counters: dict[str, _Int]
     decision_lateness_ns: dict[str, _Int]
     timer_lateness_log2_ns: Annotated[list[_Int], Field(max_length=_OCTAVES)]
 
 
-class CaptureFacts(TypedDict, total=False):
-    """What was captured of a run."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class CaptureFacts(_Document, total=False):
     file: str
 
 
-class RunFacts(TypedDict, total=False):
-    """A transport's run."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class RunFacts(_Document, total=False):
     run: str
     transport: str
     protocol: str
@@ -65,20 +57,14 @@ class RunFacts(TypedDict, total=False):
     receiver: End
 
 
-class FaultFacts(TypedDict, total=False):
+class FaultFacts(_Document, total=False):
     """What a rule did, in words, and on which directed links."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
     fault: str
     links: list[str]
 
 
-class Manifest(TypedDict, total=False):
-    """manifest.json."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class Manifest(_Document, total=False):
     source: str
     destination: str
     hosts: list[str]
@@ -86,14 +72,12 @@ class Manifest(TypedDict, total=False):
     runs: list[RunFacts]
 
 
-class _Wire(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class _Wire(_Document, total=False):
     duplicated: _Int
     dropped_by_queue: _Int
 
 
-class _LinkNeeds(TypedDict):
+class _LinkNeeds(_Document):
     name: str
     received: _Int
     emulator_drops: _Int
@@ -103,17 +87,11 @@ class _LinkNeeds(TypedDict):
 class LinkFacts(_LinkNeeds, total=False):
     """A directed link's figures."""
 
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     on_its_way: _Int
     wire: _Wire | None
 
 
-class Links(TypedDict, total=False):
-    """links.json."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class Links(_Document, total=False):
     runs: dict[str, list[LinkFacts]]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.evidence import Evidence, Indices
+from softroce_lab.check.evidence import Evidence, Indices, once
 from softroce_lab.check.flows import Flow
 from softroce_lab.faults.opcodes import OPCODES
 from softroce_lab.telemetry.packets import Has, Kind
@@ -36,7 +36,7 @@ def of_flow(evidence: Evidence, flow: Flow) -> str | None:
 def begins_anew(evidence: Evidence, requests: Flow | None) -> str | None:
     """Why a flow's repetitions are not those of one queue pair: it has probes of a path.
 
-    A probe is a WRITE of no bytes to nowhere (docs/shift.md). After one that failed, a queue pair
+    A probe is a WRITE of no bytes to nowhere. After one that failed, a queue pair
     with a backup begins anew with the same PSN.
     """
     if requests is None:
@@ -66,30 +66,27 @@ def untimed(evidence: Evidence) -> str | None:
     return None
 
 
+@once
 def _cut(evidence: Evidence) -> frozenset[_Hosts]:
     """Hosts between which packets were cut in their headers.
 
     Not only those flows: without requests of their own, responses seem to belong to another flow.
     """
-    if "cut" not in evidence.kept:
-        packets = evidence.packets
-        short = packets["kind"] == Kind.SHORT
-        ends = np.concatenate((packets["source"][short], packets["destination"][short]), axis=1)
-        evidence.kept["cut"] = frozenset(
-            frozenset((bytes(each[:16]), bytes(each[16:]))) for each in np.unique(ends, axis=0)
-        )
-    found: frozenset[_Hosts] = evidence.kept["cut"]
-    return found
+    packets = evidence.packets
+    short = packets["kind"] == Kind.SHORT
+    ends = np.concatenate((packets["source"][short], packets["destination"][short]), axis=1)
+    return frozenset(
+        frozenset((bytes(each[:16]), bytes(each[16:]))) for each in np.unique(ends, axis=0)
+    )
 
 
+@once
 def _is_twice(evidence: Evidence) -> bool:
     """As captures of all interfaces at once are, or two runs of one program."""
-    if "twice" not in evidence.kept:
-        rows = np.flatnonzero(evidence.is_roce)
-        _, counts = np.unique(_names(evidence, rows), return_counts=True)
-        single = np.count_nonzero(counts == 1)
-        evidence.kept["twice"] = len(rows) >= _LEAST and single <= _MOST_SINGLE * len(rows)
-    return bool(evidence.kept["twice"])
+    rows = np.flatnonzero(evidence.is_roce)
+    _, counts = np.unique(_names(evidence, rows), return_counts=True)
+    single = np.count_nonzero(counts == 1)
+    return bool(len(rows) >= _LEAST and single <= _MOST_SINGLE * len(rows))
 
 
 def _names(evidence: Evidence, rows: Indices) -> npt.NDArray[np.uint64]:

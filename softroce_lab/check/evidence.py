@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ DROPPED, CORRUPTED, DUPLICATED = "dropped", "corrupted", "duplicated"  # how com
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run directory as it was written (docs/run-directory.md), and the capture in question."""
+    """A run directory as it was written, and the capture in question."""
 
     path: Path
     capture: str = TRACE
@@ -124,11 +124,10 @@ class Evidence:
     capture: Capture
     run: Run | None = None
     options: Options = dataclasses.field(default_factory=Options)
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # what several checkers need
+    kept: dict[Any, Any] = dataclasses.field(default_factory=dict)  # of `once`
 
     @property
     def packets(self) -> Packets:
-        """The rows of the capture."""
         packets: Packets = self.capture.packets
         return packets
 
@@ -147,7 +146,6 @@ class Evidence:
 
     @functools.cached_property
     def broken(self) -> Indices:
-        """Indices of those."""
         return np.flatnonzero(self.is_broken)
 
     @functools.cached_property
@@ -216,6 +214,37 @@ class Evidence:
         return {number: each.name for number, each in numbered if each.name is not None}
 
 
+_Found = TypeVar("_Found")
+
+
+def once(find: Callable[[Evidence], _Found]) -> Callable[[Evidence], _Found]:
+    """Decorates what several checkers need: an evidence keeps it."""
+
+    @functools.wraps(find)
+    def kept(evidence: Evidence) -> _Found:
+        if find not in evidence.kept:
+            evidence.kept[find] = find(evidence)
+        found: _Found = evidence.kept[find]
+        return found
+
+    return kept
+
+
 def _states(comment: str, effect: str) -> bool:
     """Comments are what was done, one after the other: `corrupted: rule a; duplicated: rule b`."""
     return any(part.startswith(effect) for part in comment.split("; "))
+
+
+def hosts_of(evidence: Evidence) -> set[str]:
+    """Those that talked, if the capture is of a run."""
+    if evidence.run is None:
+        return set()
+    facts = evidence.run.manifest
+    two = {facts[end] for end in ("source", "destination") if isinstance(facts.get(end), str)}
+    return two | set(facts.get("hosts", ()))
+
+
+def ends(name: str) -> tuple[str, str]:
+    """The nodes of a directed link: `s1:p2->s2:p2` is ("s1", "s2")."""
+    tail, _, head = name.partition("->")
+    return tail.partition(":")[0], head.partition(":")[0]

@@ -11,8 +11,7 @@ import re
 
 import numpy as np
 
-from softroce_lab.check.evidence import Evidence, Indices
-from softroce_lab.check.taps import ends
+from softroce_lab.check.evidence import Evidence, Indices, ends
 from softroce_lab.units import parse_time_ns
 
 REORDER = "reorder"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.evidence import Evidence, Indices
+from softroce_lab.check.evidence import Evidence, Indices, ends, once
 
 HOPS_AT_SENDER = 64  # the hop limit with which RNICs of the lab, and Linux, send
 _SAMPLE = 4096  # packets by which places are compared
@@ -41,19 +41,12 @@ class Flow:
 
     @property
     def several_places(self) -> bool:
-        """Whether the two are different ones."""
         return self.sent is not self.arrivals
 
 
+@once
 def flows(evidence: Evidence) -> list[Flow]:
     """All flows of RoCE packets, by their first packets."""
-    if "flows" not in evidence.kept:
-        evidence.kept["flows"] = _flows(evidence)
-    found: list[Flow] = evidence.kept["flows"]
-    return found
-
-
-def _flows(evidence: Evidence) -> list[Flow]:
     rows = evidence.in_time[evidence.is_roce[evidence.in_time]]
     made = [_flow(evidence, part) for part in _parts(_keys(evidence, rows), rows)]
     return _located(evidence, sorted(made, key=lambda flow: flow.sent[0]))
@@ -178,20 +171,20 @@ def _located(evidence: Evidence, all_flows: list[Flow]) -> list[Flow]:
     """The flows, with what is known of their ends: by the names of the lab's interfaces, or because
     the user named the place of the capture.
     """
-    ends = {number: _ends(name) for number, name in evidence.interface_names().items()}
+    links = {n: ends(name) for n, name in evidence.interface_names().items() if "->" in name}
     complete = {
         number for number, each in enumerate(evidence.capture.interfaces) if not each.dropped
     }
     packets = evidence.packets
     home: dict[bytes, str] = {}
     for flow in all_flows:
-        near, _ = ends.get(int(packets["interface"][flow.sent[0]]), ("", ""))
+        near, _ = links.get(int(packets["interface"][flow.sent[0]]), ("", ""))
         if near and packets["hop_limit"][flow.sent[0]] == HOPS_AT_SENDER:
             home[flow.source] = near
     located = []
     for flow in all_flows:
         first, last = (int(packets["interface"][rows[0]]) for rows in (flow.sent, flow.arrivals))
-        near, far = ends.get(first, ("", ""))[0], ends.get(last, ("", ""))[1]
+        near, far = links.get(first, ("", ""))[0], links.get(last, ("", ""))[1]
         known = evidence.options.at
         located.append(
             dataclasses.replace(
@@ -203,11 +196,3 @@ def _located(evidence: Evidence, all_flows: list[Flow]) -> list[Flow]:
             )
         )
     return located
-
-
-def _ends(name: str) -> tuple[str, str]:
-    """The nodes of a directed link: `leaf1->spine1`, or with ports, `s1:p2->s2:p2`."""
-    near, arrow, far = name.partition("->")
-    if not arrow:
-        return "", ""
-    return near.partition(":")[0], far.partition(":")[0]

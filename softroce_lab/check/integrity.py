@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether the capture accounts for every packet: what it missed, and what it cannot be read of.
+"""Whether the capture accounts for every packet: what it missed, what it cannot be read of, and
+whether every packet that was captured whole has its ICRC.
 
 Requests that were acknowledged and are not in the capture are found by the rules of RC
-(`integrity.unseen`).
-"""
+(`integrity.unseen`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab.check import taps
-from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.verdict import Rules, Suite, Tally
-from softroce_lab.telemetry.packets import Kind
+from softroce_lab import _native
+from softroce_lab.check.evidence import Evidence, ends, hosts_of
+from softroce_lab.check.verdict import MOST_EXHIBITS, Rules, Suite, Tally
+from softroce_lab.telemetry.packets import Has, Kind
 
 RULES = Rules()
 
@@ -81,14 +81,14 @@ def _check_headers(evidence: Evidence, tally: Tally) -> None:
 @RULES.rule(
     "integrity.links",
     "the packets of each link are as many as the lab counted on it",
-    "docs/run-directory.md, links.json",
+    "docs/reference/run-directory.md",
 )
 def _check_links(evidence: Evidence, tally: Tally) -> None:
     if evidence.run is None:
         return
     named = {run["run"] for run in evidence.run.runs if "run" in run}
     runs = [links for run, links in evidence.run.links.items() if run in named or not named]
-    counted = _counted(runs, taps.hosts_of(evidence))
+    counted = _counted(runs, hosts_of(evidence))
     is_link = evidence.packets["kind"] != Kind.OTHER
     rows = np.bincount(
         evidence.packets["interface"][is_link], minlength=len(evidence.capture.interfaces)
@@ -118,11 +118,42 @@ def _counted(runs: Iterable[Sequence[Mapping[str, Any]]], hosts: Container[str])
     for links in runs:
         for link in links:
             came = link["received"] + link["emulator_drops"] + link.get("on_its_way", 0)
-            if "on_its_way" in link or taps.ends(link["name"])[0] not in hosts:
+            if "on_its_way" in link or ends(link["name"])[0] not in hosts:
                 came += link["injected_drops"]
             wire = link.get("wire") or {}
             counted[link["name"]] = counted.get(link["name"], 0) + came - wire.get("duplicated", 0)
     return counted
+
+
+@RULES.rule(
+    "icrc.right", "the last four bytes of every packet are its ICRC", "IBA 7.8.1, annex A17.3.2"
+)
+def _check_icrcs(evidence: Evidence, tally: Tally) -> None:
+    has = evidence.packets["has"]
+    is_roce = evidence.packets["kind"] == Kind.ROCE
+    wrong = np.flatnonzero(is_roce & evidence.is_broken)
+    tally.passed(int(np.count_nonzero(is_roce & (has & Has.ICRC_GOOD != 0))))
+    if len(wrong) and evidence.rules_of_the_run("corrupt"):
+        tally.doubts("a rule of the run flips bits on a link before", len(wrong))
+        wrong = wrong[:0]
+    for row in wrong[:MOST_EXHIBITS].tolist():
+        tally.failed([evidence.packets["number"][row]], _difference(evidence, row))
+    if len(wrong) > MOST_EXHIBITS:
+        more = len(wrong) - MOST_EXHIBITS
+        tally.failed((), "", more)
+    unknown = int(np.count_nonzero(is_roce & (has & Has.ICRC_CHECKED == 0)))
+    if unknown:
+        tally.doubts("the snap length cut the ICRC off", unknown)
+
+
+def _difference(evidence: Evidence, row: int) -> str:
+    packet = evidence.packets[row]
+    text = f"the ICRC is {int(packet['icrc']):#010x}"
+    try:
+        due = _native.icrc(evidence.capture.frame(int(packet["number"])))
+    except ValueError:
+        return text
+    return f"{text}; of these bytes it is {due:#010x}"
 
 
 SUITE = Suite.of_evidence(RULES)

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Verdicts for people: a table, and what proves each violation."""
+"""Verdicts for people (a table, and what proves each violation), as JSON and as JUnit XML."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from softroce_lab import junit
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.striped import suite
+from softroce_lab.check.striped.suite import figures
 from softroce_lab.check.verdict import Exhibit, Outcome, Verdict
+from softroce_lab.errors import UserError
+from softroce_lab.junit import Case, Suite
 from softroce_lab.units import format_count
 
 _MOST_EXHIBITS = 3  # of a rule, in text; JSON has all that were kept
@@ -19,15 +23,12 @@ _MOST_OTHERS = 4  # frames that an exhibit names besides the one that it shows
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """A file and what was found."""
-
     name: str
     evidence: Evidence
     verdicts: tuple[Verdict, ...]
 
     @property
     def failed(self) -> bool:
-        """Whether any rule is."""
         return any(each.outcome is Outcome.FAIL for each in self.verdicts)
 
 
@@ -84,7 +85,6 @@ def _exhibit(evidence: Evidence, exhibit: Exhibit) -> Iterator[str]:
 
 
 def summary(evidence: Evidence, number: int) -> str:
-    """A frame in one line."""
     from softroce_lab.dissect import exhibit  # late: it imports scapy
 
     return exhibit.summary(evidence.capture.frame(number), _link_type(evidence, number))
@@ -110,7 +110,6 @@ def _shown(checked: Checked, most: int) -> Iterator[str]:
 
 
 def document(checked: Checked) -> Mapping[str, Any]:
-    """The report of a file as JSON has it."""
     capture = checked.evidence.capture
     return {
         "file": checked.name,
@@ -118,5 +117,38 @@ def document(checked: Checked) -> Mapping[str, Any]:
         "interfaces": [dataclasses.asdict(each) for each in capture.interfaces],
         "notes": [dataclasses.asdict(each) for each in capture.notes],
         "verdicts": [dataclasses.asdict(each) for each in checked.verdicts],
-        "recovery": suite.figures(checked.evidence),
+        "recovery": figures(checked.evidence),
     }
+
+
+def write_junit(path: Path, files: Sequence[Checked], failures: Sequence[UserError] = ()) -> None:
+    """Write the document. UserError if that is not possible."""
+    suites = [Suite(each.name, [_case(verdict) for verdict in each.verdicts]) for each in files]
+    junit.write(path, "lab verify", [*suites, *map(_unread, failures)])
+
+
+def _unread(failure: UserError) -> Suite:
+    """A file that cannot be read: an error, or the report would look like a pass."""
+    case = Case("check", "readable", "error", str(failure), "unreadable")
+    return Suite(failure.file or "file", [case])
+
+
+def _case(verdict: Verdict) -> Case:
+    case = Case(f"check.{verdict.checker}", verdict.rule)
+    if verdict.outcome is Outcome.FAIL:
+        text = f"{verdict.failures} of {verdict.checked} violate {verdict.clause}"
+        lines = "\n".join(_lines(verdict))
+        return Case(case.classname, case.name, "failure", text, verdict.rule, lines)
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        return Case(case.classname, case.name, "skipped", verdict.note)
+    if verdict.outcome is Outcome.NOT_APPLICABLE:
+        return Case(case.classname, case.name, "skipped", "no occasion")
+    return case
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    shown = [
+        f"frames {', '.join(map(str, each.packets))}: {each.text}" if each.packets else each.text
+        for each in verdict.exhibits
+    ]
+    return [*shown, verdict.note] if verdict.note else shown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Queue pairs with a backup on another NIC (docs/shift.md): exactly once over both of them.
+"""Queue pairs with a backup on another NIC: exactly once over both of them.
 
 The MOVE of an end names its two queue pairs, and counts the notifications that it has executed on
 the one that it leaves. Up to the counted one all requests were executed there, as RC executes in
@@ -62,20 +62,19 @@ class _Request(NamedTuple):
 @RULES.rule(
     "shift.once",
     "what the peer counted as executed is not sent again over the other NIC",
-    "docs/shift.md, The trilemma",
+    "docs/explanation/shift.md, The trilemma",
 )
 @RULES.rule(
     "shift.atomic",
     "an atomic of which a packet has left is not sent again over the other NIC",
-    "docs/shift.md, The trilemma",
+    "docs/explanation/shift.md, The trilemma",
 )
 @RULES.rule(
     "shift.count",
     "the count of executed notifications does not go back, and does not exceed those sent",
-    "docs/shift.md, States",
+    "docs/explanation/shift.md, States",
 )
 def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
-    """Every move of every end that the capture shows."""
     for end in _ends(evidence):
         paths = [_requests(evidence, *target) for target in end.targets]
         before = _Move(0, 0, -1, 0)
@@ -97,17 +96,17 @@ def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
 def _ends(evidence: Evidence) -> list[_End]:
     """The ends whose MOVE messages were captured."""
     packets = evidence.packets
-    from softroce_lab.transports.shift import messages  # late: few captures need it
+    from softroce_lab.transports.shift import protocol  # late: few captures need it
 
-    size = packets["payload_bytes"] == messages.BYTES
+    size = packets["payload_bytes"] == protocol.BYTES
     rows = evidence.in_time[(evidence.is_roce & size & (packets["opcode"] == _CONTROL))[
         evidence.in_time
     ]]  # fmt: skip
     found: dict[tuple[bytes, int, bytes, int], dict[int, _Move]] = collections.defaultdict(dict)
     for row in rows.tolist():
         number = int(packets["number"][row])
-        control = messages.read(evidence.capture.payload(number))
-        if control is None or control[0].kind is not messages.Kind.MOVE:
+        control = protocol.read(evidence.capture.payload(number))
+        if control is None or control[0].kind is not protocol.Kind.MOVE:
             continue
         message, _, whose = control
         end = (whose.gid, whose.default_qp, bytes(packets["source"][row]), whose.backup_qp)

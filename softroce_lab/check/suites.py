@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from softroce_lab.check import icrc, integrity, shift, uc, ud
+from softroce_lab.check import integrity, shift, unreliable
 from softroce_lab.check.evidence import Evidence, Options, Run
 from softroce_lab.check.rc import suite as rc
 from softroce_lab.check.striped import suite as striped
@@ -21,10 +21,9 @@ from softroce_lab.telemetry.packets import Has
 
 SUITES: tuple[Suite, ...] = (
     integrity.SUITE,
-    icrc.SUITE,
     rc.SUITE,
-    uc.SUITE,
-    ud.SUITE,
+    unreliable.UC,
+    unreliable.UD,
     shift.SUITE,
     striped.SUITE,
 )
@@ -39,7 +38,6 @@ class Format(enum.StrEnum):
 
 
 def rules() -> list[Rule]:
-    """Every rule, by name."""
     return sorted((rule for suite in SUITES for rule in suite.rules), key=lambda rule: rule.name)
 
 

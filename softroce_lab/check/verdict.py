@@ -43,12 +43,10 @@ class Rule:
 
     @property
     def checker(self) -> str:
-        """Whose rule it is."""
         return self.name.partition(".")[0]
 
     @property
     def short(self) -> str:
-        """Its name among those of its checker."""
         return self.name.partition(".")[2]
 
 
@@ -173,7 +171,6 @@ class Tally:
         return Outcome.INCONCLUSIVE if self.inconclusive else Outcome.NOT_APPLICABLE
 
     def verdict(self) -> Verdict:
-        """The sum of it."""
         doubts = (f"{count} inconclusive: {reason}" for reason, count in self.inconclusive.items())
         return Verdict(
             checker=self.rule.checker,

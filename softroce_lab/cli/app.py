@@ -2,9 +2,10 @@
 """The `lab` command. A verb's module is imported when that verb is named, not before.
 
 A verb's module holds `app = typer.Typer(add_completion=False)`. One `@app.command()` makes a plain
-verb (`lab up`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
+verb (`lab exec`); an `@app.callback()` makes a verb with parts in one module (`lab fault set`).
 To add a verb, write its module `cli/VERB.py` and put its name into `PANELS`; to add a part of a
-group, write `cli/GROUP/PART.py` and put its name into `GROUPS`.
+group, write `cli/GROUP/PART.py` and put its name into `GROUPS`. A module of several verbs, or of
+several parts, is named in `SHARED`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ PANELS = {
 }
 """The panels of `lab --help`, and the verbs in each."""
 
+
+SHARED = {
+    **dict.fromkeys(("up", "down", "ps"), "labs"),
+    **dict.fromkeys(("results.ls", "results.show"), "results.listing"),
+    **dict.fromkeys(("results.export", "results.pack"), "results.files"),
+    **dict.fromkeys(("inspect.node", "inspect.link"), "inspect.elements"),
+}
+"""Modules of several verbs: each is a command of this name in the module's `app`."""
 
 VERBS = {verb: verb.replace("-", "_") for verbs in PANELS.values() for verb in verbs}
 """Every verb, and its module below softroce_lab.cli, or its package of `GROUPS`."""
@@ -161,11 +170,14 @@ def _load(name: str, where: str) -> Any:
         )
         command: Any = typer.main.get_group(application)
     else:
+        module = SHARED.get(where, where)
         try:
-            application = importlib.import_module(f"softroce_lab.cli.{where}").app
+            application = importlib.import_module(f"softroce_lab.cli.{module}").app
         except ImportError as error:
-            application = _unavailable(name, error)
+            application, module = _unavailable(name, error), where
         command = typer.main.get_command(application)
+        if module != where:
+            command = command.get_command(None, name)
     command.name = name
     command.rich_help_panel = next((panel for panel in PANELS if name in PANELS[panel]), None)
     return command
@@ -225,7 +237,7 @@ class _Interrupting:
         self._number: int = signal.SIGINT  # of the last one
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if _is_loading(frame):
+        if _must_wait(frame):
             _send_again(number)
             return
         now_s = time.monotonic()
@@ -251,8 +263,8 @@ def _send_again(number: int) -> None:
     later.start()
 
 
-def _is_loading(frame: FrameType | None) -> bool:
-    """Whether a module is imported, or a text evaluated.
+def _must_wait(frame: FrameType | None) -> bool:
+    """Whether a module is imported, a text evaluated, or an ignored interrupt sent again.
 
     Of an interrupt pydantic makes a SchemaError there, where it builds schemas. And CPython ends by
     SIGINT, whatever the exit status, once one has left a text (`_Py_UnhandledKeyboardInterrupt`).
@@ -262,6 +274,8 @@ def _is_loading(frame: FrameType | None) -> bool:
         if code.co_filename.startswith("<frozen importlib"):
             return True
         if (code.co_filename, code.co_name) == ("<string>", "<module>"):
+            return True
+        if code is _Interrupting.when_ignored.__code__:  # Python would ignore this one, too
             return True
         frame = frame.f_back
     return False

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
-import json
 import os
 import stat
 import sys
@@ -14,13 +14,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from softroce_lab.cli import completion
 from softroce_lab.cli.modes import ModalCommand, Mode
-from softroce_lab.cli.options import Duration, Json, Lab, Quiet, parse_duration_s, saying
+from softroce_lab.cli.options import (
+    Duration,
+    Json,
+    Lab,
+    Quiet,
+    parse_duration_s,
+    print_document,
+    saying,
+)
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.fabric.observe import view
@@ -29,7 +37,6 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.inputs.validation import listed
 from softroce_lab.telemetry.capture_figures import Figures, check_snap
 from softroce_lab.telemetry.packet_lines import Lines, of_file
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
 
@@ -95,7 +102,7 @@ def capture(
         _print_file(read, count, saying(quiet))
         return
     if as_json and file in (None, "-"):
-        raise UserError("packets and JSON would mix", hint="--json wants -w FILE")
+        raise UserError("--json and packets would mix on standard output", hint="add -w FILE")
     check_snap(snap)
     seconds = None if duration is None else parse_duration_s(duration)
     seen = view.of_lab(lab)
@@ -146,8 +153,7 @@ def _until_over(running: Capture, seconds: float | None, begun: Callable[[], Non
 
 def _tell(figures: Figures, name: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        document = {"schema_version": SCHEMA_VERSION, "file": name, **figures.document()}
-        print(json.dumps(document, indent=1))
+        print_document(file=name, **figures.document())
         return
     say = saying(quiet)
     say(capturing.summary(figures.document()) + (f": {name}" if name else ""))
@@ -156,54 +162,46 @@ def _tell(figures: Figures, name: str, *, as_json: bool, quiet: bool) -> None:
             say(f"  {each.name}: {each.missed:,} of {each.received:,} missed")
 
 
+@dataclasses.dataclass(slots=True)
 class _Output:
-    """Where packets go."""
+    """Where packets go: `printer` prints what comes through the pipe of which `fd` is an end."""
 
-    def __init__(self, fd: int, name: str = "") -> None:
-        self.fd = fd
-        self.name = name
-
-    def begin(self) -> None:
-        """The monitor has the descriptor."""
-
-    def finish(self) -> None:
-        """The monitor has written all."""
-
-
-class _Lines(_Output):
-    """Prints packets, in a thread, for the monitor waits for no reader."""
-
-    def __init__(self) -> None:
-        self._source, fd = os.pipe2(os.O_CLOEXEC)
-        super().__init__(fd)
-        self._thread = threading.Thread(target=self._print, daemon=True)
+    fd: int
+    name: str = ""
+    printer: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Let the monitor's be the only writing end."""
-        os.close(self.fd)
-        self._thread.start()
+        """The monitor has the descriptor: of a pipe its own is to be the only writing end."""
+        if self.printer is not None:
+            os.close(self.fd)
+            self.printer.start()
 
     def finish(self) -> None:
-        """Print what is left."""
-        self._thread.join()
+        """The monitor has written all: wait until what is left is printed."""
+        if self.printer is not None:
+            self.printer.join()
 
-    def _print(self) -> None:
-        lines = Lines()
-        try:
-            while piece := os.read(self._source, _PIECE_BYTES):
-                sys.stdout.write("".join(f"{line}\n" for line in lines.of(piece)))
-                sys.stdout.flush()
-        except BrokenPipeError:  # whoever read them had enough
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
-        finally:
-            os.close(self._source)
+
+def _print_packets(source: int) -> None:
+    """Print what comes through a pipe; in a thread, for the monitor waits for no reader."""
+    lines = Lines()
+    try:
+        while piece := os.read(source, _PIECE_BYTES):
+            sys.stdout.write("".join(f"{line}\n" for line in lines.of(piece)))
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read them had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nothing left to flush
+    finally:
+        os.close(source)
 
 
 @contextmanager
-def _output(file: str | None) -> Iterator[Any]:
+def _output(file: str | None) -> Iterator[_Output]:
     """A file, standard output, or lines of text. UserError."""
     if file is None:
-        yield _Lines()
+        source, fd = os.pipe2(os.O_CLOEXEC)
+        printer = threading.Thread(target=_print_packets, args=(source,), daemon=True)
+        yield _Output(fd, printer=printer)
     elif file == "-":
         fd = _standard_output()
         try:
@@ -219,7 +217,7 @@ def _standard_output() -> int:
     """Standard output, opened anew, for the monitor never waits for it. UserError."""
     if sys.stdout.isatty():
         hint = "lab capture -w - | wireshark -k -i -, or -w FILE"
-        raise UserError("a capture is nothing for a terminal", hint=hint)
+        raise UserError("a terminal cannot show pcapng", hint=hint)
     own = sys.stdout.fileno()
     flags = fcntl.fcntl(own, fcntl.F_GETFL) & os.O_APPEND
     try:

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`lab demo`: send a real file through a lossy fabric, and prove that it arrived.
 
-`lab demo failover` lets a NIC die instead (`demo_failover.py`).
+`lab demo failover` lets a NIC die instead.
 """
 
 from __future__ import annotations
 
 import enum
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import completion, demo_failover, run_table
-from softroce_lab.cli.capture_options import Captured, Snap, WithCapture
-from softroce_lab.cli.experiment_options import RequireFaithful
+from softroce_lab.cli import completion, tables
+from softroce_lab.cli.experiment_options import (
+    Captured,
+    RequireFaithful,
+    Snap,
+    ThisTransport,
+    WithCapture,
+)
 from softroce_lab.cli.modes import Mode
-from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode, saying
+from softroce_lab.cli.options import Json, LogTo, Quiet, Xdp, XdpMode, print_json, saying
 from softroce_lab.cli.running.experiment import RunScreen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
@@ -57,21 +62,8 @@ class _Command(WithCapture):
         Mode(
             "failover",
             lambda params: params["story"] == Story.FAILOVER,
-            (
-                "file",
-                "transport",
-                "faults",
-                "source",
-                "destination",
-                "message",
-                "depth",
-                "capture",
-                "snap",
-                "ipv6",
-                "save",
-                "require_faithful",
-                "log_to",
-            ),
+            ("file", "transport", "faults", "source", "destination", "message", "depth", "capture",
+             "snap", "ipv6", "save", "require_faithful", "log_to"),
         ),
         Mode("file", lambda params: params["story"] == Story.FILE, ("steps", "dies", "back")),
         Mode("nothing captured", lambda params: params["capture"] == ["none"], ("snap",)),
@@ -80,7 +72,7 @@ class _Command(WithCapture):
             lambda params: params["clock"] == Clock.VIRTUAL,
             ("ipv6", "xdp", "log_to"),
         ),
-    )
+    )  # fmt: skip
 
 
 @app.command(cls=_Command)
@@ -94,15 +86,7 @@ def demo(
     ] = Story.FILE,
     file: Annotated[Path | None, typer.Option(help="File to send; default: libLLVM.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the losses.")] = None,
-    transport: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[LABEL=]NAME|FILE:CLASS",
-            help="Run this transport: a built-in one, or a policy class in a Python file; "
-            "may be repeated.",
-            autocompletion=completion.transports,
-        ),
-    ] = None,
+    transport: ThisTransport = None,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -157,7 +141,16 @@ def demo(
     On leaf-spine, it captures leaf1->spine1; --capture none disables this capture.
     """
     if story is Story.FAILOVER:
-        _failover(topology, name, steps, dies, back, seed, xdp, clock, as_json=as_json, quiet=quiet)
+        chosen = failover.Options(
+            topology=topology or failover.Options.topology,
+            name=name,
+            steps=steps,
+            dies_at=dies,
+            repaired_at=back,
+            seed=failover.Options.seed if seed is None else seed,
+            mode=xdp.value,
+        )
+        _failover(chosen, clock, as_json=as_json, quiet=quiet)
         return
     topology = topology or "leaf-spine"
     options = experiment.Options(
@@ -182,45 +175,10 @@ def demo(
     with RunScreen(quiet=quiet) as screen:
         outcome = experiment.run(options, screen)
     if as_json:
-        print(json.dumps(outcome.document(), indent=1))
+        print_json(outcome.document())
     else:
         _print(outcome)
     if not outcome.verified or (require_faithful and not outcome.found.faithful):
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _failover(
-    topology: str | None,
-    name: str,
-    steps: int,
-    dies: int | None,
-    back: int | None,
-    seed: int | None,
-    xdp: XdpMode,
-    clock: Clock,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    options = failover.Options(
-        topology=topology or failover.Options.topology,
-        name=name,
-        steps=steps,
-        dies_at=dies,
-        repaired_at=back,
-        seed=failover.Options.seed if seed is None else seed,
-        mode=xdp.value,
-    )
-    outcomes, where = failover_clock.run(options, clock.value, saying(quiet))
-    run_dir = None
-    try:
-        run_dir = str(failover_record.write(outcomes, options, where))
-    finally:  # the result is known, also where it cannot be kept
-        if as_json:
-            print(json.dumps(failover.document(outcomes) | {"run_dir": run_dir}, indent=1))
-        else:
-            print("\n".join([*demo_failover.lines(outcomes), "", run_dir or "not kept"]))
-    if not outcomes[-1].right:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -240,7 +198,7 @@ def _profiles(options: list[str] | None, topology: str) -> tuple[str, ...]:
 def _message_bytes(text: str) -> int:
     size = units.parse_bytes(text)
     if not 0 < size <= 1 << 28:
-        raise UserError(f"a message of {text}", hint="between 1B and 256MiB")
+        raise UserError(f"--size {text}: a message has 1B to 256MiB", hint="such as 1MiB")
     return size
 
 
@@ -265,7 +223,7 @@ def _print_figures(rows: list[dict[str, Any]], clock: str) -> None:
     lines = [Line(each.title, [cell(each, [row]) for row in rows]) for each in shown]
     if clock == "virtual":
         lines.append(Line("clock", [clock] * len(rows)))
-    run_table.show([row["transport"] for row in rows], lines)
+    tables.show_figures([row["transport"] for row in rows], lines)
     for note in footnotes(each for line in lines for each in line.cells):
         print(f"  {note}")
 
@@ -285,3 +243,69 @@ _SHOWN = (
     "goodput_bps", "delivered", "fct_p50_ns", "fct_p99_ns", "packets_sent", "injected_drops",
     "emulator_drops", "retransmitted", "spurious_retransmissions", "verified",
 )  # fmt: skip
+
+
+# --- `lab demo failover` -------------------------------------------------------------------------
+
+_MS = 1e6
+
+
+def _failover(options: failover.Options, clock: Clock, *, as_json: bool, quiet: bool) -> None:
+    outcomes, where = failover_clock.run(options, clock.value, saying(quiet))
+    run_dir = None
+    try:
+        run_dir = str(failover_record.write(outcomes, options, where))
+    finally:  # the result is known, also where it cannot be kept
+        if as_json:
+            print_json(failover.document(outcomes) | {"run_dir": run_dir})
+        else:
+            print("\n".join([*failover_lines(outcomes), "", run_dir or "not kept"]))
+    if not outcomes[-1].right:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def failover_lines(outcomes: list[failover.Outcome]) -> list[str]:
+    """A table of both jobs, then what happened and when."""
+    width = max(len(label) for label, _ in _ROWS) + 2
+    heads = ["with SHIFT" if each.shift else "without SHIFT" for each in outcomes]
+    made = [" " * width + "".join(f"{head:>18}" for head in heads)]
+    for label, show in _ROWS:
+        made.append(f"{label:{width}}" + "".join(f"{show(each):>18}" for each in outcomes))
+    for head, each in zip(heads, outcomes, strict=True):
+        made += [f"  {head}, {error}" for error in each.errors]
+        if each.moments:
+            made += ["", "time since the NIC died, host and peer, transition"]
+        for moment in failover.first_events(each):
+            event = moment.event
+            ends = f"{moment.host}-{moment.peer}"
+            step = f"{event.before} -> {event.after}"
+            made.append(f"{moment.at_ns / _MS:>10.1f} ms  {ends}  {step}: {event.why}")
+    return made
+
+
+def _time(name: str) -> Callable[[failover.Outcome], str]:
+    def show(outcome: failover.Outcome) -> str:
+        value = getattr(outcome, name)
+        return "-" if value is None else units.format_duration(value)
+
+    return show
+
+
+def _model(outcome: failover.Outcome) -> str:
+    if outcome.errors:
+        return "not finished"
+    return "right" if set(outcome.checksums) == {outcome.reference} else "WRONG"
+
+
+_ROWS: list[tuple[str, Callable[[failover.Outcome], str]]] = [
+    ("steps done", lambda o: f"{o.steps_done} of {o.steps}"),
+    ("p50 step", _time("step_p50_ns")),
+    ("goodput gap", _time("gap_ns")),
+    ("detection", _time("detection_ns")),
+    ("failed to good completion", _time("failover_ns")),
+    ("requests consumed", lambda o: f"{o.total('consumed'):,}"),
+    ("requests resubmitted", lambda o: f"{o.total('resubmitted'):,}"),
+    ("notifications", lambda o: f"{o.notifications:,} of {o.expected:,}"),
+    ("once and in order", lambda o: "yes" if o.in_order else "NO"),
+    ("model (SHA-256)", _model),
+]

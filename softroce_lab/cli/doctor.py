@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json
+from softroce_lab.cli.options import Json, print_document, print_json, say
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.fabric import doctor as examiner
-from softroce_lab.fabric.observe import describe
 
 app = typer.Typer(add_completion=False)
 
@@ -101,10 +99,8 @@ def _examine(*, as_json: bool) -> None:
     healthy = all(finding.found for finding in findings if finding.required)
     virtual = any(each.capability == examiner.NATIVE_MODULE and each.found for each in findings)
     if as_json:
-        document = {"schema_version": describe.SCHEMA_VERSION, "healthy": healthy}
-        document["virtual_clock"] = virtual
         listed = [dataclasses.asdict(finding) for finding in findings]
-        print(json.dumps(document | {"capabilities": listed}, indent=1))
+        print_document(healthy=healthy, virtual_clock=virtual, capabilities=listed)
     else:
         for finding in findings:
             _print(finding)
@@ -129,26 +125,21 @@ def _clean(*, dry_run: bool, as_json: bool) -> None:
     # Imported late: what a machine lacks must not keep `lab doctor` from saying so.
     from softroce_lab.fabric import gc, runtime
 
-    done = gc.Collection(gc.remains()) if dry_run else gc.collect(_say)
+    done = gc.Collection(gc.remains()) if dry_run else gc.collect(say)
     if as_json:
         remains = [{"name": each.name, "why": each.remains} for each in done.removed]
-        document = {"schema_version": describe.SCHEMA_VERSION, "removed": not dry_run}
-        print(json.dumps(document | {"remains": remains}, indent=1))
+        print_document(removed=not dry_run, remains=remains)
     else:
         for each in done.removed:
             print(f"{each.name} {'to be removed' if dry_run else 'removed'}: {each.remains}")
     runtime.raise_all(done.failures)
 
 
-def _say(text: str) -> None:
-    typer.echo(f"lab: {text}", err=True)
-
-
 def _wireshark(wanted: Plugin, directory: Path | None, *, everyone: bool, as_json: bool) -> None:
     from softroce_lab.dissect import wireshark as plugin  # takes as long to load as scapy
 
     if everyone and directory is not None:
-        raise UserError("--global or --output?", hint="name one of them")
+        raise UserError("--global and --output name two folders", hint="name one of them")
     if wanted is Plugin.PRINT:
         print(plugin.program(), end="")
         return
@@ -162,6 +153,6 @@ def _wireshark(wanted: Plugin, directory: Path | None, *, everyone: bool, as_jso
         plugin.uninstall(place)
     found = plugin.inspect(place)
     if as_json:
-        print(json.dumps({"path": str(found.path), "state": found.state}, indent=1))
+        print_json({"path": str(found.path), "state": found.state})
     else:
         print(_PRINTED[found.state].format(path=found.path))

@@ -40,7 +40,7 @@ class Command(TyperCommand):
         options = [word for word in command if word.startswith("-") and word not in _OWN_OPTIONS]
         if options:
             line = " ".join(command)
-            what = f"is {options[0]} an option of lab exec, or of the command?"
+            what = f"lab exec has no option {options[0]}"
             raise UserError(what, hint=f"put -- before the command: lab exec {node} -- {line}")
 
 
@@ -63,7 +63,8 @@ def exec(  # noqa: A001 - the verb's name
     The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
     host, COMMAND runs in the guest, whose programs and files are Debian's.
 
-    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0: docs/programs.md.
+    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0
+    (docs/howto/programs.md).
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)

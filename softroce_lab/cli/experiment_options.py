@@ -1,46 +1,40 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the verbs that run experiments have in common: options, and the list of ready ones."""
+"""What the verbs that run something have in common: options, and the list of ready files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from softroce_lab.cli import completion
+from softroce_lab.cli.modes import ModalCommand, Mode
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.capturing import ENDS, FILE, Wanted
 from softroce_lab.inputs.yaml_source import Data
+from softroce_lab.telemetry.capture_figures import check_snap
 
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", min=0, help="Run only this seed; may be repeated.")
 ]
-Transports = Annotated[
-    list[str] | None,
-    typer.Option(
+
+
+def _transport(what: str) -> Any:
+    return typer.Option(
         "--transport",
         metavar="[LABEL=]NAME|FILE:CLASS",
-        help="Run only this transport: one of the file's, a built-in one, or a policy class "
-        "in a Python file; may be repeated.",
+        help=f"Run {what} a built-in one, or a policy class in a Python file; may be repeated.",
         autocompletion=completion.transports,
-    ),
-]
-KnownTransports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--transport",
-        metavar="[LABEL=]NAME|FILE:CLASS",
-        help="Run only this transport: a built-in one, or a policy class in a Python file; "
-        "may be repeated.",
-        autocompletion=completion.transports,
-    ),
-]
+    )
+
+
+Transports = Annotated[list[str] | None, _transport("only this transport: one of the file's,")]
+KnownTransports = Annotated[list[str] | None, _transport("only this transport:")]
 """Of verbs that read no file with transports."""
+ThisTransport = Annotated[list[str] | None, _transport("this transport:")]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,19 +76,45 @@ def overrides_of(
     return overrides
 
 
-def print_ready(found: Mapping[str, Sequence[tuple[str, str]]], *, as_json: bool) -> None:
-    """Print the ready files of each kind: their names and what they are about."""
-    if as_json:
-        documents = [
-            {"name": name, "kind": kind, "about": about}
-            for kind, files in found.items()
-            for name, about in files
+# --- --capture [LINK] -----------------------------------------------------------------------------
+
+Captured = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--capture",
+        metavar="[LINK]",
+        help="Capture packets of all links of the hosts and of links with rules that lose or "
+        "change packets, or of LINK: a->b, a<->b, a node; globs; may be repeated.",
+    ),
+]
+Snap = Annotated[
+    int, typer.Option(min=0, metavar="BYTES", help="Bytes captured of each packet; 0: all.")
+]
+CaptureFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--capture-file", metavar="FILE", help=f"File of the captured packets; default: {FILE}."
+    ),
+]
+
+
+class WithCapture(ModalCommand):
+    """A command whose `--capture` needs no value where another option, or nothing, follows."""
+
+    modes = (Mode("nothing captured", lambda params: not params["capture"], ("snap",)),)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With the value that a bare `--capture` stands for."""
+        following = [*args, "--"][1:]
+        full = [
+            f"{word}={ENDS}" if word == "--capture" and after.startswith("-") else word
+            for word, after in zip(args, following, strict=True)
         ]
-        print(json.dumps(documents, indent=1))
-        return
-    for kind, files in found.items():
-        print(f"{kind}s")
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for name, about in files:
-            table.add_row(f"  {name}", about.partition(". ")[0].rstrip("."))
-        Console().print(table)
+        return super().parse_args(ctx, full)
+
+
+def captures(links: list[str] | None, snap: int, file: Path | None) -> Wanted:
+    """The captures that the options request. UserError."""
+    if file is not None and not links:
+        raise UserError(f"nothing is captured into {file}", hint="--capture, or --capture LINK")
+    return Wanted(tuple(links or ()), check_snap(snap), file or Path(FILE))

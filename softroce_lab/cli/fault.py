@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -13,14 +12,14 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.options import Json, Lab, warn_of_damage
+from softroce_lab.cli.options import Json, Lab, print_document, say, warn_of_damage
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import faults
 from softroce_lab.fabric.daemons import control_plane, wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.faults import FaultControl
 from softroce_lab.fabric.ledger.ledger import History
-from softroce_lab.fabric.observe import achieved, damage, describe, view
+from softroce_lab.fabric.observe import achieved, damage, view
 from softroce_lab.fabric.observe.achieved import Achieved
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
@@ -139,7 +138,7 @@ def show(
     found, dead = _look(seen, links)
     problem = dead or damage.on_links(seen.damage(), links)
     if as_json:
-        print(json.dumps(_shown(seen.plan, found, problem), indent=1))
+        print_document(**_shown(seen.plan, found, problem))
     elif not found:
         print(f"{seen.plan.name}: no faults{f' on {link}' if link else ''}")
     else:
@@ -170,7 +169,6 @@ def _look(seen: View, links: tuple[int, ...]) -> tuple[list[Achieved], RunError 
 
 def _shown(plan: Plan, found: list[Achieved], problem: RunError | None) -> dict[str, Any]:
     return {
-        "schema_version": describe.SCHEMA_VERSION,
         "lab": plan.name,
         "timeline_ns": found[0].now_ns if found else None,
         "problem": problem and {"what": problem.what, "hint": problem.hint},
@@ -216,12 +214,12 @@ def _change(lab: str | None, alter: Callable[[Plan], Plan], *, as_json: bool) ->
             seen.directory,
             xdp,
             lambda node: view.namespace_of(condition, node),
-            lambda text: typer.echo(f"lab: {text}", err=True),
+            say,
         )
         after = control.change(noting, time.monotonic_ns)
     warn_of_damage(lost)
     for note in live.notes(set(after.faults) - set(before.faults)):
-        typer.echo(f"lab: {note}", err=True)
+        say(note)
     _print_change(before, after, as_json=as_json)
 
 
@@ -231,9 +229,8 @@ def _print_change(before: Plan, after: Plan, *, as_json: bool) -> None:
     gone = lines.rules(fault for fault in before.faults if fault not in new)
     gone = [rule for rule in gone if rule not in made]  # that one began anew
     if as_json:
-        document = {"set": _documents(after, made), "cleared": _documents(before, gone)}
-        head = {"schema_version": describe.SCHEMA_VERSION, "lab": after.name}
-        print(json.dumps(head | document | {"faults": text.documents(after)}, indent=1))
+        changes = {"set": _documents(after, made), "cleared": _documents(before, gone)}
+        print_document(lab=after.name, **changes, faults=text.documents(after))
         return
     for rule in gone:
         print(f"{'replaced' if made else 'cleared':8} {rule.on(before)}")

@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab fuzz`: seeds against the transports, on the virtual clock, until one of them breaks."""
+"""`lab fuzz`: seeds against transports, or failovers, on the virtual clock, until one breaks."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import os
 import shlex
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import fuzz_failover, fuzz_findings, typed
+from softroce_lab.cli import typed
 from softroce_lab.cli.experiment_options import KnownTransports
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s
+from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s, print_json
 from softroce_lab.cli.screen import Counting
-from softroce_lab.errors import UserError
+from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, spec
 from softroce_lab.experiment.fuzz import seeds as experiment_fuzz
+from softroce_lab.experiment.fuzz.failover import campaign as failovers
+from softroce_lab.experiment.fuzz.failover import case as failover_cases
+from softroce_lab.experiment.fuzz.failover.campaign import Campaign as FailoverCampaign
+from softroce_lab.experiment.fuzz.failover.campaign import Seen
 from softroce_lab.experiment.fuzz.seeds import Campaign, Violation
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs import yaml_source
@@ -32,6 +36,11 @@ from softroce_lab.topology.model import SEED_MAX
 app = typer.Typer(add_completion=False)
 
 _SEEDS = 200
+_RARE = 0.05
+_MOST_KEPT = 3
+"""Cases that become files: to reduce one takes time."""
+
+Say = Callable[[str], None]
 
 
 class _Command(ModalCommand):
@@ -93,34 +102,34 @@ def fuzz(
     _check_seeds(first, seeds)
     _check_keep(keep)
     seconds = None if duration is None else parse_duration_s(duration)
-    if story is Story.FAILOVER:
-        fuzz_failover.fuzz(
-            _numbers(first, seeds, seconds), jobs or os.cpu_count() or 1, seconds, case,
-            fuzz_failover.Keeping(keep, not no_shrink), as_json=as_json, quiet=quiet,
-        )  # fmt: skip
-        return
-    transports = experiment_fuzz.transports_of(transport)
+    subject: Any = _Failovers()
+    if story is Story.TRANSPORTS:
+        subject = _Transports(experiment_fuzz.transports_of(transport))
     commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
-            found = _one_case(case, transports)
+            found = subject.one_case(case)
         else:
             numbers = _numbers(first, seeds, seconds)
             screen.begin(None if seeds is None and seconds is not None else len(numbers))
-            found = _many(numbers, transports, jobs or os.cpu_count() or 1, seconds, screen)
+            found = subject.many(
+                numbers, jobs or os.cpu_count() or 1, until=_over_after(seconds),
+                progress=_progress(screen, subject.title),
+            )  # fmt: skip
         files = [
-            _kept(each, keep, not no_shrink, screen)
-            for each in found.violations[: fuzz_findings.MOST_KEPT]
+            _kept(subject, each, keep, not no_shrink, screen.say)
+            for each in [*filter(subject.can_be_kept, found.violations)][:_MOST_KEPT]
         ]
         if found.interrupted:
             screen.say(f"stopped; --seed {first + found.seeds} goes on")
-    about = {"commit": commit, "files": [str(file) for file in files]}
-    document = {**found.document(), **about}
     if as_json:
-        print(json.dumps(document, indent=1))
+        print_json({**found.document(), "commit": commit, "files": [str(file) for file in files]})
     else:
-        _print(found, files, document)
-    fuzz_findings.end(found)
+        _print(subject, found, files, commit)
+    if found.interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if found.violations:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _check_seeds(first: int, count: int | None) -> None:
@@ -146,32 +155,95 @@ def _check_keep(folder: Path) -> None:
         raise UserError(f"cannot write into {folder}", hint="-o DIR: where cases go that fail")
 
 
-def _many(
-    seeds: Iterable[int],
-    transports: tuple[Transport, ...],
-    jobs: int,
-    seconds: float | None,
-    screen: Counting,
-) -> Campaign:
-    return experiment_fuzz.campaign(
-        experiment_fuzz.in_processes(seeds, transports, jobs), transports,
-        until=fuzz_findings.over_after(seconds), progress=fuzz_findings.progress(screen, _title),
-    )  # fmt: skip
+def _over_after(seconds: float | None) -> Callable[[], bool]:
+    """Whether so much time has passed since now; None: it never has."""
+    end = None if seconds is None else time.monotonic() + seconds
+    return lambda: end is not None and time.monotonic() >= end
 
 
-def _title(violation: Violation) -> str:
-    return f"seed {violation.seed}, {violation.transport.label}"
+def _progress(screen: Counting, title: Callable[[Any], str]) -> Callable[[Any], None]:
+    """What to do with a campaign after every seed; `title` of a violation."""
+    shown = 0
+
+    def after(found: Any) -> None:
+        nonlocal shown
+        for each in found.violations[shown:]:
+            screen.say(f"{title(each)}: {each.what}")
+        shown = len(found.violations)
+        screen.add(f"{shown} broken" if shown else "")
+
+    return after
 
 
-def _one_case(file: Path, transports: tuple[Transport, ...]) -> Campaign:
-    source = yaml_source.read(file)
-    experiment = spec.of(source)  # reports errors with their place
-    _check_case(source)
-    campaign = Campaign(transports=transports)
-    seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], transports)
-    violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
-    campaign.add(dataclasses.replace(seen, violations=tuple(violations)))
-    return campaign
+def _kept(subject: Any, violation: Any, folder: Path, shrinks: bool, say: Say) -> Path:
+    """The file of its case, reduced if the case can shrink."""
+    small = subject.shrink(violation, say) if shrinks else violation
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"seed-{small.seed}" if small.file is None else f"{Path(small.file).stem}-small"
+    file = folder / f"{name}-{subject.suffix(small)}.yaml"
+    again = shlex.join([typed.name(), "fuzz", *subject.words(small), "--case", str(file)])
+    what = small.what.replace("\n", "\n# ")
+    file.write_text(f"# {what}\n# {again}\n{subject.text(small)}")
+    return file
+
+
+def _print(subject: Any, found: Any, files: list[Path], commit: str) -> None:
+    """The coverage, unless it was cut short by Ctrl-C, all violations, and where the cases are."""
+    for line in subject.summary(found, commit):
+        print(line)
+    for name, share in () if found.interrupted else found.coverage.items():
+        print(f"  {share:7.2%}  {name}{' (rare)' if share < _RARE else ''}")
+    for violation in found.violations:
+        print(f"{subject.title(violation)}: {violation.what}")
+        print(f"  again: {typed.name()}{violation.replay.removeprefix('lab')}")
+    for file in files:
+        print(f"small case: {file}; its first lines have what failed, and the command")
+
+
+class _Transports:
+    """Workloads over these transports."""
+
+    def __init__(self, transports: tuple[Transport, ...]) -> None:
+        self._transports = transports
+
+    def one_case(self, file: Path) -> Campaign:
+        """A campaign of the case in a file. UserError."""
+        source = yaml_source.read(file)
+        experiment = spec.of(source)  # reports errors with their place
+        _check_case(source)
+        campaign = Campaign(transports=self._transports)
+        seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], self._transports)
+        violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
+        campaign.add(dataclasses.replace(seen, violations=tuple(violations)))
+        return campaign
+
+    def many(self, seeds: range, jobs: int, **how: Any) -> Campaign:
+        """A campaign of all seeds."""
+        seen = experiment_fuzz.in_processes(seeds, self._transports, jobs)
+        return experiment_fuzz.campaign(seen, self._transports, **how)
+
+    def can_be_kept(self, _: Violation) -> bool:
+        return True
+
+    def title(self, violation: Violation) -> str:
+        return f"seed {violation.seed}, {violation.transport.label}"
+
+    def shrink(self, violation: Violation, say: Say) -> Violation:
+        return experiment_fuzz.shrink(violation, say) if violation.shrinks else violation
+
+    def suffix(self, violation: Violation) -> str:
+        return violation.transport.label
+
+    def words(self, violation: Violation) -> list[str]:
+        return ["--transport", violation.transport.reference]
+
+    def text(self, violation: Violation) -> str:
+        return violation.case
+
+    def summary(self, found: Campaign, commit: str) -> Iterator[str]:
+        counts = units.format_count(found.seeds, "seed"), units.format_count(found.runs, "run")
+        yield f"{', '.join(counts)}, {len(found.violations)} violations"
+        yield f"commit {commit}; median of {found.median_hosts} hosts; met in seeds:"
 
 
 def _check_case(source: Source) -> None:
@@ -189,24 +261,41 @@ def _check_case(source: Source) -> None:
             raise source.error(("faults", number), what, hint=hint)
 
 
-def _kept(violation: Violation, folder: Path, shrinks: bool, screen: Counting) -> Path:
-    """The file of its case, reduced if the case can shrink."""
-    tries = shrinks and violation.shrinks
-    small = experiment_fuzz.shrink(violation, screen.say) if tries else violation
-    folder.mkdir(parents=True, exist_ok=True)
-    name = (
-        f"seed-{violation.seed}" if violation.file is None else f"{Path(violation.file).stem}-small"
-    )
-    file = folder / f"{name}-{violation.transport.label}.yaml"
-    again = shlex.join([typed.name(), "fuzz", "--transport", small.transport.reference])
-    what = small.what.replace("\n", "\n# ")
-    file.write_text(f"# {what}\n# {again} --case {file}\n{small.case}")
-    return file
+class _Failovers:
+    """Queue pairs that move to another NIC and back."""
 
+    def one_case(self, file: Path) -> FailoverCampaign:
+        """A campaign of the case in a file. UserError."""
+        found = FailoverCampaign()
+        drawn = failover_cases.of(yaml_source.read(file))
+        found.add(failovers.run_drawn(drawn, str(file)))
+        return found
 
-def _print(found: Campaign, files: list[Path], document: dict[str, Any]) -> None:
-    runs = units.format_count(found.runs, "run")
-    print(f"{units.format_count(found.seeds, 'seed')}, {runs}, {len(found.violations)} violations")
-    print(f"commit {document['commit']}; median of {found.median_hosts} hosts; met in seeds:")
-    fuzz_findings.show(found, _title)
-    fuzz_findings.show_files(files)
+    def many(self, seeds: range, jobs: int, **how: Any) -> FailoverCampaign:
+        """A campaign of all seeds."""
+        return failovers.campaign(seeds, jobs, **how)
+
+    def can_be_kept(self, violation: Seen) -> bool:
+        return violation.drawn is not None
+
+    def title(self, violation: Seen) -> str:
+        return f"seed {violation.seed}"
+
+    def shrink(self, violation: Seen, say: Say) -> Seen:
+        return failovers.shrink(violation, say)
+
+    def suffix(self, _: Seen) -> str:
+        return "failover"
+
+    def words(self, _: Seen) -> list[str]:
+        return ["failover"]
+
+    def text(self, violation: Seen) -> str:
+        return failover_cases.text(violation.drawn)
+
+    def summary(self, found: FailoverCampaign, commit: str) -> Iterator[str]:
+        yield (
+            f"{units.format_count(found.seeds, 'seed')}, {found.moves:,} moves, "
+            f"{found.surfaced:,} surfaced errors, {len(found.violations)} violations"
+        )
+        yield f"commit {commit}; met in seeds:"

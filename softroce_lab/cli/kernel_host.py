@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import enum
-import json
 from typing import Annotated, Any
 
 import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.options import Json, Lab
+from softroce_lab.cli.options import Json, Lab, print_document, say
 from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.plan.plan import KernelVersion
@@ -52,11 +51,11 @@ def prepare(
     """Build the boot images of kernel hosts from Debian packages; `lab up` does so if needed."""
     images = {}
     for version in kernel or list(Kernel):
-        images[version.value] = guest_image.prepare(version.value, _say)
-    means = guest_start.Means(images, guest_start.accelerator(images, _say))
+        images[version.value] = guest_image.prepare(version.value, say)
+    means = guest_start.Means(images, guest_start.accelerator(images, say))
     if as_json:
         documents = [_image_document(version) for version in images]
-        print(json.dumps(_document(images=documents, accelerator=means.accelerator), indent=1))
+        print_document(images=documents, accelerator=means.accelerator)
         return
     for version, image in images.items():
         print(f"{version:5} Linux {image.version}, {guest_start.how(means)}")
@@ -68,7 +67,7 @@ def list_(as_json: Json = False) -> None:
     images = [_image_document(version.value) for version in Kernel]
     hosts = [host for condition in runtime.labs() for host in _hosts(condition)]
     if as_json:
-        print(json.dumps(_document(images=images, hosts=hosts), indent=1))
+        print_document(images=images, hosts=hosts)
         return
     for image in images:
         facts = "not built: lab kernel-host prepare"
@@ -93,22 +92,14 @@ def boot(node: _NODE, lab_name: Lab = None) -> None:
     """Reboot a kernel host, dead or running; the lab stays up."""
     name = view.up(lab_name).name
     with lab.Lab.open(name) as held:
-        held.boot(node, _say)
+        held.boot(node, say)
     print(f"{node} is up")
 
 
 @app.command()
 def remove() -> None:
     """Delete all images; running guests continue."""
-    print(f"{units.format_bytes(guest_image.remove(_say))} freed")
-
-
-def _say(text: str) -> None:
-    typer.echo(f"lab: {text}", err=True)
-
-
-def _document(**facts: Any) -> dict[str, Any]:
-    return {"schema_version": describe.SCHEMA_VERSION, **facts}
+    print(f"{units.format_bytes(guest_image.remove(say))} freed")
 
 
 def _image_document(kernel: KernelVersion) -> dict[str, Any]:

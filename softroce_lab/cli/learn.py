@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units, writable
-from softroce_lab.cli import typed
-from softroce_lab.cli.options import Json, Junit, Quiet, saying
+from softroce_lab.cli import tables, typed
+from softroce_lab.cli.options import Json, Junit, Quiet, print_json, saying
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.transports import policy_file
@@ -167,9 +165,9 @@ def grade(
     if as_csv:
         print(grading.as_csv(verdicts), end="")
     elif for_gradescope:
-        print(json.dumps(grading.as_gradescope(verdicts[0]), indent=1))
+        print_json(grading.as_gradescope(verdicts[0]))
     elif as_json:
-        print(json.dumps(grading.as_documents(verdicts), indent=1))
+        print_json(grading.as_documents(verdicts))
     else:
         _print_grades(verdicts)
     if junit_file is not None:  # last: grades that are known are printed
@@ -195,9 +193,11 @@ def league(
     hidden = None if secret is None else _secret(secret)
     standings = league_table.rank(entrants, hidden, isolated=isolated, say=saying(quiet))
     if as_json:
-        print(json.dumps([dataclasses.asdict(standing) for standing in standings], indent=1))
+        print_json([dataclasses.asdict(standing) for standing in standings])
         return
-    table = _table("place", "transport<", "time over the oracle's", "failed runs", "worst on<")
+    table = tables.table(
+        "place", "transport<", "time over the oracle's", "failed runs", "worst on<"
+    )
     for place, standing in enumerate(standings, 1):
         ratio, failed = f"{standing.over_oracle:.3f}", str(standing.failed or "")
         table.add_row(str(place), standing.name, ratio, failed, standing.worst)
@@ -220,9 +220,9 @@ def failover(
     if policy is not None:
         results["yours"] = _run_failover(policy, scene, trust)
     if as_json:
-        print(json.dumps({name: one.document() for name, one in results.items()}, indent=1))
+        print_json({name: one.document() for name, one in results.items()})
         return
-    table = _table("<", *results)
+    table = tables.table("<", *results)
     for name, cells in run.tabulate(list(results.values()), scene):
         table.add_row(name, *cells)
     Console(width=_WIDTH).print(table)
@@ -270,17 +270,8 @@ def _user() -> str:
 # --- Tables ----------------------------------------------------------------------------------
 
 
-def _table(*headings: str) -> Table:
-    """Columns on the right, or on the left for a heading that ends with `<`."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        justify: Literal["left", "right"] = "left" if heading.endswith("<") else "right"
-        table.add_column(heading.removesuffix("<"), justify=justify)
-    return table
-
-
 def _list() -> None:
-    table = _table("lab", "title<", "minutes", "points", "state<")
+    table = tables.table("lab", "title<", "minutes", "points", "state<")
     known = folder.list_states(Path(), _MOST_FOLDERS)
     for lab in SERIES.values():
         facts = [str(lab.number), lab.title, str(lab.minutes), str(lab.points)]

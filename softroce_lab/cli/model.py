@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import tables
+from softroce_lab.cli.options import Json, print_document
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.statistics import marked
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 from softroce_lab.transports.model import ring, sdr
-from softroce_lab.transports.model.completion import Completion
 from softroce_lab.transports.model.ring import AllReduce
+from softroce_lab.transports.model.selective_repeat import Completion
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -114,7 +112,7 @@ def sdr_command(
         for size, share in itertools.product(values["message"], values["loss"])
     ]  # fmt: skip
     if as_json:
-        print(json.dumps(_document(common, sites, cells), indent=1))
+        print_document(**_document(common, sites, cells))
     else:
         _print(common, sites, draws, cells)
 
@@ -211,7 +209,6 @@ def _document(
                      "parity_chunks")
     }  # fmt: skip
     return {
-        "schema_version": SCHEMA_VERSION,
         "model": "SDR-RDMA, arXiv 2505.05366v2",
         **shared,
         "sites": sites,
@@ -227,10 +224,8 @@ def _print(common: sdr.Scenario, sites: int | None, runs: int, cells: list[dict[
         f"(k, m) = ({common.data_chunks}, {common.parity_chunks})"
         + ("" if sites is None else f"; ring all-reduce over {sites} sites, {runs:,} draws")
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("message", "lost", "scheme", "mean", "p50", "p99", "p99.9", "slowdown",
-                    "p99.9's", "fallback"):  # fmt: skip
-        table.add_column(heading, justify="left" if heading == "scheme" else "right")
+    table = tables.table("message", "lost", "scheme<", "mean", "p50", "p99", "p99.9", "slowdown",
+                         "p99.9's", "fallback")  # fmt: skip
     for cell in cells:
         place = [units.format_bytes(cell["message_bytes"]), f"{cell['loss']:.3g}"]
         for name, about in cell["schemes"].items():

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,7 +85,7 @@ LabArgument = Annotated[
 def either(argument: str | None, option: str | None) -> str | None:
     """The lab that the argument, --lab or LAB names. UserError for two names on the line."""
     if argument and option not in (None, argument, os.environ.get(LAB_VARIABLE)):
-        raise UserError(f"{argument}, or --lab {option}?", hint="name the lab once")
+        raise UserError(f"two labs are named: {argument} and {option}", hint="name the lab once")
     return argument or option
 
 
@@ -103,12 +104,30 @@ def parse_duration_s(text: str) -> float:
     return seconds
 
 
+SCHEMA_VERSION = 1
+"""Of what `--json` prints."""
+
+
+def print_json(document: object) -> None:
+    print(json.dumps(document, indent=1))
+
+
+def print_document(**facts: Any) -> None:
+    """Print a JSON document that begins with the version of its schema."""
+    print_json({"schema_version": SCHEMA_VERSION, **facts})
+
+
+def say(text: object) -> None:
+    """Print a line to stderr."""
+    typer.echo(f"lab: {text}", err=True)
+
+
 def saying(quiet: bool) -> Callable[[str], None]:
     """Print progress to stderr, except with --quiet."""
-    return (lambda _: None) if quiet else (lambda text: typer.echo(f"lab: {text}", err=True))
+    return (lambda _: None) if quiet else say
 
 
 def warn_of_damage(lost: Iterable[object]) -> None:
     """Print to stderr what a lab has lost, a line each."""
     for each in lost:
-        typer.echo(f"lab: {each}", err=True)
+        say(each)

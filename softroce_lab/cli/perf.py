@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli import capture_options, completion
-from softroce_lab.cli.capture_options import Captured, CaptureFile, Snap, WithCapture
-from softroce_lab.cli.options import Json, Lab, Quiet, saying
+from softroce_lab.cli import completion
+from softroce_lab.cli.experiment_options import (
+    Captured,
+    CaptureFile,
+    Snap,
+    WithCapture,
+    captures,
+)
+from softroce_lab.cli.options import Json, Lab, Quiet, print_json, saying
+from softroce_lab.cli.options import say as print_line
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment.hosts import program_words
 from softroce_lab.experiment.perftest import losses
@@ -78,13 +84,13 @@ def perf(
     timeout_s = None if timeout is None else units.parse_time_ns(timeout) / 1e9
     if timeout_s is not None and timeout_s <= 0:
         raise UserError(f"--timeout {timeout}", hint="more than 0: --timeout 90s")
-    wanted = capture_options.wanted(capture, snap, capture_file)
+    wanted = captures(capture, snap, capture_file)
     say = saying(quiet)
     outcome = perftest.run(
         view.of_lab(lab), chosen, (client, server), timeout_s=timeout_s, wanted=wanted, say=say
     )
     if as_json:
-        print(json.dumps(outcome.document(), indent=1))
+        print_json(outcome.document())
     else:
         print("\n".join(_lines(outcome)))
     if outcome.capture is not None:
@@ -92,7 +98,7 @@ def perf(
     for note in outcome.losses.notes:
         say(note)
     for problem in outcome.problems:
-        typer.echo(f"lab: {problem}", err=True)
+        print_line(problem)
     if outcome.problems:
         raise typer.Exit(ExitCode.FAILED)
 

@@ -11,19 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from softroce_lab.cli import completion, typed
-from softroce_lab.cli.capture_options import Captured, Snap, WithCapture
 from softroce_lab.cli.experiment_options import (
+    Captured,
     Changes,
     DryRun,
     RequireFaithful,
     Seeds,
+    Snap,
     Transports,
+    WithCapture,
     overrides_of,
-    print_ready,
 )
 from softroce_lab.cli.modes import Mode, flag, refuse
 from softroce_lab.cli.options import Jobs, Json, Quiet, Xdp, XdpMode
-from softroce_lab.cli.running import experiment, sweep, traffic, transport_settings
+from softroce_lab.cli.running import experiment, preview, sweep
 from softroce_lab.cli.running.gates import Junit
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
@@ -170,7 +171,8 @@ def run(
         _list(transport, as_json=as_json)
         return
     if file is None:
-        raise UserError("which experiment or sweep?", hint="a file, or a name: lab run --list")
+        what = "no experiment or sweep is named"
+        raise UserError(what, hint="a file, or a name: lab run --list")
     path, is_sweep = sweep_spec.find_file(file)
     shown = {"dry_run": check, "as_json": as_json, "quiet": quiet}
     if is_sweep:
@@ -184,7 +186,7 @@ def run(
     overrides = _overrides(changes, transport, {"name": name, "clock": clock, "seeds": seed,
                                                 "faults": faults})  # fmt: skip
     if plan:
-        traffic.show(path, overrides, goal, as_json=as_json)
+        preview.show_traffic(path, overrides, goal, as_json=as_json)
         return
     running = experiment.Running(output or RUNS, junit, xdp.value, require_faithful, **shown)
     if clock is Clock.BOTH:
@@ -219,9 +221,11 @@ def _plain(value: Any) -> Any:
 
 def _list(transports: Sequence[str] | None, *, as_json: bool) -> None:
     if transports:
-        transport_settings.print_settings(transports, as_json=as_json)
+        preview.print_settings(transports, as_json=as_json)
         return
-    print_ready({"experiment": spec.shipped(), "sweep": sweep_spec.shipped()}, as_json=as_json)
+    preview.print_ready(
+        {"experiment": spec.shipped(), "sweep": sweep_spec.shipped()}, as_json=as_json
+    )
     if not as_json:
         known = ", ".join(registry.known())
         print(f"\ntransports: {known}; a policy of one's own: FILE:CLASS; LABEL= before either")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -17,9 +16,9 @@ from rich.table import Table
 
 from softroce_lab import units
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Lab, LabArgument, either
+from softroce_lab.cli.options import Json, Lab, LabArgument, either, print_document
 from softroce_lab.errors import UserError
-from softroce_lab.fabric.observe import describe, traffic, view
+from softroce_lab.fabric.observe import traffic, view
 from softroce_lab.fabric.observe.traffic import LinkRate, Meter, Sample
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan
@@ -50,7 +49,7 @@ def top(
     """Show rates, drops by cause and queues of every directed link until Ctrl-C."""
     interval_ns = units.parse_time_ns(interval)
     if interval_ns < _LEAST_INTERVAL_NS:
-        raise UserError(f"an interval of {interval}", hint="50ms at least")
+        raise UserError(f"--interval {interval} is too short", hint="50ms at least")
     seen = view.of_lab(either(name, lab))
     with traffic.metering(seen) as meter:
         if once or as_json or not sys.stdout.isatty():
@@ -81,7 +80,7 @@ def _watch(meter: Meter, interval_ns: int) -> None:
 
 def _print_once(plan: Plan, rates: dict[int, LinkRate], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(_document(plan, rates), indent=1))
+        print_document(**_document(plan, rates))
         return
     Console(width=max(130, Console().width), highlight=False).print(_table(plan, rates, None))
 
@@ -89,7 +88,6 @@ def _print_once(plan: Plan, rates: dict[int, LinkRate], *, as_json: bool) -> Non
 def _document(plan: Plan, rates: dict[int, LinkRate]) -> dict[str, Any]:
     names = locate.arrows(plan)
     return {
-        "schema_version": describe.SCHEMA_VERSION,
         "lab": plan.name,
         "links": [
             {

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +11,15 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from softroce_lab.check import junit, report, suites
+from softroce_lab.check import report, suites
 from softroce_lab.check.evidence import Options
 from softroce_lab.check.suites import Format
-from softroce_lab.cli.options import Json, Junit
+from softroce_lab.cli.options import Json, Junit, print_document, say
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.results import recorded
 from softroce_lab.telemetry.packets import Kind
 
 app = typer.Typer(add_completion=False)
-SCHEMA_VERSION = 1
 _MTUS = (256, 512, 1024, 2048, 4096)
 
 
@@ -78,7 +76,7 @@ def verify(
         return
     if not files:
         hint = "name a run directory (latest: the newest), a pcapng or a pcap file"
-        raise UserError("no file", hint=hint)
+        raise UserError("no capture is named", hint=hint)
     options = Options(retry_count, _path_mtu(path_mtu), tuple(_gid(each) for each in at or ()))
     checked, failures = [], []
     for given in files:
@@ -93,13 +91,13 @@ def verify(
             failures.append(error)
     if junit_file is not None:
         try:
-            junit.write(junit_file, checked, failures)
+            report.write_junit(junit_file, checked, failures)
         except UserError as error:  # the verdicts are still worth printing
             failures.append(error)
     _report(checked, failures, show=show, as_json=as_json)
     _warn(checked, at or ())
     for failure in failures:
-        typer.echo(f"lab: {failure}", err=True)
+        say(failure)
     if failures:
         raise typer.Exit(ExitCode.USAGE)
     if any(each.failed for each in checked):
@@ -131,14 +129,14 @@ def _warn(checked: Sequence[report.Checked], at: Sequence[str]) -> None:
         packets = each.evidence.packets
         if not np.any(packets["kind"] == Kind.ROCE):
             what = "there is no RoCEv2 packet in it, so hardly a rule was tried"
-            typer.echo(f"lab: {each.name}: {what}", err=True)
+            say(f"{each.name}: {what}")
             continue
         for address, raw in zip(at, each.evidence.options.at, strict=True):
             gid = np.frombuffer(raw, np.uint8)
             ends = (packets["source"] == gid, packets["destination"] == gid)
             if not any(np.any(np.all(end, axis=1)) for end in ends):
                 what = f"no packet is from {address} or to it, so --at says nothing"
-                typer.echo(f"lab: {each.name}: {what}", err=True)
+                say(f"{each.name}: {what}")
 
 
 def _report(
@@ -146,8 +144,7 @@ def _report(
 ) -> None:
     if as_json:
         files = [report.document(each) for each in checked]
-        found = {"files": files, "errors": [str(each) for each in failures]}
-        print(json.dumps({"schema_version": SCHEMA_VERSION, **found}, indent=1))
+        print_document(files=files, errors=[str(each) for each in failures])
         return
     for each in checked:
         for line in report.lines(each, show):
@@ -158,7 +155,7 @@ def _list(wanted: frozenset[str], *, as_json: bool) -> None:
     rules = [rule for rule in suites.rules() if rule.name in wanted]
     if as_json:
         listed = [{"rule": each.name, "says": each.states, "clause": each.clause} for each in rules]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "rules": listed}, indent=1))
+        print_document(rules=listed)
         return
     for rule in rules:
         print(f"{rule.name}\n    {rule.states}\n    {rule.clause}")
@@ -167,7 +164,7 @@ def _list(wanted: frozenset[str], *, as_json: bool) -> None:
 def _rule(choice: str) -> str:
     key, _, name = choice.partition("=")
     if key != "rule" or not name:
-        raise UserError(f"--only {choice}: is no rule", hint="such as --only rule=rc.*")
+        raise UserError(f"--only {choice}: expected rule=NAME", hint="such as rule=rc.*")
     return name
 
 

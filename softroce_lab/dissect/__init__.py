@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""scapy layers for everything on a RoCEv2 wire, our own headers included (docs/dissectors.md).
+"""scapy layers for everything on a RoCEv2 wire, our own headers included.
 
     from softroce_lab import dissect
 
@@ -9,7 +9,6 @@
 Nothing else in the package imports scapy, which takes long to load: import this where it is needed.
 """
 
-from softroce_lab.dissect.binding import bind, bound, is_bound, parse, unbind
 from softroce_lab.dissect.lab import (
     Ack,
     Chunks,
@@ -54,7 +53,12 @@ from softroce_lab.dissect.roce import (
     CNPReserved,
     ImmDt,
     Payload,
+    bind,
+    bound,
     cnp,
+    is_bound,
+    parse,
+    unbind,
 )
 
 __all__ = [

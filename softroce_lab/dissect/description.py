@@ -6,7 +6,7 @@ softroce_lab/transports/control.py, native/transport/bodies.hpp and
 native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
 that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
 The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
-of softroce_lab/transports/sdr/wire.py. All is big-endian.
+of softroce_lab/transports/sdr.py. All is big-endian.
 
 The formats are written here again, not taken from the engine's headers: a dissector that is
 independent of the engine shows its mistakes.

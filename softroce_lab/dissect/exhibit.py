@@ -9,10 +9,9 @@ from __future__ import annotations
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 
-from softroce_lab.dissect.binding import parse
 from softroce_lab.dissect.lab import Body, LabHeader, SdrClearToSend
 from softroce_lab.dissect.mad import MAD, CmMessage
-from softroce_lab.dissect.roce import AETH, BTH, NOT_CAPTURED, RETH, ImmDt, Payload
+from softroce_lab.dissect.roce import AETH, BTH, NOT_CAPTURED, RETH, ImmDt, Payload, parse
 
 ETHERNET = 1
 

@@ -119,10 +119,7 @@ class PacketSet(_Entry):
 
 
 class Body(Packet):
-    """Base of the bodies of control messages and reports."""
-
     def mysummary(self) -> str:
-        """All fields, in a line."""
         every = [each.name for each in self.fields_desc]
         names = [name for name in every if name != "type" and not name.startswith("reserved")]
         return " ".join([str(self.name), *(f"{name} {self._reported(name)}" for name in names)])
@@ -135,14 +132,12 @@ class Body(Packet):
 
 
 def _reported(entry: Packet) -> str:
-    """An entry of a list, in short."""
     if isinstance(entry, PacketSet):
         return entry.missing()
     return ".".join(str(entry.getfieldval(each.name)) for each in entry.fields_desc)
 
 
 def _body(record: Record) -> type[Packet]:
-    """The layer of a control message or report."""
     return type(
         record.name.title().replace(" ", ""),
         (Body,),
@@ -150,36 +145,13 @@ def _body(record: Record) -> type[Packet]:
     )
 
 
-Nack = _body(description.CONTROLS[description.NACK])
-Ack = _body(description.CONTROLS[description.ACK])
-Keepalive = _body(description.CONTROLS[description.KEEPALIVE])
-Rnr = _body(description.CONTROLS[description.RNR])
-Refuse = _body(description.CONTROLS[description.REFUSE])
-Sack = _body(description.CONTROLS[description.SACK])
-Chunks = _body(description.CONTROLS[description.CHUNKS])
-Clear = _body(description.CONTROLS[description.CLEAR])
-PacketAck = _body(description.CONTROLS[description.PACKET_ACK])
-PacketNack = _body(description.CONTROLS[description.PACKET_NACK])
-PacketSack = _body(description.CONTROLS[description.PACKET_SACK])
+CONTROLS = {number: _body(record) for number, record in description.CONTROLS.items()}
+(
+    Nack, Ack, Keepalive, Rnr, Refuse, Sack, Chunks, Clear, PacketAck, PacketNack, PacketSack,
+) = CONTROLS.values()  # fmt: skip
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)
 SdrClearToSend = _body(description.SDR_CLEAR)
-
-CONTROLS = {
-    description.NACK: Nack,
-    description.ACK: Ack,
-    description.KEEPALIVE: Keepalive,
-    description.RNR: Rnr,
-    description.REFUSE: Refuse,
-    description.SACK: Sack,
-    description.CHUNKS: Chunks,
-    description.CLEAR: Clear,
-    description.PACKET_ACK: PacketAck,
-    description.PACKET_NACK: PacketNack,
-    description.PACKET_SACK: PacketSack,
-}
-
-
 _BODIES = {description.REPORT: ReceiverReport, description.PATH_PROBE: PathProbe}
 
 
@@ -194,13 +166,11 @@ class LabHeader(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """The body of a control message or report."""
         if self.kind == description.CONTROL:
             return CONTROLS.get(payload[0], Payload)
         return _BODIES.get(self.kind, Payload)
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """A control message's body, and the report that may follow it."""
         report = s[self.length :] if self.kind == description.CONTROL and self.length else b""
         if len(report) < description.REPORT_BYTES:
             report = b""
@@ -227,7 +197,6 @@ class LabHeader(Packet):
         return (udp.sport - SPORT_BASE) & 0xFF if isinstance(udp, UDP) else 0
 
     def mysummary(self) -> str:
-        """Which packet it is."""
         kind = description.KINDS.get(self.kind, f"kind {self.kind}")
         if self.kind != description.DATA:
             return f"{kind} {self.message}"

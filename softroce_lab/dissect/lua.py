@@ -22,7 +22,6 @@ _WALKER = Path(__file__).with_name("walker.lua")
 
 
 def dissector(version: str) -> str:
-    """The whole program; `version` is part of it."""
     made = _Fields()
     tables = [
         f"local HEADER = {made.record(description.HEADER)}",
@@ -126,7 +125,6 @@ class _Fields:
         return self.values.setdefault(_table(values), f"values_{len(self.values) + 1}")
 
     def record(self, record: Record) -> str:
-        """A record as a Lua table."""
         prefix = ".".join(filter(None, (description.PREFIX, record.abbreviation)))
         numbers, size = self._numbers(
             prefix, tuple(part for part in record.parts if isinstance(part, Field))

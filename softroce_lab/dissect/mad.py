@@ -109,7 +109,6 @@ class MAD(Packet):
         return MESSAGES.get(self.attribute_id, Payload)
 
     def mysummary(self) -> str:
-        """Which message it is."""
         return f"MAD class {self.mgmt_class:#04x} attribute {self.attribute_id:#x}"
 
 
@@ -117,7 +116,6 @@ class CmMessage(Packet):
     """Base of the messages: 232 bytes behind the header."""
 
     def mysummary(self) -> str:
-        """Which message it is, and of which communication."""
         ids = [
             each.name for each in self.fields_desc if each.name.endswith(("comm_id", "quest_id"))
         ]
@@ -125,137 +123,98 @@ class CmMessage(Packet):
         return f"CM {str(self.name).partition(' ')[0]} {reported}"
 
 
-class CmReq(CmMessage):
-    """Request for communication."""
-
-    name = "REQ - Request for Communication"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("local_comm"),
-        *_bits(reserved_1=32),
-        XLongField("service_id", 0),
-        XLongField("local_ca_guid", 0),
-        *_bits(reserved_2=32),
-        XIntField("local_qkey", 0),
-        XBitField("local_qpn", 0, 24),
-        *_bits(responder_resources=8, local_eecn=24, initiator_depth=8, remote_eecn=24),
-        *_bits(remote_cm_response_timeout=5),
-        BitEnumField("transport_service", 0, 2, _SERVICES),
-        *_bits(flow_control=1, starting_psn=24, local_cm_response_timeout=5, retry_count=3),
-        XBitField("partition_key", 0xFFFF, 16),
-        *_bits(path_mtu=4, rdc_exists=1, rnr_retry_count=3, max_cm_retries=4, srq=1),
-        *_bits(extended_transport=3),
-        *_path("primary"),
-        *_bits(reserved_3=3),
-        *_path("alternate"),
-        *_bits(sap_supported=1, reserved_4=2),
-        _data(92),
-    ]
+MESSAGES: dict[int, type[CmMessage]] = {}
 
 
-class CmMra(CmMessage):
-    """Message receipt acknowledgement."""
-
-    name = "MRA - Message Receipt Acknowledgement"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("local_comm", "remote_comm"),
-        BitEnumField("answered", 0, 2, _ANSWERED),
-        *_bits(reserved_1=6, service_timeout=5, reserved_2=3),
-        _data(222),
-    ]
-
-
-class CmRej(CmMessage):
-    """Reject."""
-
-    name = "REJ - Reject"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("local_comm", "remote_comm"),
-        BitEnumField("answered", 0, 2, _ANSWERED),
-        *_bits(reserved_1=6, info_length=7, reserved_2=1),
-        ShortEnumField("reason", 0, _REASONS),
-        _data(72, "info"),
-        _data(148),
-    ]
+def _message(title: str, *fields: Any) -> type[CmMessage]:
+    """The layer of a message, whose title begins with the name of its attribute."""
+    short = title.partition(" ")[0]
+    members = {"name": title, "__module__": __name__, "fields_desc": list(fields)}
+    layer = type("Cm" + short.title().replace("_", ""), (CmMessage,), members)
+    number = next(each for each, name in _ATTRIBUTES.items() if name == short)
+    MESSAGES[number] = layer
+    bind_top_down(MAD, layer, attribute_id=number)
+    return layer
 
 
-class CmRep(CmMessage):
-    """Reply to a request for communication."""
-
-    name = "REP - Reply to Request for Communication"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("local_comm", "remote_comm"),
-        XIntField("local_qkey", 0),
-        XBitField("local_qpn", 0, 24),
-        *_bits(reserved_1=8, local_eecn=24, reserved_2=8, starting_psn=24, reserved_3=8),
-        *_bits(responder_resources=8, initiator_depth=8, target_ack_delay=5),
-        *_bits(failover_accepted=2, flow_control=1, rnr_retry_count=3, srq=1, reserved_4=4),
-        XLongField("local_ca_guid", 0),
-        _data(196),
-    ]
-
-
-class CmRtu(CmMessage):
-    """Ready to use."""
-
-    name = "RTU - Ready To Use"
-    fields_desc: ClassVar[list[Any]] = [*_ids("local_comm", "remote_comm"), _data(224)]
-
-
-class CmDreq(CmMessage):
-    """Request to end communication."""
-
-    name = "DREQ - Disconnect Request"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("local_comm", "remote_comm"),
-        XBitField("remote_qpn", 0, 24),
-        *_bits(reserved_1=8),
-        _data(220),
-    ]
-
-
-class CmDrep(CmMessage):
-    """Reply to a request to end communication."""
-
-    name = "DREP - Disconnect Reply"
-    fields_desc: ClassVar[list[Any]] = [*_ids("local_comm", "remote_comm"), _data(224)]
-
-
-class CmSidrReq(CmMessage):
-    """Asks which QP serves a service id."""
-
-    name = "SIDR_REQ - Service ID Resolution Request"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("request"),
-        XBitField("partition_key", 0xFFFF, 16),
-        *_bits(reserved_1=16),
-        XLongField("service_id", 0),
-        _data(216),
-    ]
-
-
-class CmSidrRep(CmMessage):
-    """The QP that serves a service id, or why none does."""
-
-    name = "SIDR_REP - Service ID Resolution Response"
-    fields_desc: ClassVar[list[Any]] = [
-        *_ids("request"),
-        BitEnumField("status", 0, 8, _SIDR_STATUS),
-        *_bits(info_length=8, reserved_1=16),
-        XBitField("qpn", 0, 24),
-        *_bits(reserved_2=8),
-        XLongField("service_id", 0),
-        XIntField("qkey", 0),
-        _data(72, "info"),
-        _data(136),
-    ]
-
-
-MESSAGES: dict[int, type[CmMessage]] = {
-    0x10: CmReq, 0x11: CmMra, 0x12: CmRej, 0x13: CmRep, 0x14: CmRtu, 0x15: CmDreq, 0x16: CmDrep,
-    0x17: CmSidrReq, 0x18: CmSidrRep,
-}  # fmt: skip
-for _number, _layer in MESSAGES.items():
-    bind_top_down(MAD, _layer, attribute_id=_number)
+CmReq = _message(
+    "REQ - Request for Communication",
+    *_ids("local_comm"),
+    *_bits(reserved_1=32),
+    XLongField("service_id", 0),
+    XLongField("local_ca_guid", 0),
+    *_bits(reserved_2=32),
+    XIntField("local_qkey", 0),
+    XBitField("local_qpn", 0, 24),
+    *_bits(responder_resources=8, local_eecn=24, initiator_depth=8, remote_eecn=24),
+    *_bits(remote_cm_response_timeout=5),
+    BitEnumField("transport_service", 0, 2, _SERVICES),
+    *_bits(flow_control=1, starting_psn=24, local_cm_response_timeout=5, retry_count=3),
+    XBitField("partition_key", 0xFFFF, 16),
+    *_bits(path_mtu=4, rdc_exists=1, rnr_retry_count=3, max_cm_retries=4, srq=1),
+    *_bits(extended_transport=3),
+    *_path("primary"),
+    *_bits(reserved_3=3),
+    *_path("alternate"),
+    *_bits(sap_supported=1, reserved_4=2),
+    _data(92),
+)
+CmMra = _message(
+    "MRA - Message Receipt Acknowledgement",
+    *_ids("local_comm", "remote_comm"),
+    BitEnumField("answered", 0, 2, _ANSWERED),
+    *_bits(reserved_1=6, service_timeout=5, reserved_2=3),
+    _data(222),
+)
+CmRej = _message(
+    "REJ - Reject",
+    *_ids("local_comm", "remote_comm"),
+    BitEnumField("answered", 0, 2, _ANSWERED),
+    *_bits(reserved_1=6, info_length=7, reserved_2=1),
+    ShortEnumField("reason", 0, _REASONS),
+    _data(72, "info"),
+    _data(148),
+)
+CmRep = _message(
+    "REP - Reply to Request for Communication",
+    *_ids("local_comm", "remote_comm"),
+    XIntField("local_qkey", 0),
+    XBitField("local_qpn", 0, 24),
+    *_bits(reserved_1=8, local_eecn=24, reserved_2=8, starting_psn=24, reserved_3=8),
+    *_bits(responder_resources=8, initiator_depth=8, target_ack_delay=5),
+    *_bits(failover_accepted=2, flow_control=1, rnr_retry_count=3, srq=1, reserved_4=4),
+    XLongField("local_ca_guid", 0),
+    _data(196),
+)
+CmRtu = _message("RTU - Ready To Use", *_ids("local_comm", "remote_comm"), _data(224))
+CmDreq = _message(
+    "DREQ - Disconnect Request",
+    *_ids("local_comm", "remote_comm"),
+    XBitField("remote_qpn", 0, 24),
+    *_bits(reserved_1=8),
+    _data(220),
+)
+CmDrep = _message("DREP - Disconnect Reply", *_ids("local_comm", "remote_comm"), _data(224))
+CmSidrReq = _message(
+    "SIDR_REQ - Service ID Resolution Request",
+    *_ids("request"),
+    XBitField("partition_key", 0xFFFF, 16),
+    *_bits(reserved_1=16),
+    XLongField("service_id", 0),
+    _data(216),
+)
+CmSidrRep = _message(
+    "SIDR_REP - Service ID Resolution Response",
+    *_ids("request"),
+    BitEnumField("status", 0, 8, _SIDR_STATUS),
+    *_bits(info_length=8, reserved_1=16),
+    XBitField("qpn", 0, 24),
+    *_bits(reserved_2=8),
+    XLongField("service_id", 0),
+    XIntField("qkey", 0),
+    _data(72, "info"),
+    _data(136),
+)
 
 
 def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:

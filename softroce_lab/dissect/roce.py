@@ -10,9 +10,12 @@ with these extension headers), the pad count, the padding, and the ICRC.
 
 from __future__ import annotations
 
+import contextlib
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from scapy.config import conf
 from scapy.fields import (
     BitField,
     ByteEnumField,
@@ -29,7 +32,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import NoPayload, Packet, Padding, Raw, bind_top_down
 
-from softroce_lab.dissect import description, icrc, syndrome
+from softroce_lab.dissect import description, syndrome
 from softroce_lab.dissect.opcodes import CNP, OPCODES, UC_WRITE_ONLY_IMMEDIATE, Opcode, implied
 
 PORT = 4791
@@ -39,7 +42,13 @@ SPORT = 0xC000
 NOT_CAPTURED = -1
 """ICRC of a packet of which the capture has not everything."""
 
-_UDP_BYTES, _BTH_BYTES = 8, 12
+_UDP_BYTES, _BTH_BYTES, _ICRC_BYTES = 8, 12, 4
+_LRH = b"\xff" * 8
+# Offset in the header -> bits that do not count.
+_IPV4 = {1: 0xFF, 8: 0xFF, 10: 0xFF, 11: 0xFF}  # type of service, TTL, checksum
+_IPV6 = {0: 0x0F, 1: 0xFF, 2: 0xFF, 3: 0xFF, 7: 0xFF}  # traffic class, flow label, hop limit
+_UDP = {6: 0xFF, 7: 0xFF}  # checksum
+_BTH = {4: 0xFF}  # FECN, BECN, resv6
 _MOST_SHOWN = 32
 
 
@@ -117,10 +126,10 @@ class BTH(Packet):
         """Takes padding and ICRC from the end; a snapped packet lacks them, or a part of them."""
         udp = self.underlayer
         announced = udp.len - _UDP_BYTES - _BTH_BYTES if isinstance(udp, UDP) else len(s)
-        end = max(0, announced - icrc.BYTES - self.padcnt)
+        end = max(0, announced - _ICRC_BYTES - self.padcnt)
         payload, trailer = s[:end], s[end:]
-        whole = len(s) >= announced and len(trailer) >= icrc.BYTES
-        cut = len(trailer) - icrc.BYTES if whole else len(trailer)
+        whole = len(s) >= announced and len(trailer) >= _ICRC_BYTES
+        cut = len(trailer) - _ICRC_BYTES if whole else len(trailer)
         self.fields["pad"] = trailer[:cut]
         self.fields["icrc"] = int.from_bytes(trailer[cut:], "big") if whole else NOT_CAPTURED
         self.raw_packet_cache = None  # so that building calls post_build
@@ -138,7 +147,7 @@ class BTH(Packet):
         if self.icrc == NOT_CAPTURED:
             return bth + rest
         value = self._icrc_over(bth, rest) if self.icrc is None else self.icrc
-        return bth + rest + (value or 0).to_bytes(icrc.BYTES, "big")
+        return bth + rest + (value or 0).to_bytes(_ICRC_BYTES, "big")
 
     def _completed(self, bth: bytes, pay: bytes) -> tuple[bytes, bytes]:
         """Nothing of the BTH left to be filled in, and the payload with its padding."""
@@ -158,14 +167,14 @@ class BTH(Packet):
         ip = udp.underlayer if isinstance(udp, UDP) else None
         if udp is None or not isinstance(ip, IP | IPv6):
             return None
-        udp_bytes = _UDP_BYTES + len(bth) + len(rest) + icrc.BYTES
+        udp_bytes = _UDP_BYTES + len(bth) + len(rest) + _ICRC_BYTES
         udp_header = _header_alone(udp, len=udp_bytes, chksum=0)
         if isinstance(ip, IPv6):
             ip_header = _header_alone(ip, plen=udp_bytes)
         else:
             options = len(_header_alone(ip, len=0, chksum=0))
             ip_header = _header_alone(ip, len=options + udp_bytes, chksum=0)
-        return icrc.icrc(ip_header, udp_header, bth, rest)
+        return _icrc(ip_header, udp_header, bth, rest)
 
     # ------------------------------------------------------------ what it states
 
@@ -181,10 +190,29 @@ class BTH(Packet):
         return None if due is None or self.icrc is None else self.icrc == due
 
     def mysummary(self) -> str:
-        """The packet in a line."""
         kind = self.kind()
         name = kind.name if kind else f"opcode {self.opcode:#04x}"
         return f"{name} qp {self.destqp:#x} psn {self.psn}" + " ack-req" * bool(self.a)
+
+
+def _masked(header: bytes, mask: dict[int, int]) -> bytes:
+    changed = bytearray(header)
+    for at, bits in mask.items():
+        changed[at] |= bits
+    return bytes(changed)
+
+
+def _icrc(ip: bytes, udp: bytes, bth: bytes, rest: bytes) -> int:
+    """The invariant CRC of a packet (IBA 7.8.1, annex A17.3.2); `rest` is between BTH and ICRC.
+
+    CRC-32 of Ethernet over eight bytes of ones (an LRH that is not there), then the packet from its
+    IP header, with its options, to the end of the padding, with ones wherever routers may change
+    it. It travels with its low byte first; the number has the first byte in front, as Wireshark
+    writes it.
+    """
+    mask = _IPV6 if ip[0] >> 4 == 6 else _IPV4
+    covered = _LRH + _masked(ip, mask) + _masked(udp, _UDP) + _masked(bth, _BTH)
+    return int.from_bytes(zlib.crc32(covered + rest).to_bytes(_ICRC_BYTES, "little"), "big")
 
 
 def _header_alone(layer: Packet, **due: int) -> bytes:
@@ -200,65 +228,58 @@ def _header_alone(layer: Packet, **due: int) -> bytes:
 
 
 class Extension(Packet):
-    """Base of the headers between BTH and payload (IBA 9.3)."""
-
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        """The next extension header of the opcode, or what the payload looks like."""
         return _class_behind(self, payload)
 
 
-class RDETH(Extension):
-    """Reliable Datagram Extended Transport Header."""
-
-    name = "RDETH - Reliable Datagram Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XByteField("reserved", 0),
-        XBitField("eecnxt", 0, 24),
-    ]
+def _extension(name: str, title: str, *fields: Any) -> type[Extension]:
+    """A header that has nothing but fields."""
+    members = {"name": title, "__module__": __name__, "fields_desc": list(fields)}
+    return type(name, (Extension,), members)
 
 
-class DETH(Extension):
-    """Datagram Extended Transport Header."""
-
-    name = "DETH - Datagram Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XIntField("q_key", 0),
-        XByteField("reserved", 0),
-        _QpField("srcqp", 0, 24),
-    ]
+RDETH = _extension(
+    "RDETH",
+    "RDETH - Reliable Datagram Extended Transport Header",
+    XByteField("reserved", 0),
+    XBitField("eecnxt", 0, 24),
+)
 
 
-class XRCETH(Extension):
-    """XRC Extended Transport Header (IBA annex A14)."""
-
-    name = "XRCETH - XRC Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XByteField("reserved", 0),
-        XBitField("xrcsrq", 0, 24),
-    ]
-
-
-class RETH(Extension):
-    """RDMA Extended Transport Header."""
-
-    name = "RETH - RDMA Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XLongField("va", 0),
-        XIntField("r_key", 0),
-        IntField("dmalen", 0),
-    ]
+DETH = _extension(
+    "DETH",
+    "DETH - Datagram Extended Transport Header",
+    XIntField("q_key", 0),
+    XByteField("reserved", 0),
+    _QpField("srcqp", 0, 24),
+)
 
 
-class AtomicETH(Extension):
-    """Atomic Extended Transport Header."""
+XRCETH = _extension(
+    "XRCETH",
+    "XRCETH - XRC Extended Transport Header",
+    XByteField("reserved", 0),
+    XBitField("xrcsrq", 0, 24),
+)  # IBA annex A14
 
-    name = "AtomicETH - Atomic Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XLongField("va", 0),
-        XIntField("r_key", 0),
-        XLongField("swapdt", 0),
-        XLongField("cmpdt", 0),
-    ]
+
+RETH = _extension(
+    "RETH",
+    "RETH - RDMA Extended Transport Header",
+    XLongField("va", 0),
+    XIntField("r_key", 0),
+    IntField("dmalen", 0),
+)
+
+
+AtomicETH = _extension(
+    "AtomicETH",
+    "AtomicETH - Atomic Extended Transport Header",
+    XLongField("va", 0),
+    XIntField("r_key", 0),
+    XLongField("swapdt", 0),
+    XLongField("cmpdt", 0),
+)
 
 
 class _SyndromeField(XByteField):
@@ -276,15 +297,14 @@ class AETH(Extension):
     ]
 
     def mysummary(self) -> str:
-        """What it acknowledges."""
         return f"{syndrome.text(self.syndrome)} msn {self.msn}"
 
 
-class AtomicAckETH(Extension):
-    """Atomic Acknowledge Extended Transport Header."""
-
-    name = "AtomicAckETH - Atomic Acknowledge Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [XLongField("origremdt", 0)]
+AtomicAckETH = _extension(
+    "AtomicAckETH",
+    "AtomicAckETH - Atomic Acknowledge Extended Transport Header",
+    XLongField("origremdt", 0),
+)
 
 
 class _ImmediateField(XIntField):
@@ -301,12 +321,10 @@ class ImmDt(Extension):
 
     @property
     def slot(self) -> int:
-        """Slot of the message."""
         return description.IMMEDIATE.split(self.immdt)["slot"]
 
     @property
     def offset(self) -> int:
-        """Which packet of the message it is."""
         return description.IMMEDIATE.split(self.immdt)["offset"]
 
     @property
@@ -322,29 +340,21 @@ class ImmDt(Extension):
         return f"slot {self.slot} offset {self.offset} user {self.user}"
 
 
-class IETH(Extension):
-    """Invalidate Extended Transport Header."""
-
-    name = "IETH - Invalidate Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [XIntField("r_key", 0)]
+IETH = _extension("IETH", "IETH - Invalidate Extended Transport Header", XIntField("r_key", 0))
 
 
-class FETH(Extension):
-    """Flush Extended Transport Header (IBA annex A19)."""
-
-    name = "FETH - Flush Extended Transport Header"
-    fields_desc: ClassVar[list[Any]] = [
-        XBitField("reserved", 0, 26),
-        BitField("sel", 0, 2),
-        BitField("plt", 0, 4),
-    ]
+FETH = _extension(
+    "FETH",
+    "FETH - Flush Extended Transport Header",
+    XBitField("reserved", 0, 26),
+    BitField("sel", 0, 2),
+    BitField("plt", 0, 4),
+)  # IBA annex A19
 
 
-class CNPReserved(Extension):
-    """What follows the BTH of a congestion notification (IBA annex A17.9.3)."""
-
-    name = "CNP reserved"
-    fields_desc: ClassVar[list[Any]] = [XBitField("reserved", 0, 128)]
+CNPReserved = _extension(
+    "CNPReserved", "CNP reserved", XBitField("reserved", 0, 128)
+)  # IBA annex A17.9.3
 
 
 EXTENSIONS: dict[str, type[Extension]] = {
@@ -409,8 +419,48 @@ def _behind_extensions(bth: BTH) -> Packet:
 
 
 def cnp(destqp: int) -> BTH:
-    """A congestion notification for this queue pair."""
     return BTH(opcode=CNP, becn=1, destqp=destqp) / CNPReserved()
 
 
 bind_top_down(UDP, BTH, dport=PORT, sport=SPORT)
+
+# ---------------------------------------------------------------- who dissects UDP port 4791
+
+# Nothing is bound by an import, so a program that uses scapy.contrib.roce goes on as before.
+# Building needs no binding: `UDP() / BTH()` names the port by itself.
+_GUESS = ({"dport": PORT}, BTH)
+
+
+def bind() -> None:
+    """Dissect UDP port 4791 with these layers, whatever else is bound to it."""
+    unbind()
+    UDP.payload_guess = [_GUESS, *UDP.payload_guess]  # the first one that fits is taken
+
+
+def unbind() -> None:
+    UDP.payload_guess = [each for each in UDP.payload_guess if each[1] is not BTH]
+
+
+def is_bound() -> bool:
+    return _GUESS in UDP.payload_guess
+
+
+@contextlib.contextmanager
+def bound() -> Iterator[None]:
+    """Bound within the block, afterwards as before."""
+    before = UDP.payload_guess
+    bind()
+    try:
+        yield
+    finally:
+        UDP.payload_guess = before
+
+
+def parse(frame: bytes, link_type: int = 1) -> Packet:
+    """The frame as layers, by these ones; `link_type` is a capture's (1: Ethernet)."""
+    layer = conf.l2types.num2layer.get(link_type, Raw) if frame else Raw  # not a default packet
+    with bound():
+        try:
+            return layer(frame)
+        except Exception:  # whatever scapy's own layers make of a frame cut in their midst
+            return Raw(frame)

@@ -39,7 +39,6 @@ def rnr_timer_ns(code: int) -> int:
 
 
 def text(syndrome: int) -> str:
-    """The syndrome in words."""
     code = value(syndrome)
     if kind(syndrome) == ACK:
         amount = credits_of(code)

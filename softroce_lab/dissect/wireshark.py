@@ -44,8 +44,6 @@ class User:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A folder of Lua plugins."""
-
     folder: Path
     owner: User
 
@@ -61,8 +59,6 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Installation:
-    """Our file in a folder."""
-
     path: Path
     state: State
 
@@ -100,7 +96,6 @@ def everyones() -> Place:
 
 
 def named(folder: Path) -> Place:
-    """Any other folder."""
     return Place(folder, _this_user())
 
 
@@ -128,7 +123,6 @@ def _folders(user: User) -> dict[str, str]:
 
 
 def program() -> str:
-    """The dissector."""
     return lua.dissector(__version__)
 
 

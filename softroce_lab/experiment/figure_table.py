@@ -37,7 +37,7 @@ SIZE_CLASSES = {
 }  # fmt: skip
 """Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
 
-# Counters of the engine (docs/telemetry.md), by what a figure calls them.
+# Counters of the engine (docs/reference/counters.md), by what a figure calls them.
 RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
 SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
 _SENT = ("tx_data", "tx_connected")

@@ -15,7 +15,7 @@ Shares: TypeAlias = dict[str, dict[str, float]]
 """By transport, by cause."""
 
 LEAST_SHARE = 0.1
-"""Of a cause that is named. docs/experiments.md has what was measured."""
+"""Of the time; causes with less are not named."""
 
 WORDS = {
     "window": "window",

@@ -2,7 +2,7 @@
 """Runs beside that of `oracle`, the bound for retransmission after loss: pure functions of figures.
 
 A run is compared with the oracle's of the same seed: the first run of the transport `oracle`,
-whatever its label. All of these definitions are this project's (docs/transports.md).
+whatever its label. All of these definitions are this project's (docs/explanation/transports.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was done about losses, as columns of recovery.parquet (docs/run-directory.md).
+"""What was done about losses, as columns of recovery.parquet (docs/reference/run-directory.md).
 
 Hosts, or the simulated fabric, record it by addresses and numbers of queue pairs. Here hosts get
 names. There may be a million rows: they

@@ -44,7 +44,7 @@ from softroce_lab.workloads.work import Workload
 
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
 MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
-MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/framing.md)
+MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/reference/wire-format.md)
 
 T = TypeVar("T")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The experiment file as it is written; docs/experiments.md is its reference.
+"""The experiment file as it is written; docs/reference/experiments.md is its reference.
 
 It is a topology file with more keys: `topology`, `lb`, `mtu` and `faults` mean what they mean
 there, and the topology, as well as faults, may be named instead of written.

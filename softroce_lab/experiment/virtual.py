@@ -41,8 +41,8 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
 from softroce_lab.plan.plan import Plan
 from softroce_lab.sim import presets
-from softroce_lab.sim.engine_config import RECEIVE_RING_PACKETS
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.sim.presets import RECEIVE_RING_PACKETS
 from softroce_lab.telemetry.counters import added_up
 from softroce_lab.telemetry.drops import Drops
 from softroce_lab.telemetry.links import simulated
@@ -219,7 +219,7 @@ class VirtualRun:
         self._wakes_ns: dict[int, int] = {}  # the newest time of each host in it
         self._open_hosts(with_acts=with_acts)
         self._end = RunEnd(len(self.hosts), self.deadline_ns)
-        # Between two looks every transport gives up what cannot arrive (docs/retry-bounds.md).
+        # Between two looks every transport gives up what cannot arrive.
         self._look_every_ns = max(30 * experiment.raw.blackout, 3000 * self.tuning.base_rtt_ns)
         self._look_ns = self._look_every_ns
         self._placed_packets = self._idle_looks = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes runs of workloads into a run directory: docs/run-directory.md."""
+"""Writes runs of workloads into a run directory: docs/reference/run-directory.md."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _XDP_GENERIC, _XDP_NATIVE = 1 << 1, 1 << 2
 NATIVE_MODULE = "the native module"  # all that the virtual clock needs
 
 _ROOT = "run it as root, or with sudo; in a container: --privileged"
-_BUILD = "start with ./lab as root, which builds it; for a wheel: docs/install.md"
+_BUILD = "start with ./lab as root, which builds it; for a wheel: docs/howto/install.md"
 _KERNEL = "a kernel built with {}; those of Debian 12 and Ubuntu 24.04 are"
 
 

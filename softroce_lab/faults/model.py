@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Faults as they are written: tc-netem's words, Lumina's named packets, a target, a timeline.
 
-docs/faults.md is the reference. What follows from several rules together, or from the topology,
-is `resolve`'s and `check`'s to find.
+docs/reference/faults.md is the reference. What follows from several rules together, or from the
+topology, is `resolve`'s and `check`'s to find.
 """
 
 from __future__ import annotations

@@ -18,16 +18,9 @@ from softroce_lab import paths
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version, frozen
 from softroce_lab.experiment.sweep import frozen as frozen_sweep
-from softroce_lab.results import (
-    again,
-    again_failover,
-    again_sweep,
-    aside,
-    fabric,
-    listing,
-    sweeps,
-)
+from softroce_lab.results import aside, fabric, listing, rerun, sweeps
 from softroce_lab.results.recorded import MANIFEST, Recorded
+from softroce_lab.statistics import FEWEST
 
 RUN, CODE, SCRIPT = "run", "code", "reproduce.sh"
 _ARCHIVE_S = 60.0  # that git may take
@@ -42,14 +35,10 @@ REPRODUCE = """\
 # If it names policies, programs or files of the run: `sh reproduce.sh --trust` uses them.
 set -eu
 cd -- "$(dirname -- "$0")"
-if [ -n "${LAB_PROGRAM:-}" ]; then
-  set -- "$LAB_PROGRAM" results rerun run -o again "$@"
-elif [ -f code/lab ]; then
-  set -- sh code/lab results rerun run -o again "$@"
-else
-  set -- lab results rerun run -o again "$@"
-fi
-exec "$@"
+set -- results rerun run -o again "$@"
+if [ -n "${LAB_PROGRAM:-}" ]; then exec "$LAB_PROGRAM" "$@"; fi
+if [ -f code/lab ]; then exec sh code/lab "$@"; fi
+exec lab "$@"
 """
 
 
@@ -67,9 +56,9 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     """Write the zip aside, then rename. UserError for a run that cannot be repeated, RunError."""
     recorded.need_whole()
     if recorded.is_sweep:
-        again_sweep.kept(recorded.path)
-    elif again_failover.holds(recorded):
-        again_failover.check_whole(recorded)
+        rerun.kept_sweep(recorded.path)
+    elif rerun.is_failover(recorded):
+        rerun.check_failover_is_whole(recorded)
     else:
         fabric.kept(recorded.path, "lab run it anew, then lab results pack")
     commit, note = _commit(recorded)
@@ -157,7 +146,7 @@ def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
         f", `run/{sweeps.TABLE}` the figures, `run/{frozen_sweep.FILE}` the sweep"
         if recorded.is_sweep
         else ""
-        if again_failover.holds(recorded)
+        if rerun.is_failover(recorded)
         else f", `run/{frozen.FILE}` the experiment"
     )
     code = f"`code/` is the tree of commit {commit}." if commit else f"There is no code: {note}."
@@ -165,7 +154,7 @@ def _readme(recorded: Recorded, commit: str | None, note: str) -> str:
         "virtual": "every figure is the same, on any machine"
         + ("" if recorded.is_sweep else ", and every table byte for byte"),
         "real": "the same packets are lost, verdicts are equal, and times lie in the intervals of "
-        f"the seeds; it needs root. Times of fewer than {again.FEWEST_SEEDS} seeds are not "
+        f"the seeds; it needs root. Times of fewer than {FEWEST} seeds are not "
         "decided, nor are losses of `rc` and of faults with `key: index`",
     }.get(clock, "the results are the same")
     return f"""# {recorded.manifest.get("name")}

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from softroce_lab.results.incidents import Incident, What
-from softroce_lab.results.story import Story
+from softroce_lab.results.story import SENT, Story
 
 MOST_CELLS = 96
 ARRIVED, MISSING, TO_COME = "#", "x", "."
-_DATA = ("data", "other")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def _in_order(tale: Story) -> tuple[_Points, _Spans]:
 
 
 def _of_packets(tale: Story) -> list[Incident]:
-    return [each for each in tale.incidents if each.kind in _DATA and each.first >= 0]
+    return [each for each in tale.incidents if each.kind in SENT and each.first >= 0]
 
 
 def _fronts(tale: Story, known: _Points, times_ns: Sequence[int]) -> list[int]:

@@ -22,6 +22,7 @@ from softroce_lab.experiment.figure_table import FIGURES, claimed
 from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.inputs import choices
+from softroce_lab.inputs.validation import listed
 from softroce_lab.results import sign_tests, sweeps
 from softroce_lab.results.recorded import Recorded, programs_of
 from softroce_lab.statistics import ALPHA, Interval, median_interval
@@ -39,8 +40,9 @@ class RunFigures:
     faithful: bool = True
 
 
-Values: TypeAlias = Mapping[Key, Mapping[int, RunFigures | None]]
-"""By key and seed; None: the run failed."""
+Seeds: TypeAlias = Mapping[int, RunFigures | None]
+"""None: the run failed."""
+Values: TypeAlias = Mapping[Key, Seeds]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Line:
     verdict: Verdict = "no difference shown"
 
     def document(self) -> dict[str, Any]:
-        """For `--json`; None for a ratio without end."""
+        """None for a ratio without end."""
         found = dataclasses.asdict(self)
         del found["differences"]
         ratio = found["ratio"]
@@ -100,7 +102,6 @@ class Passed:
         return dataclasses.replace(self, p=p, verdict="better" if more > 0 else "worse")
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return dataclasses.asdict(self)
 
 
@@ -194,10 +195,12 @@ def with_baseline(recorded: Recorded, baseline: str) -> Mapping[str, Comparison]
 
 def _of_pairs(one: Values, other: Values, pairs: Sequence[tuple[Key, Key]]) -> Comparison:
     """Each key of the first with its key of the second."""
-    passed = [_passed(one[ours], other[theirs], ours, theirs) for ours, theirs in pairs]
-    found = [
-        line for ours, theirs in pairs for line in _lines(one[ours], other[theirs], ours, theirs)
-    ]
+    passed: list[Passed] = []
+    found: list[Line] = []
+    for ours, theirs in pairs:
+        cell, name = ours[0], ", ".join(dict.fromkeys((ours[1], theirs[1])))
+        passed.append(_passed(cell, name, one[ours], other[theirs]))
+        found += _lines(cell, name, one[ours], other[theirs])
     claims = [line.differences for line in found] + [each.differences for each in passed]
     adjusted = sign_tests.adjusted(claims)
     lines = [
@@ -214,41 +217,29 @@ def _of_one_transport(one: Values, other: Values) -> Iterator[tuple[Key, Key]]:
         yield from ((key, theirs[key[0]]) for key in one if key[0] in theirs)
 
 
-def _name(ours: Key, theirs: Key) -> str:
-    return ours[1] if ours == theirs else f"{ours[1]}, {theirs[1]}"
+def _passed(cell: str, transport: str, one: Seeds, other: Seeds) -> Passed:
+    ends: dict[tuple[bool, bool], list[int]] = {}
+    for seed in one:
+        if seed in other:
+            passed = one[seed] is not None, other[seed] is not None
+            ends.setdefault(passed, []).append(seed)
+    return Passed(
+        cell,
+        transport,
+        first_only=ends.get((True, False), []),
+        second_only=ends.get((False, True), []),
+        neither=ends.get((False, False), []),
+        missing=sorted({*one} ^ {*other}),
+        in_both=len(ends.get((True, True), [])),
+    )
 
 
-def _passed(
-    one: Mapping[int, RunFigures | None],
-    other: Mapping[int, RunFigures | None],
-    ours: Key,
-    theirs: Key,
-) -> Passed:
-    both = [seed for seed in one if seed in other]
-    ends = {seed: (one[seed] is not None, other[seed] is not None) for seed in both}
-
-    def those(*wanted: bool) -> list[int]:
-        return [seed for seed in both if ends[seed] == wanted]
-
-    missing = sorted({*one} ^ {*other})
-    return Passed(ours[0], _name(ours, theirs), those(True, False), those(False, True),
-                  those(False, False), missing, len(those(True, True)))  # fmt: skip
-
-
-def _lines(
-    one: Mapping[int, RunFigures | None],
-    other: Mapping[int, RunFigures | None],
-    ours: Key,
-    theirs: Key,
-) -> Iterator[Line]:
+def _lines(cell: str, transport: str, one: Seeds, other: Seeds) -> Iterator[Line]:
     pairs = {
         seed: (before, after)
         for seed, before in one.items()
         if before is not None and (after := other.get(seed)) is not None
     }
-    unfaithful = [
-        seed for seed, (before, after) in pairs.items() if not (before.faithful and after.faithful)
-    ]
     for figure in claimed():
         found = {
             seed: (before.values[figure], after.values[figure])
@@ -259,8 +250,9 @@ def _lines(
             continue
         logs = {seed: _log_ratio(*pair) for seed, pair in found.items()}
         first, second = (median_interval(each).median for each in zip(*found.values(), strict=True))
-        yield Line(ours[0], _name(ours, theirs), figure, first, second, _ratio([*logs.values()]),
-                   len(found), logs, [seed for seed in unfaithful if seed in found])  # fmt: skip
+        unfaithful = [seed for seed in found if not all(each.faithful for each in pairs[seed])]
+        yield Line(cell, transport, figure, first, second, _ratio([*logs.values()]), len(found),
+                   logs, unfaithful)  # fmt: skip
 
 
 def _log_ratio(before: float, after: float) -> float:
@@ -283,3 +275,45 @@ def _verdict(line: Line, p: float) -> Verdict:
     if p > ALPHA or above == 0:
         return "no difference shown"
     return "better" if (above > 0) == (FIGURES[line.figure].better == "more") else "worse"
+
+
+# --- Whether they can be compared ----------------------------------------------------------------
+
+_MAY_DIFFER = ("name", "transports", "seeds", "expect", "deadline", "payload")
+"""Of an experiment: what is compared, how often, and what changes no figure."""
+
+
+def notes(first: Recorded, second: Recorded) -> Iterator[str]:
+    """A sentence with both names and the keys that differ; none for equal experiments."""
+    names = [str(each.manifest.get("name")) for each in (first, second)]
+    keys = [] if first.is_sweep else list(_differing(_described(first), _described(second)))
+    if keys:
+        who = " and ".join(dict.fromkeys(names))
+        yield f"the experiments differ, {who}: in {listed(keys)}"
+    elif names[0] != names[1] and first.is_sweep:
+        yield f"these are different sweeps: {names[0]} and {names[1]}"
+
+
+def _described(recorded: Recorded) -> dict[str, Any]:
+    """The experiment, with the fabric that was made for it."""
+    about = dict(recorded.manifest.get("experiment") or {})
+    for key in _MAY_DIFFER:
+        about.pop(key, None)
+    faults = recorded.manifest.get("faults") or []
+    of_links = [each for each in faults if each["rule"].startswith("link:")]
+    about["topology"] = recorded.manifest.get("topology"), recorded.manifest.get("hosts"), of_links
+    about["faults"] = [each for each in faults if each not in of_links]
+    return about
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Keys with dots."""
+    for key in dict.fromkeys((*one, *other)):
+        ours, theirs = one.get(key), other.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            if ours.get("kind") == theirs.get("kind"):
+                yield from _differing(ours, theirs, f"{above}{key}.")
+            else:
+                yield f"{above}{key}"
+        elif ours != theirs:
+            yield f"{above}{key}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import enum
+import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from softroce_lab.results import fabric
 from softroce_lab.results.recorded import Columns, Recorded, Run
 from softroce_lab.transports import registry
 
-_PSNS = 1 << 24
+PSNS = 1 << 24
 NO_MESSAGE = -1
 UNKNOWN = -1
 
@@ -163,7 +164,7 @@ class _Pair:
             self._begins.append(self._begins[-1] + count)
 
     def find(self, psn: int) -> tuple[int, int]:
-        offset = (psn - self._first_psn) % _PSNS
+        offset = (psn - self._first_psn) % PSNS
         at = bisect.bisect_right(self._begins, offset) - 1
         if not 0 <= at < len(self._rows):
             return NO_MESSAGE, 0
@@ -189,21 +190,15 @@ def _pairs(table: Columns, run: Run, hosts: Mapping[str, str]) -> dict[tuple[str
         rows_of.setdefault(ends, []).append(row)
     mtu = int(run["path_mtu"])
     for pair in known:
-        source, destination = (hosts.get(_dotted(pair[end]), "") for end in _ENDS)
+        addresses = [str(ipaddress.IPv4Address(pair[end])) for end in ("source", "destination")]
+        source, destination = (hosts.get(each, "") for each in addresses)
         part, parts = pair.get("part", 0), pair.get("parts", 1)  # of a host with several rails
         rows = [
             row for row in rows_of.get((source, destination), []) if numbers[row] % parts == part
         ]
         packets = [_cut(int(table["bytes"][row]), mtu) for row in rows]
-        found[_dotted(pair["destination"]), pair["qpn"]] = _Pair(pair["first_psn"], rows, packets)
+        found[addresses[1], pair["qpn"]] = _Pair(pair["first_psn"], rows, packets)
     return found
-
-
-_ENDS = ("source", "destination")
-
-
-def _dotted(address: int) -> str:
-    return ".".join(str(address >> shift & 255) for shift in (24, 16, 8, 0))
 
 
 _EFFECTS = {
@@ -224,8 +219,10 @@ def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident
     events = recorded.table("events", run)
     found = list(_events(events, messages, decided=decided))
     if decided:
-        rules = _rules(events) if hides else {}
+        rules = {}  # what took a packet, by time and link
         if hides:  # packets with data name no message: recovery.parquet knows which they were
+            taken = rows_of(events, "time_ns", "link", "rule")
+            rules = {(time_ns, link): rule for time_ns, link, rule in taken}
             found = [each for each in found if each.what is not What.DROP or each.kind != "other"]
         found += _recoveries(recorded.table("recovery", run), messages, rules)
     if recorded.has("repairs"):
@@ -233,7 +230,8 @@ def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident
     return sorted(found, key=lambda each: each.time_ns)
 
 
-def _rows(table: Columns, *names: str) -> Iterator[tuple[Any, ...]]:
+def rows_of(table: Columns, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table, of these columns."""
     return zip(*(table[name].tolist() for name in names), strict=True)
 
 
@@ -241,9 +239,21 @@ def _events(table: Columns, messages: Messages, *, decided: bool) -> Iterator[In
     """`decided`: decisions to retransmit are recorded elsewhere, with their packets."""
     names = ("time_ns", "source", "event", "link", "rule", "packet_kind", "operation", "step",
              "message", "index", "attempt", "src", "dst", "psn", "qpn")  # fmt: skip
-    for time_ns, source, event, link, rule, kind, *key, index, attempt, src, dst, psn, qpn in _rows(
-        table, *names
-    ):
+    for (
+        time_ns,
+        source,
+        event,
+        link,
+        rule,
+        kind,
+        *key,
+        index,
+        attempt,
+        src,
+        dst,
+        psn,
+        qpn,
+    ) in rows_of(table, *names):
         named = (key[0], key[1], key[2])
         if source == "injector":
             row, packet = _message_of(messages, (src, dst), named, index, kind, qpn, psn)
@@ -272,18 +282,13 @@ def _message_of(
     return messages.of_psn(ends[1], qpn, psn) if kind == "other" else (NO_MESSAGE, 0)
 
 
-def _rules(events: Columns) -> dict[tuple[int, str], str]:
-    """What took a packet, by time and link."""
-    return {(time, link): rule for time, link, rule in _rows(events, "time_ns", "link", "rule")}
-
-
 def _recoveries(
     table: Columns, messages: Messages, rules: Mapping[tuple[int, str], str]
 ) -> Iterator[Incident]:
     names = ("time_ns", "host", "event", "reason", "cause", "link", "packet_kind", "operation",
              "step", "message", "index", "last_index", "packets", "attempt", "src", "dst", "qpn",
              "psn", "last_psn")  # fmt: skip
-    for time_ns, host, event, reason, cause, link, kind, *rest in _rows(table, *names):
+    for time_ns, host, event, reason, cause, link, kind, *rest in rows_of(table, *names):
         operation, step, message, index, last, packets, attempt, src, dst, *psns = rest
         qpn, psn, last_psn = psns
         ends = messages.host(src), messages.host(dst)
@@ -318,7 +323,7 @@ def _recovered(event: str, host: str, reason: str, cause: str, link: str) -> tup
 
 def _repairs(table: Columns, messages: Messages) -> Iterator[Incident]:
     names = ("arrived_ns", "operation", "step", "message", "index", "src", "dst", "qpn", "psn")
-    for arrived_ns, operation, step, message, index, src, dst, qpn, psn in _rows(table, *names):
+    for arrived_ns, operation, step, message, index, src, dst, qpn, psn in rows_of(table, *names):
         if arrived_ns < 0:
             continue
         ends = messages.host(src), messages.host(dst)

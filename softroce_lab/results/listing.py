@@ -34,7 +34,6 @@ class Entry:
     problem: str = ""  # why it cannot be read
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         document = dataclasses.asdict(self)
         return document | {"path": str(self.path), "transports": list(self.transports)}
 
@@ -96,18 +95,32 @@ def facts_to_share(recorded: Recorded) -> list[tuple[str, str]]:
 
 def facts(recorded: Recorded) -> list[tuple[str, str]]:
     """What was run, as pairs of a title and a text; without a value none."""
-    if recorded.is_sweep:
-        return _of_sweep(recorded)
     manifest = recorded.manifest
     about = manifest.get("environment") or {}
-    experiment = manifest.get("experiment") or {}
-    workload = experiment.get("workload") or {}
-    rules = [each for each in manifest.get("faults") or [] if not each["rule"].startswith("link:")]
     found = [
-        ("experiment", manifest.get("name")),
+        ("sweep" if recorded.is_sweep else "experiment", manifest.get("name")),
         ("file", about.get("file")),
         ("began", about.get("time")),
         ("state", recorded.state),
+        *(_of_sweep(manifest) if recorded.is_sweep else _of_run(manifest)),
+    ]
+    return [(title, str(value)) for title, value in found if value not in (None, "")]
+
+
+def _of_sweep(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    about = manifest.get("environment") or {}
+    return [
+        ("axes", json.dumps(manifest.get("axes") or {})),
+        ("runs", f"{manifest.get('done')} of {manifest.get('runs')}"),
+        ("softroce_lab", about.get("commit") or about.get("softroce_lab")),
+    ]
+
+
+def _of_run(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    about = manifest.get("environment") or {}
+    workload = (manifest.get("experiment") or {}).get("workload") or {}
+    rules = [each for each in manifest.get("faults") or [] if not each["rule"].startswith("link:")]
+    return [
         ("verdict", manifest.get("verdict")),
         ("clock", manifest.get("clock")),
         ("workload", _workload(workload)),
@@ -116,19 +129,6 @@ def facts(recorded: Recorded) -> list[tuple[str, str]]:
         ("seeds", _seeds(manifest.get("seeds") or [])),
         ("softroce_lab", _code(about)),
     ]
-    return [(title, str(value)) for title, value in found if value not in (None, "")]
-
-
-def _of_sweep(recorded: Recorded) -> list[tuple[str, str]]:
-    manifest = recorded.manifest
-    about = manifest.get("environment") or {}
-    found = [
-        ("sweep", manifest.get("name")), ("file", about.get("file")), ("began", about.get("time")),
-        ("state", recorded.state), ("axes", json.dumps(manifest.get("axes") or {})),
-        ("runs", f"{manifest.get('done')} of {manifest.get('runs')}"),
-        ("softroce_lab", about.get("commit") or about.get("softroce_lab")),
-    ]  # fmt: skip
-    return [(title, str(value)) for title, value in found if value not in (None, "")]
 
 
 def _workload(workload: dict[str, Any]) -> str:

@@ -2,14 +2,14 @@
 """manifest.json as reports rely on it: what is there has the type that it should have.
 
 It may have been edited by hand. What is absent stays absent, and what is not known here is kept
-(docs/run-directory.md).
+(docs/reference/run-directory.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, Required
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -21,10 +21,10 @@ from softroce_lab.experiment.figure_table import CLASSES, FIGURES, SIZE_CLASSES
 from softroce_lab.experiment.held_back import WORDS
 from softroce_lab.experiment.sweep.rows import fits
 
-_CONFIG = ConfigDict(extra="allow", strict=True)
 _Int = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
+_Address = Annotated[int, Field(ge=0, lt=1 << 32)]
 _LONGEST_SHOWN = 40
 _EXPECTED = {"int64": "a whole number, 0 or more,", "float64": "a number with a point"}
 
@@ -39,35 +39,25 @@ def _one_of(words: Mapping[str, object]) -> AfterValidator:
 
 
 class _Label(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     label: str
 
 
 class _Workload(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     kind: str
     bytes: _Count | None
     message: _Count | None
 
 
 class _Experiment(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     workload: _Workload | None
     transports: list[_Label] | None
 
 
 class _Cost(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     cpu_s: float
 
 
 class _Environment(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     softroce_lab: str | None
     commit: str | None
     time: str | None
@@ -76,16 +66,12 @@ class _Environment(TypedDict, total=False):
 
 
 class _Rule(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     rule: str
     fault: str
     links: list[str]
 
 
 class _SizeClass(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     size_class: Annotated[str, _one_of(SIZE_CLASSES)]
     n: _Count
     p50: float | None
@@ -93,43 +79,30 @@ class _SizeClass(TypedDict):
 
 
 class _Held(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     transport: str
     by: Annotated[str, _one_of(WORDS)]
     share: float
 
 
-class _QueuePairEnds(TypedDict):
-    source: Annotated[int, Field(ge=0, lt=1 << 32)]
-    destination: Annotated[int, Field(ge=0, lt=1 << 32)]
+class _QueuePair(TypedDict):
+    source: _Address
+    destination: _Address
     qpn: _Count
     first_psn: _Count
-
-
-class _QueuePair(_QueuePairEnds, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
-    part: _Count
-    parts: Annotated[int, Field(ge=1, lt=1 << 16)]
+    part: NotRequired[_Count]
+    parts: NotRequired[Annotated[int, Field(ge=1, lt=1 << 16)]]
 
 
 class _Fidelity(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     verdict: str
     reasons: list[str]
 
 
 class _Capture(TypedDict, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     file: str
 
 
 class _Process(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     program: str
     pid: _Count
     queue_pairs: _Count
@@ -137,37 +110,25 @@ class _Process(TypedDict):
     retransmitted: _Count
 
 
-class _ProgramNeeds(TypedDict):
+class _Program(TypedDict):
     run: str
     status: Annotated[int, Field(ge=-64, le=255)] | None
     took_s: float | None
     roce_packets: _Count
     output: str
-
-
-class _Program(_ProgramNeeds, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
-    killed: str | None
-    matched: str | None
-    processes: list[_Process]
+    killed: NotRequired[str | None]
+    matched: NotRequired[str | None]
+    processes: NotRequired[list[_Process]]
 
 
 class _Job(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     transport: str
 
 
-class _RunNeeds(TypedDict):
-    transport: str
-    seed: _Seed
-    verdict: str
-
-
-class _Run(_RunNeeds, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
+class _Run(TypedDict, total=False):
+    transport: Required[str]
+    seed: Required[_Seed]
+    verdict: Required[str]
     run: str | None
     protocol: str | None
     framing: str | None
@@ -187,6 +148,9 @@ class _Run(_RunNeeds, total=False):
 class _Facts(TypedDict, total=False):
     """What runs and sweeps have in common."""
 
+    # Of all that is in it, too: types below have no configuration of their own.
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
     name: str | None
     state: str
     verdict: str
@@ -200,8 +164,6 @@ class _Facts(TypedDict, total=False):
 
 
 class _OfRuns(_Facts, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     error: str
     faults: list[_Rule] | None
     experiment: _Experiment | None
@@ -209,8 +171,6 @@ class _OfRuns(_Facts, total=False):
 
 
 class _OfSweep(_Facts, total=False):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
     axes: dict[str, Any]
     error: str | _Int  # why it was broken off; else how many runs had no result
     runs: _Int

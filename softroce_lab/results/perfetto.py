@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from softroce_lab.results import aside
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.recorded import Columns, Recorded, Run, name_of, need_messages
+from softroce_lab.results.story import SENT, Explained
 from softroce_lab.sim.samples import IN_FLIGHT, QUEUE, WINDOW
 
 Event: TypeAlias = dict[str, Any]
@@ -103,7 +103,7 @@ def _packets(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
         head = {"pid": source, "tid": _LOSSES, "ts": each.time_ns / 1000}
         name = f"packet {each.first} of {known.messages.name(each.message)}"
         key = each.message, each.first
-        if each.what is What.DROP and each.kind in ("data", "other"):
+        if each.what is What.DROP and each.kind in SENT:
             about = {"link": each.where, "why": each.why, "attempt": each.attempt}
             yield {**head, "ph": "i", "s": "t", "cat": "loss", "name": f"lost: {name}",
                    "args": about}  # fmt: skip

@@ -26,10 +26,10 @@ from softroce_lab.experiment.figure_table import (
     percentiles,
 )
 from softroce_lab.results import aside, figures_of, ratio_plot, sweeps
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.plot_style import COLOURS, DASHES, MARKERS, wrapped
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
+from softroce_lab.results.story import Explained
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")

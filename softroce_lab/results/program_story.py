@@ -20,15 +20,15 @@ from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.results import fabric, story
-from softroce_lab.results.incidents import Incident, What
+from softroce_lab.results.incidents import NO_MESSAGE, PSNS, Incident, What, rows_of
 from softroce_lab.results.recorded import Columns, Recorded, Run, name_of
 from softroce_lab.results.story import Part, Story
 
 TABLE = "program_messages"
-_PSNS = 1 << 24
-_NONE = -1
 _RESULTS = ("RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD")
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+
+_Ends = tuple[str, str, int]  # sender, receiver, and its queue pair
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +45,6 @@ class ProgramStory(Story):
     lost_meanwhile: int = 0  # transmissions of other messages of its queue pair
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         psn, last_psn = self.psns or (None, None)
         return {
             **Story.document(self),
@@ -81,19 +80,19 @@ class _Connection:
         )
 
     def find(self, psn: int, time_ns: int) -> tuple[int, int]:
-        """Row and packet; (_NONE, 0)."""
+        """Row and packet; (NO_MESSAGE, 0)."""
         for at in self.outstanding(time_ns):
-            packet = (psn - self._first[at]) % _PSNS
+            packet = (psn - self._first[at]) % PSNS
             if packet < self._packets[at]:
                 return self._rows[at], packet
-        return _NONE, 0
+        return NO_MESSAGE, 0
 
     def spans(self, psn: int, last_psn: int, time_ns: int) -> Iterator[tuple[int, int, int]]:
         """The messages of a range of PSNs: row, and its packets from and to in each."""
-        length = (last_psn - psn) % _PSNS + 1
+        length = (last_psn - psn) % PSNS + 1
         for at in self.outstanding(time_ns):
             packets = self._packets[at]
-            ahead = (self._first[at] - psn + _PSNS // 2) % _PSNS - _PSNS // 2
+            ahead = (self._first[at] - psn + PSNS // 2) % PSNS - PSNS // 2
             first, last = max(0, -ahead), min(packets, length - ahead) - 1
             if first <= last:
                 yield self._rows[at], first, last
@@ -103,7 +102,7 @@ def _packets(table: Columns, row: int) -> int:
     """0: not all of them ever left."""
     if table["sent_ns"][row] < 0:
         return 0
-    return (int(table["last_psn"][row]) - int(table["psn"][row])) % _PSNS + 1
+    return (int(table["last_psn"][row]) - int(table["psn"][row])) % PSNS + 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,12 +127,14 @@ class ProgramRun:
             raise UserError(what, hint="this version of lab run records it: run it anew")
         table = recorded.table(TABLE, run)
         events = recorded.table("events", run)
-        found = _Incidents(table, fabric.addresses(recorded))
-        found.drops(events)
-        found.recoveries(recorded.table("recovery", run))
+        hosts = fabric.addresses(recorded)
+        found = _incidents(table, hosts, events, recorded.table("recovery", run))
+        of_message: dict[int, list[Incident]] = {}
+        for each in sorted(found, key=lambda incident: incident.time_ns):
+            if each.message != NO_MESSAGE:
+                of_message.setdefault(each.message, []).append(each)
         drops = (events["source"] == "injector") & (events["event"] == "drop")
         missed = int(run.get("recoveries_not_recorded") or 0)
-        of_message = found.sorted()
         losses = _losses(table, of_message)
         return cls(name_of(run), table, of_message, losses, int(drops.sum()), missed)
 
@@ -141,13 +142,14 @@ class ProgramRun:
         """Of the message in this row."""
         of = self.table
         found = self.of_message.get(row, ())
-        status = int(of["status"][row])
-        completed_ns = int(of["completed_ns"][row])
-        posted_ns, packets = int(of["posted_ns"][row]), _packets(of, row)
+        status, packets = int(of["status"][row]), _packets(of, row)
+        posted_ns, completed_ns = int(of["posted_ns"][row]), int(of["completed_ns"][row])
         decided = [each for each in found if each.what is What.DECISION]
+        drops = sum(each.what is What.DROP and each.kind in story.DATA for each in found)
         delivered = status == _SUCCESS
         first_ns = self._first_ns(row)
-        made = ProgramStory(
+        unknown = ("first_sent_ns", "first_received_ns", "received_ns")
+        return ProgramStory(
             run=self.name,
             name=self._message(row),
             row=row,
@@ -155,12 +157,10 @@ class ProgramRun:
             destination=str(of["destination"][row]),
             size_bytes=int(of["bytes"][row]),
             packets=packets,
-            status="delivered" if delivered else story.ended(status),
+            status=story.ended(status),
             times={
                 "posted_ns": posted_ns,
-                "first_sent_ns": -1,
-                "first_received_ns": -1,
-                "received_ns": -1,
+                **dict.fromkeys(unknown, -1),
                 "completed_ns": completed_ns,
             },
             incidents=list(found),
@@ -174,9 +174,8 @@ class ProgramRun:
             peer_qpn=int(of["peer_qpn"][row]),
             psns=(int(of["psn"][row]), int(of["last_psn"][row])) if packets else None,
             held_ns=completed_ns - first_ns if delivered else None,
+            lost_meanwhile=self._lost_between(row, posted_ns, completed_ns) - drops,
         )
-        meanwhile = self._lost_between(row, posted_ns, completed_ns) - made.count(What.DROP)
-        return dataclasses.replace(made, lost_meanwhile=meanwhile)
 
     def _first_ns(self, row: int) -> int:
         """From when on it was the oldest of its queue pair, whose messages end in order."""
@@ -235,82 +234,41 @@ class ProgramRun:
         return found
 
 
-class _Incidents:
-    """Becomes all that happened to the messages of a run."""
-
-    def __init__(self, table: Columns, hosts: Mapping[str, str]) -> None:
-        self._hosts = hosts
-        self._table = table
-        rows: dict[tuple[str, str, int], list[int]] = {}
-        forward: dict[tuple[str, str, int], tuple[str, str, int]] = {}
-        names = ("source", "destination", "qpn", "peer_qpn")
-        columns = zip(*(table[name].tolist() for name in names), strict=True)
-        for row, (source, destination, qpn, peer_qpn) in enumerate(columns):
-            ends = source, destination, peer_qpn
-            rows.setdefault(ends, []).append(row)
-            forward[destination, source, qpn] = ends
-        self._of = {ends: _Connection(table, of) for ends, of in rows.items()}
-        self._backward = {ends: self._of[of] for ends, of in forward.items()}
-        self._found: dict[int, list[Incident]] = {}
-
-    def sorted(self) -> dict[int, list[Incident]]:
-        """By row, in the order of time."""
-        return {
-            row: sorted(each, key=lambda incident: incident.time_ns)
-            for row, each in self._found.items()
-        }
-
-    def drops(self, events: Columns) -> None:
-        """What rules took, and of which message it was."""
-        names = ("time_ns", "source", "event", "link", "rule", "src", "dst", "qpn", "psn")
-        for time_ns, source, event, link, rule, src, dst, qpn, psn in _rows(events, names):
-            if source != "injector" or event != "drop":
-                continue
-            ends = self._hosts.get(src, src), self._hosts.get(dst, dst), qpn
-            kind = "other"
-            row, packet = self._find(self._of, ends, psn, time_ns)
-            if row == _NONE:
-                row, packet = self._find(self._backward, ends, psn, time_ns)
-                kind = "response" if self._has_results(row) else "control"
-            self._add(row, Incident(time_ns, What.DROP, row, packet, packet, 0, link, rule, kind))
-
-    def _has_results(self, row: int) -> bool:
-        return row != _NONE and self._table["opcode"][row] in _RESULTS
-
-    @staticmethod
-    def _find(
-        among: Mapping[tuple[str, str, int], _Connection],
-        ends: tuple[str, str, int],
-        psn: int,
-        time_ns: int,
-    ) -> tuple[int, int]:
-        connection = among.get(ends)
-        return (_NONE, 0) if connection is None else connection.find(psn, time_ns)
-
-    def recoveries(self, table: Columns) -> None:
-        """What queue pairs did about it."""
-        names = ("time_ns", "host", "event", "reason", "src", "dst", "qpn", "psn", "last_psn")
-        for time_ns, host, event, reason, src, dst, qpn, psn, last_psn in _rows(table, names):
-            ends = self._hosts.get(src, src), self._hosts.get(dst, dst), qpn
-            if (connection := self._of.get(ends)) is None:
-                continue
-            if event == "retransmit":
-                for row, first, last in connection.spans(psn, last_psn, time_ns):
-                    one = Incident(time_ns, What.DECISION, row, first, last, 0, host, reason, "")
-                    self._add(row, one)
-                continue
-            row, packet = connection.find(psn, time_ns)
-            what = What.TIMEOUT if event == "timeout" else What.CONTROL
-            why = {"nak_sent": "nak"}.get(event, event)
-            self._add(row, Incident(time_ns, what, row, packet, packet, 0, host, why, ""))
-
-    def _add(self, row: int, incident: Incident) -> None:
-        if row != _NONE:
-            self._found.setdefault(row, []).append(incident)
-
-
-def _rows(table: Columns, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table[name].tolist() for name in names), strict=True)
+def _incidents(
+    table: Columns, hosts: Mapping[str, str], events: Columns, recoveries: Columns
+) -> Iterator[Incident]:
+    """What rules took, then what queue pairs did about it; of some packets no message is known."""
+    rows: dict[_Ends, list[int]] = {}
+    backward: dict[_Ends, _Ends] = {}
+    names: tuple[str, ...] = ("source", "destination", "qpn", "peer_qpn")
+    for row, (source, destination, qpn, peer_qpn) in enumerate(rows_of(table, *names)):
+        ends = source, destination, peer_qpn
+        rows.setdefault(ends, []).append(row)
+        backward[destination, source, qpn] = ends
+    connections = {ends: _Connection(table, of) for ends, of in rows.items()}
+    nothing = _Connection(table, ())
+    names = ("time_ns", "source", "event", "link", "rule", "src", "dst", "qpn", "psn")
+    for time_ns, source, event, link, rule, src, dst, qpn, psn in rows_of(events, *names):
+        if source != "injector" or event != "drop":
+            continue
+        ends, kind = (hosts.get(src, src), hosts.get(dst, dst), qpn), "other"
+        row, packet = connections.get(ends, nothing).find(psn, time_ns)
+        if row == NO_MESSAGE:
+            there = backward.get(ends, ends)
+            row, packet = connections.get(there, nothing).find(psn, time_ns)
+            kind = "response" if row >= 0 and table["opcode"][row] in _RESULTS else "control"
+        yield Incident(time_ns, What.DROP, row, packet, packet, 0, link, rule, kind)
+    names = ("time_ns", "host", "event", "reason", "src", "dst", "qpn", "psn", "last_psn")
+    for time_ns, host, event, reason, src, dst, qpn, psn, last_psn in rows_of(recoveries, *names):
+        connection = connections.get((hosts.get(src, src), hosts.get(dst, dst), qpn), nothing)
+        if event == "retransmit":
+            for row, first, last in connection.spans(psn, last_psn, time_ns):
+                yield Incident(time_ns, What.DECISION, row, first, last, 0, host, reason, "")
+            continue
+        row, packet = connection.find(psn, time_ns)
+        what = What.TIMEOUT if event == "timeout" else What.CONTROL
+        why = {"nak_sent": "nak"}.get(event, event)
+        yield Incident(time_ns, what, row, packet, packet, 0, host, why, "")
 
 
 def _losses(

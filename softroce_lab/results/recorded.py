@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a run directory, or a sweep's, holds: opened, and refused in clear words where it is cut.
 
-docs/run-directory.md describes the files. A directory is one experiment, with runs: one a
+docs/reference/run-directory.md describes the files. A directory is one experiment, with runs: one a
 transport and seed.
 """
 

@@ -10,7 +10,7 @@ The parts add up to the whole. This cut is the project's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,11 @@ import numpy.typing as npt
 from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment.messages import NOT_DONE
+from softroce_lab.experiment.over_oracle import ORACLE
 from softroce_lab.results.figures_of import since_begun_ns
-from softroce_lab.results.incidents import UNKNOWN, Incident, Messages, What
+from softroce_lab.results.incidents import UNKNOWN, Incident, Messages, What, incidents
+from softroce_lab.results.recorded import Recorded, Run, name_of
+from softroce_lab.results.steps import Steps
 
 DATA = ("data", "other", "response")
 """Kinds of packets with data: named, of a queue pair, and a READ's or an atomic's result."""
@@ -72,7 +75,6 @@ class Story:
         return sum(e.what is what and e.kind in DATA for e in self.incidents)
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "run": self.run,
             "message": self.name,
@@ -96,51 +98,11 @@ class Story:
         }
 
 
-_TIMES = ("posted_ns", "first_sent_ns", "first_received_ns", "received_ns", "completed_ns")
-
-
-def story(
-    run: str, messages: Messages, row: int, found: Sequence[Incident], *, counted: bool = False
-) -> Story:
-    """Of the message in this row; `found`: its incidents, in the order of time.
-
-    `counted`: that packets left again is no incident; how many did is in the table of messages.
-    """
-    of = messages.columns
-    times = {name: int(of[name][row]) for name in _TIMES}
-    status = int(of["status"][row])
-    delivered = status == _SUCCESS
-    last = _last_packet(found)
-    return Story(
-        run=run,
-        name=messages.name(row),
-        row=row,
-        source=str(of["source"][row]),
-        destination=str(of["destination"][row]),
-        size_bytes=int(of["bytes"][row]),
-        packets=messages.packets(row),
-        status="delivered" if delivered else ended(status),
-        times=times,
-        incidents=list(found),
-        sent_again=int(of["retransmitted"][row]) if counted else _sent_again(found),
-        last_packet=last,
-        parts=list(_parts(times, last, found)) if delivered else [],
-        names_packets=messages.names_packets,
-    )
-
-
-def _sent_again(found: Sequence[Incident]) -> int:
-    return sum(each.what is What.SENT_AGAIN and each.kind in DATA for each in found)
-
-
 def ended(status: int) -> str:
-    """How a message ended that was not delivered."""
+    """How a message ended."""
+    if status == _SUCCESS:
+        return "delivered"
     return "not delivered" if status == NOT_DONE else ibv_wc_status(status).name
-
-
-def _last_packet(found: Sequence[Incident]) -> int | None:
-    arrived = [each for each in found if each.what is What.ARRIVED]
-    return arrived[-1].first if arrived else None
 
 
 def _parts(times: dict[str, int], last: int | None, found: Sequence[Incident]) -> list[Part]:
@@ -185,6 +147,128 @@ def _cuts_of(packet: int, found: Sequence[Incident]) -> list[tuple[str, int]]:
             cuts.append(("retransmission under way", each.time_ns))
             break
     return cuts
+
+
+# --- A run -----------------------------------------------------------------------------------
+
+
+_TIMES = ("posted_ns", "first_sent_ns", "first_received_ns", "received_ns", "completed_ns")
+SENT = ("data", "other")  # kinds of packets with data of the sender
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explained:
+    """A run of a directory."""
+
+    name: str
+    messages: Messages
+    incidents: Sequence[Incident]
+    of_message: Mapping[int, Sequence[Incident]]  # by row
+    bound: Messages | None  # the same messages under oracle
+    has_decisions: bool  # recovery.parquet is there
+
+    @classmethod
+    def of(cls, recorded: Recorded, run: Run) -> Explained:
+        """UserError if a table is missing."""
+        messages = Messages.of(recorded, run)
+        found = incidents(recorded, run, messages)
+        of_message: dict[int, list[Incident]] = {}
+        for each in found:
+            if each.message >= 0:
+                of_message.setdefault(each.message, []).append(each)
+        decisions = recorded.has("recovery")
+        bound = _bound(recorded, run)
+        return cls(name_of(run), messages, found, of_message, bound, decisions)
+
+    def story(self, row: int) -> Story:
+        """Of the message in this row."""
+        of, found = self.messages.columns, self.of_message.get(row, ())
+        times = {name: int(of[name][row]) for name in _TIMES}
+        status = int(of["status"][row])
+        arrived = [each.first for each in found if each.what is What.ARRIVED]
+        last = arrived[-1] if arrived else None
+        sent_again = sum(each.what is What.SENT_AGAIN and each.kind in DATA for each in found)
+        return Story(
+            run=self.name,
+            name=self.messages.name(row),
+            row=row,
+            source=str(of["source"][row]),
+            destination=str(of["destination"][row]),
+            size_bytes=int(of["bytes"][row]),
+            packets=self.messages.packets(row),
+            status=ended(status),
+            times=times,
+            incidents=list(found),
+            sent_again=sent_again if self.has_decisions else int(of["retransmitted"][row]),
+            last_packet=last,
+            parts=_parts(times, last, found) if status == _SUCCESS else [],
+            names_packets=self.messages.names_packets,
+        )
+
+    def bound_ns(self, tale: Story) -> int | None:
+        """What this message took under oracle with the same seed; None: that did not run."""
+        if self.bound is None or tale.row >= len(self.bound):
+            return None
+        taken = int(completion_ns(self.bound)[tale.row])
+        return None if taken == np.iinfo(np.int64).max else taken
+
+    def words(self, tale: Story) -> list[str]:
+        """The story in sentences."""
+        lines = words(tale, self.bound_ns(tale))
+        if not self.has_decisions:
+            what = "Which packets a decision was about was not recorded"
+            lines.append(f"{what}; the virtual clock records it.")
+        return lines
+
+    @property
+    def lost(self) -> list[Incident]:
+        """Data packets that were lost, retransmissions included.
+
+        Packets of queue pairs are those with data if they are of a message; where packets name
+        none (`Messages.names_packets`), ACKs and NAKs are counted, too.
+        """
+        names = self.messages.names_packets
+        return [
+            each
+            for each in self.incidents
+            if each.what is What.DROP and each.kind in SENT and (each.message >= 0 or not names)
+        ]
+
+    def loss_words(self) -> str:
+        """How many packets the run lost, of how many messages."""
+        if self.messages.names_packets:
+            lost = units.format_count(len(self.lost), "data packet")
+            hit = units.format_count(len({each.message for each in self.lost}), "message")
+            return f"In all of {self.name}: {lost} lost in {hit}."
+        lost = units.format_count(len(self.lost), "packet")
+        return f"In all of {self.name}: {lost} lost, ACKs and NAKs among them."
+
+
+def _bound(recorded: Recorded, run: Run) -> Messages | None:
+    if run["transport"] == ORACLE:
+        return None
+    try:
+        return Messages.of(recorded, recorded.run(f"{ORACLE}/{run['seed']}"))
+    except UserError:
+        return None
+
+
+def step_words(known: Explained, steps: Steps, step: int) -> str:
+    """How long a step took, by its index, and what was lost in it."""
+    rows = steps.rows(step).tolist()
+    delivered = int((known.messages.columns["status"][rows] == _SUCCESS).sum())
+    lost = sum(each.what is What.DROP for row in rows for each in known.of_message.get(row, ()))
+    count = units.format_count(len(rows), "message")
+    name = f"{known.name}: step {steps.every[step].name}, {count}"
+    taken_ns = steps.times_ns(known.messages.columns).get(step)
+    packets = units.format_count(lost, "packet")
+    if taken_ns is not None:
+        took = f"took {units.format_duration(taken_ns)}"
+    elif delivered < len(rows):
+        took = f"{delivered:,} delivered"
+    else:
+        took = "behind one that was not delivered"
+    return f"{name}, {took}; {packets} lost. Its slowest message:"
 
 
 # --- Which messages --------------------------------------------------------------------------

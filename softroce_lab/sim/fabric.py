@@ -7,11 +7,12 @@ import functools
 import hashlib
 import heapq
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
@@ -21,9 +22,8 @@ from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault
 from softroce_lab.plan.plan import Plan, Port
-from softroce_lab.sim import routes, samples
-from softroce_lab.sim.engine_config import simulated_host
-from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel
+from softroce_lab.sim import samples
+from softroce_lab.sim.presets import IDEAL, RNICS, RnicModel, simulated_host
 from softroce_lab.structs import Struct
 from softroce_lab.telemetry.drops import DROP, Drops
 from softroce_lab.telemetry.recoveries import RECOVERY, Recoveries
@@ -32,6 +32,55 @@ from softroce_lab.topology import routing
 
 if TYPE_CHECKING:
     from softroce_lab._native import MessageConfig
+
+
+NO_GROUP = 2**32 - 1
+
+Groups = tuple[list[list[int]], npt.NDArray[np.uint32]]
+"""Sets of directed links, and for each host port the number of the set that leads to it."""
+
+
+def groups(plan: Plan, ports: Mapping[Port, int], down: Collection[int] = ()) -> dict[str, Groups]:
+    """The routes of each switch, without the links of the indexes in `down`.
+
+    `ports` numbers the host ports, 0 ... len(ports) - 1.
+    """
+    links = [link for link in plan.links if link.index not in down]
+    switches = [node.name for node in plan.nodes if node.kind == "switch"]
+    among = routing.neighbours(switches, links)
+    leaving = {near: number for link in links for number, near, _ in link.halves}
+    far_ends = {near: far for link in links for _, near, far in link.halves}
+    behind: dict[str, list[tuple[int, int]]] = {}  # of an edge switch: its host ports and links
+    for port, number in ports.items():
+        edge = far_ends.get(port)
+        if edge is not None:
+            behind.setdefault(edge.node, []).append((number, leaving[edge]))
+    found = {name: _Table(len(ports)) for name in switches}
+    for edge_name, hosts in behind.items():
+        hosts_there = np.array([number for number, _ in hosts])
+        for switch, out in routing.next_hops(edge_name, among).items():
+            if switch != edge_name and out:
+                found[switch].add([leaving[port] for port in out], hosts_there)
+        for number, link in hosts:
+            found[edge_name].add([link], np.array([number]))
+    return {name: (table.groups, table.group_of_port) for name, table in found.items()}
+
+
+class _Table:
+    """The routes of one switch while they are found."""
+
+    def __init__(self, ports: int) -> None:
+        self.groups: list[list[int]] = []
+        self.group_of_port = np.full(ports, NO_GROUP, dtype=np.uint32)
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def add(self, links: list[int], ports: npt.NDArray[np.int64]) -> None:
+        """These links lead to those ports."""
+        number = self._numbers.setdefault(tuple(links), len(self.groups))
+        if number == len(self.groups):
+            self.groups.append(links)
+        self.group_of_port[ports] = number
+
 
 _laid_out = functools.lru_cache(maxsize=1024)(link_rules)  # a plan is run transport by transport
 
@@ -83,7 +132,7 @@ class SimFabric:
         self._add_links()
         self._downs = [fault for fault in plan.faults if isinstance(fault.effect, Down)]
         self._down: frozenset[int] = frozenset()
-        self._found: dict[frozenset[int], dict[str, routes.Groups]] = {}  # by the links down
+        self._found: dict[frozenset[int], dict[str, Groups]] = {}  # by the links down
         self._route()
         self._arm()
         self._reroutes = self._moments_of_reroutes()
@@ -123,7 +172,7 @@ class SimFabric:
     def _route(self) -> None:
         found = self._found.get(self._down)
         if found is None:  # a link that flaps is down again and again
-            found = self._found[self._down] = routes.groups(self.plan, self._number_of, self._down)
+            found = self._found[self._down] = groups(self.plan, self._number_of, self._down)
         for name, (sets, of) in found.items():
             self.native.set_routes(self._switch_of[name], sets, of)
 
@@ -151,7 +200,7 @@ class SimFabric:
     ) -> None:
         """From now on see the packets of directed links, given by number and name.
 
-        `write` takes a pcapng file, part by part (docs/captures.md); what it raises ends `run`.
+        `write` takes a pcapng file, part by part; what it raises ends `run`.
         `snap_bytes` of each packet; 0: all. `later`: faults that `change` will set meanwhile.
         """
         texts = {fault.rule_id: comments(fault) for fault in (*self.plan.faults, *later)}

@@ -6,7 +6,7 @@ about a PCIe round trip, are inferred from published measurements, in which the 
 of ConnectX's class halves by about 5000 active reliable connections. Here a miss holds up the
 packets behind it; how many fetches a real RNIC overlaps is not published either.
 A context of 256 bytes is inferred, too: only its ratio to a peer's state matters. The state of a
-peer is what packets of `csa_ud` touch with eight paths (docs/experiments.md, "Limits of the RNIC").
+peer is what packets of `csa_ud` touch with eight paths.
 Host latency: 0.5 us, as simulators of data-centre transports have it. PCIe latency: of the 1000 ns
 or so that a small packet takes out of a host through a NIC and back in, PCIe has about 900
 (Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018, section
@@ -17,10 +17,43 @@ manual states of messages.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
+
+if TYPE_CHECKING:
+    from softroce_lab._native import MessageConfig
+
+
+RECEIVE_RING_PACKETS = 1 << 20
+"""The first credit of simulated hosts: so much that it never limits a sender."""
+
+
+def engine_config(**fields: Any) -> MessageConfig:
+    """`fields`: attributes of `MessageConfig`. None, or not given: the engine's own default.
+
+    AttributeError for a name that is no attribute.
+    """
+    config = _native.MessageConfig()
+    for name, value in fields.items():
+        if value is not None:
+            setattr(config, name, value)
+    return config
+
+
+def simulated_host(**fields: Any) -> MessageConfig:
+    """The engine of a simulated host, whose packets carry no bytes unless a field says so.
+
+    `fields`: as `engine_config` takes them.
+    """
+    usual = {
+        "path_mtu": 4096,
+        "receive_ring_packets": RECEIVE_RING_PACKETS,
+        "carries_payload": False,
+    }
+    return engine_config(**{**usual, **fields})
+
 
 SECOND_PS = 10**12
 

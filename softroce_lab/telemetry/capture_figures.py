@@ -41,7 +41,6 @@ class Figures:
         return sum(each.missed for each in self.interfaces)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "captured": self.captured,
             "missed": self.missed,

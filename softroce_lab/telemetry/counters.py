@@ -2,7 +2,7 @@
 """Counters by the names that people grep for: of mlx5, of Linux's rxe, of InfiniBand's ports.
 
 Each is a sum of counters of our engine (native/engine/counters.hpp), whose own names are shown
-beside. docs/telemetry.md has the same table for readers; a test holds the two together.
+beside. docs/reference/counters.md is made of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Counter:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Counters of our engine that it is made of."""
         return frozenset((*self.of, *self.less))
 
 
@@ -164,17 +163,14 @@ LINK = {
 
 
 def of_port(counts: Mapping[str, int]) -> dict[str, int]:
-    """The hardware counters of a process's port, from its engine's."""
     return {counter.name: counter.value(counts) for counter in HARDWARE}
 
 
 def of_process_port(counts: Mapping[str, int]) -> dict[str, int]:
-    """The port counters of a process's port."""
     return {counter.name: counter.value(counts) for counter in PROCESS_PORT}
 
 
 def of_qp(counts: Mapping[str, int]) -> dict[str, int]:
-    """The hardware counters of a queue pair, from its own counters of the engine."""
     return {counter.name: counter.value(counts) for counter in HARDWARE if counter.per_qp}
 
 

@@ -51,7 +51,6 @@ class Qp:
     counts: dict[str, int]  # by the engine's names
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "qp": self.number,
             "type": self.type,
@@ -74,7 +73,6 @@ class Snapshot:
     qps: tuple[Qp, ...]  # by number
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "counters": counters.of_process_port(self.counts),
             "hw_counters": counters.of_port(self.counts),

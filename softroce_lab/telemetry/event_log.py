@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The event log: what queue pairs did, a JSON object a line (docs/telemetry.md).
+"""The event log: what queue pairs did, a JSON object a line (docs/reference/event-log.md).
 
 The engine's thread puts records into a ring, a native thread formats and writes them
 (native/endpoint/event_log.hpp). Several RNICs may append to one file; the lines of each are in the
@@ -27,61 +27,92 @@ VARIABLE = "SOFTROCE_EVENT_LOG"
 """Environment: the file that every `Context` of an endpoint logs to, unless it gets another."""
 
 _TAIL_BYTES = 1 << 16
-_MESSAGE = frozenset({"peer", "operation", "step", "message"})
-_PSNS = frozenset({"psn", "last_psn"})
+
 
 COMMON = frozenset({"time_ns", "event"})
 """Members of every line; beside them `host`, and `run` where a file holds several."""
 
+_NAMED = "qp peer operation step message"  # of a striped message
+_COUNTED = f"{_NAMED} bytes packets"
+_COMPLETION = "qp wr_id opcode status bytes signaled"
+_TABLE: tuple[tuple[str, ...], ...] = (
+    (
+        "log_opened",
+        "the first line of a host; `wall_ns` is CLOCK_REALTIME at `time_ns`",
+        "schema_version wall_ns pid",
+    ),
+    (
+        "log_closed",
+        "the last line of a host; it is missing if the process was killed",
+        "records lost",
+    ),
+    ("lost", "so many events are missing near this line", "records"),
+    ("state", "a queue pair changed its state", "qp from to"),
+    ("post_send", "a send was posted", "qp wr_id opcode bytes", _COUNTED),
+    ("post_recv", "a receive was posted, but not to a shared queue", "qp wr_id bytes", _COUNTED),
+    (
+        "sent",
+        "the last packet left for the first time; of a READ: the PSNs of its response",
+        "qp wr_id bytes psn last_psn",
+        _COUNTED,
+    ),
+    (
+        "retransmit",
+        "RC: these PSNs are to be sent again, unless an acknowledgement comes first; "
+        "striped: these packets of a message",
+        "qp reason psn last_psn",
+        f"{_NAMED} reason packets index last_index",
+    ),
+    (
+        "timeout",
+        "the timer of a queue pair ended; its oldest PSN that is not acknowledged",
+        "qp psn",
+    ),
+    ("ack_received", "everything up to this PSN is acknowledged", "qp psn"),
+    ("ack_sent", "this PSN and all before it were acknowledged", "qp psn"),
+    ("nak_received", "the peer refused this PSN", "qp psn nak"),
+    ("nak_sent", "this PSN was refused", "qp psn nak"),
+    (
+        "rnr_nak_received",
+        "the peer has no receive; it asks to wait for `timer_ns`",
+        "qp psn timer_ns",
+    ),
+    ("rnr_nak_sent", "no receive is posted", "qp psn timer_ns"),
+    ("response_sent", "the result of a READ or an atomic has left", "qp psn last_psn"),
+    ("out_of_sequence", "a request came too early", "qp psn expected_psn"),
+    ("duplicate_request", "a request came again", "qp psn expected_psn"),
+    (
+        "dropped",
+        "the queue pair did not accept a packet; `reason` is the counter's name",
+        "qp psn reason",
+    ),
+    (
+        "completion",
+        "a request or a receive ended; `signaled`: with an entry in its queue",
+        _COMPLETION,
+        f"{_COMPLETION} {_NAMED}",
+    ),
+    ("first_packet", "the first packet of a message arrived", _COUNTED),
+    ("tail_seen", "the last packet arrived, and others are missing", _COUNTED),
+    ("receive_complete", "all packets of a message arrived", _COUNTED),
+    ("timer", "a timer of a message ended", _COUNTED),
+    ("no_receive", "packets without a posted receive; at most one line in a millisecond", _COUNTED),
+    ("too_long", "packets of a message that is longer than its receive; likewise", _COUNTED),
+    ("late_packet", "packets of a message that has ended; likewise", _COUNTED),
+    ("gap", "at the receiver: so many packets were overtaken and are missing", _COUNTED),
+    ("loss", "at the sender: a NACK says that so many packets are lost", f"{_COUNTED} reason"),
+    ("peer_timer", "a timer of a peer ended", "qp peer"),
+    ("control_received", "a control message arrived", "qp peer bytes"),
+    ("control_sent", "a control message left", "qp peer bytes"),
+    (
+        "policy",
+        "an action of the transport, a row of events.parquet; after all other lines",
+        "act message packets",
+    ),
+)
+MEANINGS: Mapping[str, str] = {event: meaning for event, meaning, *_ in _TABLE}
 EVENTS: Mapping[str, tuple[frozenset[str], ...]] = {
-    "log_opened": (frozenset({"schema_version", "wall_ns", "pid"}),),
-    "log_closed": (frozenset({"records", "lost"}),),
-    "lost": (frozenset({"records"}),),
-    "state": (frozenset({"qp", "from", "to"}),),
-    "post_send": (
-        frozenset({"qp", "wr_id", "opcode", "bytes"}),
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "post_recv": (
-        frozenset({"qp", "wr_id", "bytes"}),
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "sent": (
-        frozenset({"qp", "wr_id", "bytes"}) | _PSNS,
-        frozenset({"qp", "bytes", "packets"}) | _MESSAGE,
-    ),
-    "retransmit": (
-        frozenset({"qp", "reason"}) | _PSNS,
-        frozenset({"qp", "reason", "packets", "index", "last_index"}) | _MESSAGE,
-    ),
-    "timeout": (frozenset({"qp", "psn"}),),
-    "ack_received": (frozenset({"qp", "psn"}),),
-    "ack_sent": (frozenset({"qp", "psn"}),),
-    "nak_received": (frozenset({"qp", "psn", "nak"}),),
-    "nak_sent": (frozenset({"qp", "psn", "nak"}),),
-    "rnr_nak_received": (frozenset({"qp", "psn", "timer_ns"}),),
-    "rnr_nak_sent": (frozenset({"qp", "psn", "timer_ns"}),),
-    "response_sent": (frozenset({"qp"}) | _PSNS,),
-    "out_of_sequence": (frozenset({"qp", "psn", "expected_psn"}),),
-    "duplicate_request": (frozenset({"qp", "psn", "expected_psn"}),),
-    "dropped": (frozenset({"qp", "psn", "reason"}),),
-    "completion": (
-        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}),
-        frozenset({"qp", "wr_id", "opcode", "status", "bytes", "signaled"}) | _MESSAGE,
-    ),
-    "first_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "tail_seen": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "receive_complete": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "timer": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "no_receive": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "too_long": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "late_packet": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "gap": (frozenset({"qp", "bytes", "packets"}) | _MESSAGE,),
-    "loss": (frozenset({"qp", "reason", "bytes", "packets"}) | _MESSAGE,),
-    "peer_timer": (frozenset({"qp", "peer"}),),
-    "control_received": (frozenset({"qp", "peer", "bytes"}),),
-    "control_sent": (frozenset({"qp", "peer", "bytes"}),),
-    "policy": (frozenset({"act", "message", "packets"}),),
+    event: tuple(frozenset(form.split()) for form in forms) for event, _, *forms in _TABLE
 }
 """Members of each event's lines beside the common ones; two sets: of a QP, of a striped message."""
 

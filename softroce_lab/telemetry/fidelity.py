@@ -72,14 +72,12 @@ class Fidelity:
 
     @property
     def faithful(self) -> bool:
-        """Whether the run was faithful."""
         return not self.reasons
 
     def __str__(self) -> str:
         return "faithful" if self.faithful else "not faithful: " + "; ".join(self.reasons)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         verdict = "faithful" if self.faithful else "not faithful"
         return {"verdict": verdict, "reasons": list(self.reasons), "thresholds": THRESHOLDS}
 

@@ -114,7 +114,7 @@ def _roce(row: np.void) -> str:
 
 
 def _immediate(opcode: int, value: int) -> str:
-    """With its parts if it may be that of the framing uc_immediate (docs/framing.md)."""
+    """With its parts if it may be that of the framing uc_immediate."""
     words = f" immdt 0x{value:08x}"
     if opcode != _UC_WRITE_ONLY_IMMEDIATE:
         return words

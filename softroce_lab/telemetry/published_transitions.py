@@ -41,7 +41,6 @@ class Publisher:
             fresh.replace(self._path)
 
     def close(self) -> None:
-        """The RNIC is closed."""
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 

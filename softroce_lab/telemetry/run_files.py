@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 
 class File(NamedTuple):
-    """A file of a run directory."""
-
     name: str
     about: str
     columns: Mapping[str, str] = {}

@@ -1,20 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The run directory: `./runs/<time>-<name>`, the same for every experiment.
 
-    manifest.json     what was run, where, with which seed, and the verdicts
-    messages.parquet  one row a message and transport
-    events.parquet    injected drops and the policies' acts, in the order of time
-    recovery.parquet  what was retransmitted, and why
-    repairs.parquet   packets whose first transmission was lost; of the virtual clock
-    program_messages.parquet  messages of unmodified programs that met a loss
-    samples.parquet   queues, packets in flight and windows over time; of the virtual clock
-    links.json        figures of every directed link, by transport
-    stats.json        all counters of every host and its queue pairs in the end, by transport
-    experiment.json   the experiment with all that it named (experiment/frozen.py)
-    trace.pcapng      captured packets, with a comment on those that the injector touched
-
-Times in tables are nanoseconds since the beginning of their run. `runs/latest` points at the
-newest. Everything belongs to the user behind sudo.
+`run_files` lists its files and the columns of their tables. Times in tables are nanoseconds since
+the beginning of their run. `runs/latest` points at the newest. Everything belongs to the user
+behind sudo.
 """
 
 from __future__ import annotations
@@ -115,7 +104,7 @@ class RunDirectory:
         self._write("links.json", json.dumps(document, indent=1) + "\n")
 
     def stats(self, counters: Mapping[str, Mapping[str, Any]]) -> None:
-        """All counters in the end, by transport and host (docs/telemetry.md)."""
+        """All counters in the end, by transport and host (docs/reference/counters.md)."""
         document = {"schema_version": SCHEMA_VERSION, "runs": counters}
         self._write("stats.json", json.dumps(document, indent=1) + "\n")
 
@@ -238,7 +227,6 @@ def give_to_user(path: Path | int) -> None:
 
 
 def _latest(under: Path) -> str | None:
-    """What `latest` points at."""
     try:
         return str((under / LATEST).readlink())
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Transitions of queue pairs with a backup (docs/shift.md), as rows of shift.parquet.
+"""Transitions of queue pairs with a backup (docs/explanation/shift.md), as rows of shift.parquet.
 
 A row is a mapping with the names of `COLUMNS`. Times are nanoseconds since the run began.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The topology file as it is written: containerlab's shape, plus generators and impairments.
 
-docs/topology.md is its reference. What follows from several parts together, such as that every
-host has a link, is `resolve`'s to check.
+docs/reference/topologies.md is its reference. What follows from several parts together, such as
+that every host has a link, is `resolve`'s to check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Congestion control by name: what there is, what a fabric calls for, and what it gets of it.
 
-The algorithms are native (native/engine/congestion); docs/congestion.md describes them.
+The algorithms are native (native/engine/congestion); docs/explanation/transports.md describes them.
 """
 
 from __future__ import annotations

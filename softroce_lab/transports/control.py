@@ -47,7 +47,6 @@ _CLEAR = struct.Struct(">BBHIIQ")
 _CLEARED = struct.Struct(">IHHII")
 _SET = struct.Struct(">BII")
 _PLAIN, _RUNS = 0, 1
-_KEEPALIVE = bytes([KEEPALIVE])
 
 MOST_IN_KEEPALIVE = 64
 MOST_ACKED = 256
@@ -77,12 +76,6 @@ class Nack:
     """(id, packet of bit 0, bits set where packets are missing); without bits, all from there."""
     newest_probe: int = 0  # that has come; the lower 16 bits of its sequence number
 
-    def encode(self, most_bytes: int) -> bytes:
-        """The body, of as many words as fit."""
-        words = self.words[: (most_bytes - _NACK.size) // _NACK_WORD.size]
-        head = _NACK.pack(NACK, self.flags, self.newest_probe, self.end, *self.settled)
-        return head + b"".join(_NACK_WORD.pack(*word) for word in words)
-
     @classmethod
     def decode(cls, body: bytes) -> Nack:
         """The message in a body of this type."""
@@ -97,11 +90,6 @@ class Ack:
 
     ids: tuple[int, ...]
 
-    def encode(self, most_bytes: int) -> bytes:
-        """The body, of as many as fit."""
-        ids = self.ids[: (most_bytes - 1) // 4]
-        return struct.pack(f">B{len(ids)}I", ACK, *ids)
-
     @classmethod
     def decode(cls, body: bytes) -> Ack:
         """The message in a body of this type."""
@@ -114,11 +102,6 @@ class Keepalive:
     """The sender asks what became of these messages."""
 
     messages: tuple[tuple[int, Key], ...]
-
-    def encode(self, most_bytes: int) -> bytes:
-        """The body, of as many as fit."""
-        messages = self.messages[: (most_bytes - 1) // _ID_KEY.size]
-        return _KEEPALIVE + b"".join(_ID_KEY.pack(id_, *key) for id_, key in messages)
 
     @classmethod
     def decode(cls, body: bytes) -> Keepalive:
@@ -134,10 +117,6 @@ class Rnr:
 
     id: int
     key: Key
-
-    def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        return bytes([RNR]) + _ID_KEY.pack(self.id, *self.key)
 
     @classmethod
     def decode(cls, body: bytes) -> Rnr:
@@ -155,11 +134,6 @@ class Refused:
     by_receiver: bool
     status: int
 
-    def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        name = _ID_KEY.pack(self.id, *self.key)
-        return bytes([REFUSE]) + name + bytes([self.by_receiver, self.status])
-
     @classmethod
     def decode(cls, body: bytes) -> Refused:
         """The message in a body of this type."""
@@ -174,11 +148,6 @@ class Sack:
     id: int
     key: Key
     missing: PacketSet | None  # None: no packet has arrived yet
-
-    def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        head = bytes([SACK]) + _ID_KEY.pack(self.id, *self.key)
-        return head + _encode_set(self.missing, most_bytes - len(head))
 
     @classmethod
     def decode(cls, body: bytes) -> Sack:
@@ -199,11 +168,6 @@ class Chunks:
     packets: int  # of a chunk
     missing: PacketSet | None  # of chunks; None: no packet has arrived yet
 
-    def encode(self, most_bytes: int) -> bytes:
-        """The body."""
-        head = bytes([CHUNKS]) + _CHUNKS.pack(self.id, *self.key, self.packets)
-        return head + _encode_set(self.missing, most_bytes - len(head))
-
     @classmethod
     def decode(cls, body: bytes) -> Chunks:
         """The message in a body of this type."""
@@ -222,15 +186,6 @@ class Clear:
     slot_bytes: int
     receives: tuple[tuple[int, Key, int], ...]
 
-    def encode(self, most_bytes: int) -> bytes:
-        """The body, of as many receives as fit."""
-        head = _CLEAR.pack(
-            CLEAR, self.generations, self.paths, self.first_qp, self.root_key, self.slot_bytes
-        )
-        receives = self.receives[: (most_bytes - _CLEAR.size) // _CLEARED.size]
-        cleared = [_CLEARED.pack(id_, *key, length) for id_, key, length in receives]
-        return head + b"".join(cleared)
-
     @classmethod
     def decode(cls, body: bytes) -> Clear:
         """The message in a body of this type."""
@@ -241,7 +196,7 @@ class Clear:
 
 
 Message: TypeAlias = Nack | Ack | Keepalive | Rnr | Refused | Sack | Chunks | Clear
-_MESSAGES: dict[int, type[Message]] = {
+MESSAGES: dict[int, type[Message]] = {
     NACK: Nack,
     ACK: Ack,
     KEEPALIVE: Keepalive,
@@ -253,14 +208,9 @@ _MESSAGES: dict[int, type[Message]] = {
 }
 
 
-def encode(message: Message, most_bytes: int) -> bytes:
-    """The body of a control message, at most `most_bytes` long."""
-    return message.encode(most_bytes)
-
-
 def decode(body: bytes) -> Message:
     """The control message in `body`; ControlError if it is none."""
-    kind = _MESSAGES.get(body[0]) if body else None
+    kind = MESSAGES.get(body[0]) if body else None
     if kind is None:
         raise ControlError("of no type that is known")
     try:
@@ -277,53 +227,6 @@ def _whole(size: int, unit: int, most: int) -> int:
 
 
 # ---------------------------------------------------------------- packet sets
-
-
-def packet_set(missing: npt.NDArray[np.bool_]) -> PacketSet:
-    """The set of a whole message, cut to the span between its first and last missing packet."""
-    where = np.flatnonzero(missing)
-    if where.size == 0:
-        return PacketSet(0, np.zeros(0, dtype=np.bool_))
-    first, last = int(where[0]), int(where[-1])
-    return PacketSet(first, missing[first : last + 1])
-
-
-def _encode_set(missing: PacketSet | None, most_bytes: int) -> bytes:
-    if missing is None:
-        return b""
-    room = most_bytes - _SET.size
-    bits = missing.bits[:MOST_IN_SET]
-    plain_count = min(len(bits), room * 8)
-    plain = np.packbits(bits[:plain_count], bitorder="little").tobytes()
-    runs, runs_count = _encode_runs(bits, min(room, len(plain)))
-    if runs_count >= plain_count:
-        return _SET.pack(_RUNS, missing.base, runs_count) + runs
-    return _SET.pack(_PLAIN, missing.base, plain_count) + plain
-
-
-def _encode_runs(bits: npt.NDArray[np.bool_], room: int) -> tuple[bytes, int]:
-    """Run lengths of as many bits as fit into `room` bytes, and how many bits that is."""
-    edges = np.flatnonzero(bits[1:] != bits[:-1]) + 1
-    out = bytearray()
-    if bits.size and not bits[0]:
-        out.append(0)
-    covered = 0
-    for end in [*edges.tolist(), len(bits)]:
-        code = _leb128(end - covered)
-        if len(out) + len(code) > room:
-            break
-        out += code
-        covered = end
-    return bytes(out), covered
-
-
-def _leb128(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _decode_set(data: bytes) -> PacketSet | None:

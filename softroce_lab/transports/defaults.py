@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every timer, bound and weight of sessions, transports and users' policies, in one place.
 
-All of it is this project's definition (docs/protocols.md has what the literature states). Times
-are nanoseconds. The defaults are made for an emulator that shares its cores; `for_rtt` derives the
-same set for hardware that answers in a round trip, `on_machine` one for an emulated fabric that is
-slow itself. All are derived in docs/retry-bounds.md.
+All of it is this project's definition. Times are nanoseconds. The defaults are made for an emulator
+that shares its cores; `for_rtt` derives the same set for hardware that answers in a round trip,
+`on_machine` one for an emulated fabric that is slow itself. tests/transports/test_bounds.py
+computes what they bound.
 """
 
 from __future__ import annotations

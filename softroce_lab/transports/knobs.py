@@ -2,7 +2,8 @@
 """Knobs of transports: settings that several transports have in common, for ablation.
 
 A policy's options are its own; a knob means the same for every transport that has it
-(docs/transports.md has the table). Which transport has which, and its bounds, is in the registry.
+(docs/reference/transports.md is made of them). Which transport has which, and its bounds, is in the
+registry.
 """
 
 from __future__ import annotations

@@ -18,11 +18,44 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.transports.api import MOST_COPIES, View
+from softroce_lab.transports.api import MOST_COPIES, Key, View
+from softroce_lab.transports.control import PacketSet
 from softroce_lab.transports.defaults import Timing
 from softroce_lab.transports.erasure.code import ErasureCode
 from softroce_lab.transports.options import Option, Value, validated
-from softroce_lab.transports.work import Receiving, Sending
+
+
+@dataclasses.dataclass(slots=True)
+class Sending:
+    """A send that has not been acknowledged, as the newest hook about it saw it."""
+
+    handle: int
+    peer: int
+    id: int
+    key: Key
+    count: int
+    rnr_naks: int = 0  # times the receiver was not ready
+    retry_ns: int = 0  # paused until then because of it
+    out: bool = False  # every packet has been sent
+    known_missing: PacketSet | None = None  # of packets or chunks, by the last feedback
+    timeouts_without_progress: int = 0  # timeouts in a row
+    memory: Any = None  # of the policy
+
+
+@dataclasses.dataclass(slots=True)
+class Receiving:
+    """A posted receive that is not complete, as the newest hook about it saw it."""
+
+    handle: int
+    peer: int
+    key: Key
+    count: int
+    id: int | None = None  # None: no packet has arrived
+    received: int = 0  # packets, known ones too, when last looked at
+    timeouts_without_progress: int = 0  # timeouts in a row
+    fed_back: int = 0  # packets that had arrived, known ones too, when feedback was sent last
+    memory: Any = None  # of the policy
+
 
 __all__ = [
     "MOST_COPIES",
@@ -164,7 +197,7 @@ class MessagePolicy:
 
     name: ClassVar[str] = ""
     framing: ClassVar[str] = "ud"
-    """How its data packets name what they carry, unless the user chooses (docs/framing.md)."""
+    """How its data packets name what they carry, unless the user chooses."""
     framings: ClassVar[tuple[str, ...]] = ("ud", "uc_immediate")
     """Those that it works over."""
     options: ClassVar[tuple[Option, ...]] = ()

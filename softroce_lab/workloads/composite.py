@@ -21,14 +21,7 @@ import numpy as np
 
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.message import ADD, Buffer, Message
-from softroce_lab.workloads.schedule import (
-    Compute,
-    Receive,
-    Requires,
-    Schedule,
-    Send,
-    Vertex,
-)
+from softroce_lab.workloads.schedule import Receive, Requires, Schedule, Vertex, copied
 from softroce_lab.workloads.work import Buffered
 
 After: TypeAlias = Mapping[int, Requires]
@@ -112,16 +105,11 @@ class _ScheduleWriter(Writer):
             if all(_is_free(vertices[other]) for other in each.requires):
                 requires += gate
             irequires = tuple(first + other for other in each.irequires)
-            match each:
-                case Send():
-                    copy: Vertex = Send(moved[id(each.message)], requires, irequires, each.at_ns)
-                case Receive():
-                    awaited = () if _is_free(each) else requires
-                    copy = Receive(moved[id(each.message)], awaited, irequires)
-                    brought.append(index)
-                case Compute():
-                    copy = Compute(each.duration_ns, requires, irequires, each.at_ns, each.cpu)
-            whole.append(copy)
+            if _is_free(each):
+                requires = ()
+            if isinstance(each, Receive):
+                brought.append(index)
+            whole.append(copied(each, moved, requires, irequires))
         return (self.schedule.compute(host, 0, (*brought, *gate)),) if brought else gate
 
     def _moved(self, message: Message, part: Part) -> Message:
@@ -173,11 +161,6 @@ class Composite(Buffered):
         writer = _ScheduleWriter(self.ranks, self.dtype.itemsize)
         self.write(writer)
         return writer.schedule
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without the schedule: who unpickles this makes it again, faster than it is read."""
-        made = ("_schedule", "written")
-        return {key: value for key, value in self.__dict__.items() if key not in made}
 
     def initial(self, host: int, seed: int) -> Buffer:
         return self._joined(host, seed, lambda work, key: work.initial(host, key))

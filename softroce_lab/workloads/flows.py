@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Workloads that copy: point to point, permutation, incast, scatter, all-to-all.
 
-A host's buffer is what it sends, and behind it what it receives, so nothing that is still to be
-sent again is overwritten. All of an operation is one step: it is over when its last message is.
+All of an operation is one step: it is over when its last message is.
 """
 
 from __future__ import annotations
@@ -10,15 +9,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.message import Buffer, Message, piece_count, pieces
-from softroce_lab.workloads.streams import Stream, random_bytes
-from softroce_lab.workloads.work import Sized
+from softroce_lab.workloads.message import Message, piece_count, pieces
+from softroce_lab.workloads.streams import Stream
+from softroce_lab.workloads.work import Copying, Sized
 
 
 class Flow(NamedTuple):
@@ -31,7 +28,7 @@ class Flow(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Flows(Sized):
+class Flows(Copying, Sized):
     """A set of flows of one size."""
 
     @abc.abstractmethod
@@ -55,11 +52,12 @@ class Flows(Sized):
     def message_count(self) -> int:
         return self.flow_count * piece_count(self.size_bytes, self.message_bytes)
 
-    def buffer_bytes_of(self, host: int) -> int:
-        rank = self.rank_of.get(host)
-        if rank is None:
-            return 0
-        return self.sends_bytes(rank) + self.receives_bytes(rank)
+    @functools.cached_property
+    def areas(self) -> Mapping[int, tuple[int, int]]:
+        return {
+            host: (self.sends_bytes(rank), self.receives_bytes(rank))
+            for host, rank in self.rank_of.items()
+        }
 
     def messages(self) -> Iterator[Message]:
         sends = [self.sends_bytes(rank) for rank in range(self.hosts)]
@@ -74,29 +72,6 @@ class Flows(Sized):
                     source_offset=flow.source_at + offset,
                     destination_offset=to + offset,
                 )
-
-    def initial(self, host: int, seed: int) -> Buffer:
-        buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
-        if host in self.rank_of:
-            size = self.sends_bytes(self.rank_of[host])
-            buffer[:size] = random_bytes(stream_key(seed, "buffer", host), 0, size)
-        return buffer
-
-    def expected(self, host: int, seed: int) -> Buffer:
-        buffer = self.initial(host, seed)
-        for flow in self._flows_to.get(host, ()):
-            at = self.sends_bytes(flow.destination) + flow.destination_at
-            key = stream_key(seed, "buffer", self.ranks[flow.source])
-            buffer[at : at + self.size_bytes] = random_bytes(key, flow.source_at, self.size_bytes)
-        return buffer
-
-    @functools.cached_property
-    def _flows_to(self) -> dict[int, list[Flow]]:
-        """By the host that receives them."""
-        found: dict[int, list[Flow]] = {}
-        for flow in self.flows():
-            found.setdefault(self.ranks[flow.destination], []).append(flow)
-        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The graph of a whole schedule, messages included: its order, its cycles, its rounds.
+"""The graph of a whole schedule, messages included: its order, its cycles, its rounds, its flows.
 
 Each vertex has two events, its start and its completion: a dependency leads from the completion of
 what is required, or from its start (irequires); a message from the start of its send to the
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from softroce_lab.transports.api import Key
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Receive, Schedule, Send
+from softroce_lab.workloads.work import Workload
 
 Place: TypeAlias = tuple[int, int]
 """A vertex: its host, and its index there."""
@@ -120,3 +121,40 @@ class Graph:
 
 def _name(message: Message) -> _Name:
     return message.source, message.destination, message.key
+
+
+@dataclasses.dataclass(slots=True)
+class Flow:
+    """All messages from one host to another."""
+
+    source: int
+    destination: int
+    messages: int = 0
+    bytes: int = 0
+    first_round: int = 0
+    last_round: int = 0
+    not_before_ns: int = 0  # of the first message
+
+    def add(self, length_bytes: int, round_: int, at_ns: int) -> None:
+        """A message, of a round: so many must be sent one after the other, itself included."""
+        if not self.messages:
+            self.first_round, self.not_before_ns = round_, at_ns
+        self.first_round = min(self.first_round, round_)
+        self.last_round = max(self.last_round, round_)
+        self.messages += 1
+        self.bytes += length_bytes
+
+
+def flows(workload: Workload) -> list[Flow]:
+    """All pairs of hosts with messages, in the order of ranks, then of their first message."""
+    schedule = workload.schedule()
+    rounds = Graph.of(schedule, in_order=False).rounds(schedule)
+    found: dict[tuple[int, int], Flow] = {}
+    for host, vertices in schedule.of.items():
+        for vertex in vertices:
+            if isinstance(vertex, Send):
+                message = vertex.message
+                pair = host, message.destination
+                flow = found.setdefault(pair, Flow(*pair))
+                flow.add(message.length_bytes, rounds[(*pair, message.key)], vertex.at_ns)
+    return list(found.values())

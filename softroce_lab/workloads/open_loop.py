@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import ClassVar, NamedTuple
 
@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.message import UINT8, Buffer, Message
+from softroce_lab.workloads.message import UINT8, Message
 from softroce_lab.workloads.schedule import Schedule
 from softroce_lab.workloads.sizes import Sizes
-from softroce_lab.workloads.streams import exponentials, jumps, random_bytes, words
-from softroce_lab.workloads.work import Buffered
+from softroce_lab.workloads.streams import exponentials, jumps, words
+from softroce_lab.workloads.work import Copying
 
 FLOW = np.dtype([("at_ns", "i8"), ("source", "u4"), ("destination", "u4"), ("bytes", "i8")])
 """A flow: when it arrives, from which rank to which, and its size."""
@@ -66,7 +66,7 @@ class _Drawn(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenLoop(Buffered):
+class OpenLoop(Copying):
     """Flows of one message each. `rates_bps` are of the ranks' links, and load is payload."""
 
     ranks: tuple[int, ...]
@@ -237,12 +237,11 @@ class OpenLoop(Buffered):
     def longest_message_bytes(self) -> int:
         return int(self.flows["bytes"].max())
 
-    def buffer_bytes_of(self, host: int) -> int:
-        """All that it sends, in the order of arrival, and behind it all that it receives."""
-        if host not in self.ranks:
-            return 0
-        rank = self.ranks.index(host)
-        return int(self._sent[rank] + self._totals("destination")[rank])
+    @functools.cached_property
+    def areas(self) -> Mapping[int, tuple[int, int]]:
+        """Each in the order of arrival."""
+        both = zip(self._sent.tolist(), self._totals("destination").tolist(), strict=True)
+        return dict(zip(self.ranks, both, strict=True))
 
     @functools.cached_property
     def _sent(self) -> npt.NDArray[np.int64]:
@@ -286,27 +285,6 @@ class OpenLoop(Buffered):
         for message, at_ns in zip(self._messages, self.flows["at_ns"].tolist(), strict=True):
             schedule.transfer(message, at_ns=at_ns)
         return schedule
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without what is found again: who unpickles this finds the same."""
-        names = {field.name for field in dataclasses.fields(self)}
-        return {key: value for key, value in self.__dict__.items() if key in names}
-
-    def initial(self, host: int, seed: int) -> Buffer:
-        buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
-        if len(buffer):
-            sent = int(self._sent[self.ranks.index(host)])
-            buffer[:sent] = random_bytes(stream_key(seed, "buffer", host), 0, sent)
-        return buffer
-
-    def expected(self, host: int, seed: int) -> Buffer:
-        buffer = self.initial(host, seed)
-        for message in self._messages:
-            if message.destination == host:
-                key, length = stream_key(seed, "buffer", message.source), message.length_bytes
-                at = message.destination_offset
-                buffer[at : at + length] = random_bytes(key, message.source_offset, length)
-        return buffer
 
 
 def _closest(

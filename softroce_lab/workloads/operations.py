@@ -11,7 +11,7 @@ import numpy as np
 
 from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.message import MAX_OPERATIONS, Buffer, Message
-from softroce_lab.workloads.schedule import Compute, Receive, Requires, Schedule, Send, Vertex
+from softroce_lab.workloads.schedule import Receive, Requires, Schedule, copied
 from softroce_lab.workloads.streams import Stream
 from softroce_lab.workloads.work import Buffered
 
@@ -79,10 +79,6 @@ class Operations(Buffered):
             self._add(whole, once, operation)
         return whole
 
-    def __getstate__(self) -> dict[str, object]:
-        """Without the schedule: who unpickles this makes it again, faster than it is read."""
-        return {key: value for key, value in self.__dict__.items() if key != "_schedule"}
-
     def _add(self, whole: Schedule, once: Schedule, operation: int) -> None:
         offsets = self._offsets(operation)
         moved = {id(each): _moved(each, operation, offsets) for each in once.messages}
@@ -94,18 +90,9 @@ class Operations(Buffered):
             for each in vertices:
                 requires = tuple(first + index for index in each.requires) or gate
                 irequires = tuple(first + index for index in each.irequires)
-                copy: Vertex
-                match each:
-                    case Send():
-                        at_ns = each.at_ns + begins_ns
-                        copy = Send(moved[id(each.message)], requires, irequires, at_ns)
-                    case Receive():  # posted before the operation begins, as early as there is room
-                        requires = requires if each.requires else ()
-                        copy = Receive(moved[id(each.message)], requires, irequires)
-                    case Compute():
-                        at_ns = each.at_ns + begins_ns
-                        copy = Compute(each.duration_ns, requires, irequires, at_ns, each.cpu)
-                whole.of[host].append(copy)
+                if isinstance(each, Receive) and not each.requires:
+                    requires = ()  # posted before the operation begins, as early as there is room
+                whole.of[host].append(copied(each, moved, requires, irequires, begins_ns))
 
     def _gate(self, whole: Schedule, host: int, count: int) -> Requires:
         """What the vertices of an operation require that require nothing of its own."""

@@ -12,7 +12,7 @@ Between two hosts the order of the sends is the order of the receives, as on one
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from softroce_lab.workloads.message import Message
@@ -52,6 +52,23 @@ class Compute:
 
 
 Vertex: TypeAlias = Send | Receive | Compute
+
+
+def copied(
+    vertex: Vertex,
+    moved: Mapping[int, Message],
+    requires: Requires,
+    irequires: Requires,
+    later_ns: int = 0,
+) -> Vertex:
+    """A vertex of a part, in the whole; `moved`: messages of the whole, by id of the part's."""
+    match vertex:
+        case Send(message):
+            return Send(moved[id(message)], requires, irequires, vertex.at_ns + later_ns)
+        case Receive(message):
+            return Receive(moved[id(message)], requires, irequires)
+        case Compute(duration_ns, cpu=cpu):
+            return Compute(duration_ns, requires, irequires, vertex.at_ns + later_ns, cpu)
 
 
 class Schedule:

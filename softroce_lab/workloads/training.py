@@ -27,9 +27,9 @@ from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.composite import Composite, Writer
 from softroce_lab.workloads.flows import PointToPoint
 from softroce_lab.workloads.message import FLOAT32
+from softroce_lab.workloads.moe import UnequalAllToAll
 from softroce_lab.workloads.schedule import Requires
 from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.unequal import UnequalAllToAll
 from softroce_lab.workloads.work import Buffered
 
 _WIDTH = FLOAT32.itemsize

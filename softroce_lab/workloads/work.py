@@ -17,8 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from softroce_lab.plan.effects import stream_key
 from softroce_lab.workloads.message import MAX_MESSAGE_BYTES, UINT8, Buffer, Message
 from softroce_lab.workloads.schedule import Schedule
+from softroce_lab.workloads.streams import random_bytes
 
 
 class Workload(abc.ABC):
@@ -59,6 +61,15 @@ class Workload(abc.ABC):
     def messages(self) -> Iterator[Message]:
         """All messages; those of one source in the order in which it posts them."""
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is cached: who unpickles this makes it again, faster than it is read."""
+        made = functools.cached_property
+        return {
+            key: value
+            for key, value in self.__dict__.items()
+            if not isinstance(getattr(type(self), key, None), made)
+        }
+
     def schedule(self) -> Schedule:
         """The graph of every host. By default no message requires another."""
         schedule = Schedule(self.ranks)
@@ -79,6 +90,43 @@ class Buffered(Workload):
     @abc.abstractmethod
     def expected(self, host: int, seed: int) -> Buffer:
         """A host's buffer afterwards, to the bit."""
+
+
+class Copying(Buffered):
+    """A host's buffer is what it sends, and behind it what it receives.
+
+    So nothing that is still to be sent again is overwritten.
+    """
+
+    @property
+    @abc.abstractmethod
+    def areas(self) -> Mapping[int, tuple[int, int]]:
+        """Of each host how many bytes it sends, and how many it receives."""
+
+    def buffer_bytes_of(self, host: int) -> int:
+        return sum(self.areas.get(host, (0, 0)))
+
+    def initial(self, host: int, seed: int) -> Buffer:
+        buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
+        sends, _ = self.areas.get(host, (0, 0))
+        buffer[:sends] = random_bytes(stream_key(seed, "buffer", host), 0, sends)
+        return buffer
+
+    def expected(self, host: int, seed: int) -> Buffer:
+        buffer = self.initial(host, seed)
+        for each in self._messages_to.get(host, ()):
+            key = stream_key(seed, "buffer", each.source)
+            sent = random_bytes(key, each.source_offset, each.length_bytes)
+            buffer[each.destination_offset :][: each.length_bytes] = sent
+        return buffer
+
+    @functools.cached_property
+    def _messages_to(self) -> Mapping[int, list[Message]]:
+        """By the host that receives them."""
+        found: dict[int, list[Message]] = {}
+        for message in self.messages():
+            found.setdefault(message.destination, []).append(message)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

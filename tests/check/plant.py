@@ -10,12 +10,12 @@ An altered frame gets a right ICRC, but where `icrc` is what is altered. Frame n
 """
 
 import dataclasses
-import struct
 
 from softroce_lab import _native
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
 from softroce_lab.check.verdict import Outcome
+from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcapng
 from tests.native.frames import CAPTURES, ICRC
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -119,10 +119,20 @@ class Tape:
 
     def write(self, path):
         """As pcapng."""
-        blocks = [_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
-        blocks += [_interface(name) for name in self.interfaces]
-        blocks += [_packet(frame) for frame in self.frames]
-        blocks += [_statistics(which, *counts) for which, counts in self.statistics.items()]
+        ng = Pcapng()
+        blocks = [ng.section()]
+        for name in self.interfaces:
+            named = [(IF_NAME, name.encode())] if name else []
+            blocks.append(ng.interface(*named, (IF_TSRESOL, b"\x09")))
+        for frame in self.frames:
+            comments = [frame.comment.encode()] if frame.comment else []
+            blocks.append(
+                ng.enhanced(
+                    frame.time_ns, frame.data, *comments, interface=frame.interface,
+                    length=frame.length,
+                )
+            )  # fmt: skip
+        blocks += [ng.statistics(which, *counts) for which, counts in self.statistics.items()]
         path.write_bytes(b"".join(blocks))
         return path
 
@@ -147,44 +157,6 @@ def failed(verdicts):
 def shown(verdict):
     """Frame numbers of all exhibits."""
     return {number for exhibit in verdict.exhibits for number in exhibit.packets}
-
-
-# ---------------------------------------------------------------- pcapng
-
-
-def _block(kind, body):
-    length = struct.pack("<I", len(body) + 12)
-    return struct.pack("<I", kind) + length + body + length
-
-
-def _options(**options):
-    codes = {"comment": 1, "name": 2, "resolution": 9, "received": 4, "dropped": 5}
-    padded = b"".join(
-        struct.pack("<HH", codes[name], len(value)) + value + bytes(-len(value) % 4)
-        for name, value in options.items()
-        if value is not None
-    )
-    return padded + bytes(4) if padded else b""
-
-
-def _interface(name):
-    ethernet, no_limit, nanoseconds = 1, 0, b"\x09"
-    options = _options(name=name and name.encode(), resolution=nanoseconds)
-    return _block(1, struct.pack("<HHI", ethernet, 0, no_limit) + options)
-
-
-def _packet(frame):
-    size = len(frame.data)
-    head = struct.pack(
-        "<IIIII", frame.interface, *divmod(frame.time_ns, 1 << 32), size, frame.length or size
-    )
-    options = _options(comment=frame.comment and frame.comment.encode())
-    return _block(6, head + frame.data + bytes(-size % 4) + options)
-
-
-def _statistics(interface, received, dropped):
-    options = _options(received=struct.pack("<Q", received), dropped=struct.pack("<Q", dropped))
-    return _block(5, struct.pack("<III", interface, 0, 0) + options)
 
 
 # ---------------------------------------------------------------- a connection of our own

@@ -13,6 +13,7 @@ import struct
 from softroce_lab import _native
 from softroce_lab.check import suites
 from softroce_lab.transports import control
+from tests import control_bodies
 from tests.check.plant import Frame, Tape
 from tests.transports.pair_rig import CONTROL, DATA, PairRig
 from tests.transports.sabotage import rule
@@ -90,7 +91,7 @@ class StripedTape(Tape):
 
     def say(self, number, message):
         """Another control message in a frame."""
-        body = control.encode(message, CHUNK)
+        body = control_bodies.encode(message, CHUNK)
         self.alter(number, payload=body, length=len(body))
 
     def everywhere(self, number):

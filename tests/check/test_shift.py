@@ -10,8 +10,8 @@ from softroce_lab.experiment.failover.ring_job import reference
 from softroce_lab.experiment.failover.virtual import VirtualRun
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.experiment.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
-from softroce_lab.transports.shift.classes import Classes
 from softroce_lab.transports.shift.machine import Machine
+from softroce_lab.transports.shift.protocol import Classes
 from tests.check.plant import Frame, Tape, check, failed, shown
 
 TRACES = {"request lost": 0, "acknowledgement lost": 1}  # the direction that is dead
@@ -209,8 +209,3 @@ def test_a_count_that_goes_back_fails(tmp_path, monkeypatch):
     verdicts = of_shift(recorded(rig).check(tmp_path))
     rig.close()
     assert failed(verdicts) == {"shift.count"}
-
-
-def test_other_traffic_is_not_judged(tmp_path):
-    verdicts = of_shift(Tape.of("rxe_verbs_loss").check(tmp_path))
-    assert {each.outcome for each in verdicts.values()} == {Outcome.NOT_APPLICABLE}

@@ -59,9 +59,10 @@ def test_a_sender_that_is_told_of_losses_by_the_fabric_is_not_blamed(tmp_path, l
 CODED = "{k: 4, m: 2, chunk: 4KiB}"
 
 
-@pytest.mark.parametrize("framing", ["ud", "uc_immediate"])
-@pytest.mark.parametrize("loss", ["2%", "20%"])
-@pytest.mark.parametrize("links", [("h2",), ("*",)])
+@pytest.mark.parametrize(
+    ("framing", "loss", "links"),
+    [("ud", "2%", ("h2",)), ("ud", "20%", ("*",)), ("uc_immediate", "20%", ("h2",))],
+)
 def test_what_parity_restored_need_not_be_retransmitted(tmp_path, framing, loss, links):
     """Few losses are restored; with many, selective repeat carries the rest."""
     faults = CORRUPTS.replace("}]", f'}}, {{name: loss, links: "s1->s2", loss: random {loss}}}]')
@@ -72,7 +73,7 @@ def test_what_parity_restored_need_not_be_retransmitted(tmp_path, framing, loss,
     assert verdicts["once.whole"].outcome == Outcome.PASS
 
 
-@pytest.mark.parametrize("links", [("h2",), ("h1",), ("*",)])
+@pytest.mark.parametrize("links", [("h1",), ("*",)])
 def test_a_sender_that_chooses_its_code_may_retransmit_by_its_timer(tmp_path, links):
     """Most answers are lost; without parity its timer then retransmits what nobody asked for."""
     loss = '{name: loss, links: "s2->s1", loss: random 60%, only: control}'
@@ -83,8 +84,9 @@ def test_a_sender_that_chooses_its_code_may_retransmit_by_its_timer(tmp_path, li
     assert verdicts["sr.only-holes"].checked > 20
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "irn", "sdr_sr"])
-@pytest.mark.parametrize("links", [("h2",), ("*",)])
+@pytest.mark.parametrize(
+    ("transport", "links"), [("csa_ud", ("*",)), ("irn", ("h2",)), ("sdr_sr", ("*",))]
+)
 def test_a_flipped_bit_behind_which_the_icrc_was_cut(tmp_path, transport, links):
     """Captured on the link with the rule it is known as lost, else nothing is said of it."""
     verdicts = checked(tmp_path, LINE + CORRUPTS, transport, links, 256)
@@ -196,7 +198,7 @@ def test_what_came_twice_to_a_host_that_was_not_captured(tmp_path):
     assert checked(tmp_path / "all", text, "csa_ud", ("*",), 256)["once.counted"].checked == 1
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "sdr_sr"])
+@pytest.mark.parametrize("transport", ["sdr_sr"])
 def test_no_message_is_sent_under_two_ids(tmp_path, transport):
     experiment = spec.of(yaml_source.parse(f"{LINE}transports: [{transport}]\n"))
     wanted = Wanted(("*",), 256)
@@ -236,7 +238,7 @@ def test_attempts_at_uc_packets_that_were_not_seen(tmp_path):
     assert at_both["sr.other-path"].outcome == Outcome.PASS
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "srnic"])
+@pytest.mark.parametrize("transport", ["csa_ud", "srnic"])
 def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     verdicts = checked(tmp_path, TRIMS, transport, ("*",), 256)
     assert failed(verdicts) == set()

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from softroce_lab.cli.app import app
 from softroce_lab.paths import PROJECT_ROOT
 
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
@@ -44,8 +46,26 @@ class CommandLine:
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
-    def up(self, *arguments):
-        return self.run("up", "two-hosts", "--name", self.name, *arguments)
+    def up(self, *arguments, file="two-hosts"):
+        return self.run("up", str(file), "--name", self.name, *arguments)
+
+    def fault(self, *arguments, **options):
+        return self.run("fault", *arguments, "--lab", self.name, **options)
+
+    def ping(self, *arguments):
+        """From h1 to h2, every millisecond."""
+        line = ("inspect", "path", "--ping", "h1", "h2", "-i", "1ms", "--lab", self.name)
+        return self.run(*line, *arguments)
+
+    def inspect(self, *arguments):
+        """The document of a part of `lab inspect`."""
+        return self.json("inspect", *arguments, "--lab", self.name)
+
+    def refused(self, *arguments):
+        """What a wrong command line is told, in this process."""
+        result = CliRunner().invoke(app, [*map(str, arguments)])
+        assert result.exit_code == 2, (arguments, result.output, result.exception)
+        return result.stderr
 
     def traces(self):
         """Names that the lab has on the machine."""
@@ -58,8 +78,7 @@ class CommandLine:
         ]
 
 
-@pytest.fixture
-def lab():
+def command_line():
     """The command line of root; whatever lab is up in the end goes down."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -70,11 +89,21 @@ def lab():
     assert line.traces() == []
 
 
+lab = pytest.fixture(command_line)
+
+
+@pytest.fixture(scope="module")
+def up():
+    """A lab of two hosts over a switch, for all tests of a module."""
+    for line in command_line():
+        assert line.up().returncode == 0
+        yield line
+
+
 @pytest.fixture
-def intruder(lab, tmp_path):
+def intruder(up, tmp_path):
     """A symbolic link to a directory, where labs are."""
-    link = Path("/run/softroce_lab", f"{lab.name}z")
-    link.parent.mkdir(exist_ok=True)
+    link = Path("/run/softroce_lab", f"{up.name}z")
     link.symlink_to(tmp_path)
     yield link
     link.unlink()

@@ -47,26 +47,27 @@ def with_verb(monkeypatch, function):
     return CliRunner().invoke(cli.app, ["fake"])
 
 
-def test_version_is_the_packages():
-    result = lab("--version")
-    assert (result.returncode, result.stdout) == (0, f"softroce_lab {__version__}\n")
+HEAVY = {"numpy", "pyarrow", "bcc", "pyroute2"}
+IMPORTED = """
+import sys, softroce_lab.cli.app as cli
+try:
+    cli.app(sys.argv[1:])
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
 
 
-def test_version_imports_no_verb():
-    script = (
-        "import sys, softroce_lab.cli.app as cli\n"
-        "try: cli.app(['--version'])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'numpy', 'pyarrow', 'pydantic', 'bcc', 'pyroute2'} & sys.modules.keys()))"
-    )
-    result = python(script)
-    assert result.stdout.splitlines()[-1] == "[]"
-
-
-def test_help_names_every_verb():
-    result = lab("--help")
-    assert result.returncode == 0
-    assert [verb for verb in cli.VERBS if verb not in result.stdout] == []
+@pytest.mark.parametrize(
+    ("arguments", "begins", "late"),
+    [
+        (["--version"], f"softroce_lab {__version__}\n", HEAVY | {"pydantic"}),
+        (["up", "two-hosts", "--dry-run"], "two-hosts planned: ", HEAVY | {"rich"}),
+    ],
+)
+def test_what_takes_long_is_imported_late(arguments, begins, late):
+    result = python(IMPORTED, *arguments)
+    assert result.stdout.startswith(begins)
+    assert late & set(result.stderr.split()) == set()
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
@@ -129,18 +130,16 @@ runpy.run_module("softroce_lab.cli", run_name="__main__")
 
 def test_an_interrupt_while_the_command_is_loaded_ends_it_quietly():
     result = python(INTERRUPTED_WHILE_LOADED)
-    assert (result.returncode, result.stdout, result.stderr) == (
-        errors.ExitCode.INTERRUPTED,
-        "",
-        "",
-    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
-SIGNALLED_WHILE_A_MODULE_IS_IMPORTED = """
+PREPARED = """
 import os, signal, sys, time
 import softroce_lab.cli.app as cli
 
 cli._prepare_process()
+"""
+WHILE_A_MODULE_IS_IMPORTED = """
 sys.path.insert(0, sys.argv[1])
 try:
     import swallows
@@ -158,19 +157,7 @@ try:
 except KeyboardInterrupt:
     raise ValueError("as pydantic does")
 """
-
-
-def test_a_signal_waits_until_a_module_is_imported(tmp_path):
-    (tmp_path / "swallows.py").write_text(SWALLOWS)
-    result = python(SIGNALLED_WHILE_A_MODULE_IS_IMPORTED, str(tmp_path))
-    assert (result.returncode, result.stdout) == (0, "imported\ninterrupted\n"), result.stderr
-
-
-SIGNALLED_IN_A_TEXT = """
-import os, signal, sys, time
-import softroce_lab.cli.app as cli
-
-cli._prepare_process()
+WHILE_A_TEXT_IS_EVALUATED = """
 try:
     eval("[os.kill(os.getpid(), signal.SIGINT), time.sleep(0.1), os.write(1, b'evaluated')]")
     time.sleep(10)
@@ -179,52 +166,28 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_signal_waits_until_a_text_is_evaluated():
+def test_a_signal_waits_until_a_module_is_imported_or_a_text_evaluated(tmp_path):
     """Of typer's annotations, say; else Python would end by the signal, not with 130."""
-    result = python(SIGNALLED_IN_A_TEXT)
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    result = python(PREPARED + WHILE_A_MODULE_IS_IMPORTED, str(tmp_path))
+    assert (result.returncode, result.stdout) == (0, "imported\ninterrupted\n"), result.stderr
+    result = python(PREPARED + WHILE_A_TEXT_IS_EVALUATED)
     assert (result.returncode, result.stdout) == (130, "evaluated"), result.stderr
 
 
-SIGNALLED_IN_A_DESTRUCTOR = """
-import os, signal, sys, time
-import softroce_lab.cli.app as cli
-
+IN_A_DESTRUCTOR = """
 class Signalling:
     def __del__(self):
         os.kill(os.getpid(), signal.Signals[sys.argv[1]])
         time.sleep(0.1)
 
-others = {"SIGINT", "SIGTERM", "SIGHUP"} - {sys.argv[1]}
-for name in others:  # as with nohup
-    signal.signal(signal.Signals[name], signal.SIG_IGN)
-cli._prepare_process()
 try:
     Signalling()
     time.sleep(10)
 except KeyboardInterrupt:
     print("interrupted")
 """
-
-
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_is_not_lost_where_python_ignores_exceptions(number):
-    result = python(SIGNALLED_IN_A_DESTRUCTOR, number)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "interrupted\n", "")
-
-
-def test_other_exceptions_that_python_ignores_are_told():
-    """As Python does."""
-    fails = SIGNALLED_IN_A_DESTRUCTOR.replace("os.kill(", "int(").replace("sleep(10)", "sleep(0)")
-    result = python(fails, "SIGINT")
-    assert result.stdout == ""
-    assert "Exception ignored in: <function Signalling.__del__" in result.stderr
-
-
-SIGNALLED_TWICE = """
-import os, signal, sys, time
-import softroce_lab.cli.app as cli
-
-cli._prepare_process()
+TWICE = """
 number = signal.Signals[sys.argv[1]]
 usual_s = cli._SAME_SIGNAL_S
 try:
@@ -245,8 +208,25 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_is_not_lost_where_python_ignores_exceptions(number):
+    others = {"SIGINT", "SIGTERM", "SIGHUP"} - {number}
+    ignoring = "".join(f"signal.signal(signal.{n}, signal.SIG_IGN)\n" for n in others)  # as nohup
+    prepared = PREPARED.replace("cli._prepare", f"{ignoring}cli._prepare")
+    result = python(prepared + IN_A_DESTRUCTOR, number)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "interrupted\n", "")
+
+
+def test_other_exceptions_that_python_ignores_are_told():
+    """As Python does."""
+    fails = IN_A_DESTRUCTOR.replace("os.kill(", "int(").replace("sleep(10)", "sleep(0)")
+    result = python(PREPARED + fails, "SIGINT")
+    assert result.stdout == ""
+    assert "Exception ignored in: <function Signalling.__del__" in result.stderr
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_that_comes_twice_at_once_does_not_interrupt_the_cleaning_up(number):
-    result = python(SIGNALLED_TWICE, number)
+    result = python(PREPARED + TWICE, number)
     assert result.stdout.splitlines() == ["cleaned up", "again"], result.stderr
 
 

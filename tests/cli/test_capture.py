@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab capture`, and `--capture` of the verbs that run something."""
+"""`lab capture`: live packets as lines and as pcapng, and the lines of a file."""
 
 import fcntl
+import gzip
 import json
 import os
 import pty
@@ -11,24 +12,17 @@ import subprocess
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from softroce_lab.cli.app import app
+from softroce_lab.errors import ExitCode
 from softroce_lab.telemetry import capture_file
-from tests.cli.conftest import COMMAND, CommandLine
-from tests.labs import prepare_verbs
+from softroce_lab.telemetry.packet_lines import Lines
+from tests.cli.conftest import COMMAND
+from tests.native.frames import CAPTURES
 
 PATIENCE_S = 40.0
-
-
-@pytest.fixture(scope="module")
-def up():
-    """One lab for all tests here; what they capture ends with them."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    line = CommandLine()
-    assert line.up().returncode == 0
-    yield line
-    assert line.run("down", line.name).returncode == 0
-    assert line.traces() == []
+PCAP = CAPTURES / "rxe_verbs_nak.pcap"
 
 
 def first_line(fd):
@@ -57,42 +51,28 @@ class Running:
 
 
 def ping(lab, count=5):
-    result = lab.run(
-        "inspect", "path", "--ping", "h1", "h2", "-c", str(count), "-i", "1ms", "--lab", lab.name
-    )
+    result = lab.ping("-c", str(count))
     assert f"{count} sent" in result.stdout, result.stderr
 
 
-def frames(path):
-    return len(capture_file.read(path).packets)
-
-
-def test_packets_are_lines(up):
+def test_packets_and_what_dropped_them_are_lines(up):
     running = Running(up, "s1->h2", "h2->s1")
     assert running.begun == "lab: capturing h2->s1, s1->h2; Ctrl-C ends it\n"
     ping(up, 3)
+    for loss in ("100%", "periodic 1"):
+        assert up.fault("set", "s1->h2", "loss", *loss.split()).returncode == 0
+        up.ping("-c", "1", "-W", "10ms")
+    up.fault("clear")
     result = running.interrupt()
     assert result.returncode == 0
     there, back = "s1->h2 10.0.0.1 > 10.0.0.2", "h2->s1 10.0.0.2 > 10.0.0.1"
     form = rf"\d\d:\d\d:\d\d\.\d{{9}} ({there}|{back}): ICMP, 98 bytes"
-    lines = result.stdout.splitlines()
-    assert len(lines) == 6
-    assert all(re.fullmatch(form, line) for line in lines), lines
-    assert result.stderr == "lab: 6 packets captured, 0 missed\n"
-
-
-def test_faults_that_come_and_go_meanwhile_are_in_the_lines(up):
-    running = Running(up, "s1->h2")
-    for loss in ("100%", "periodic 1"):
-        fault = up.run("fault", "set", "s1->h2", "loss", *loss.split(), "--lab", up.name)
-        assert fault.returncode == 0, fault.stderr
-        up.run("inspect", "path", "--ping", "h1", "h2", "-c", "1", "-W", "10ms", "--lab", up.name)
-    up.run("fault", "clear", "--lab", up.name)
-    ping(up, 1)
-    lines = running.interrupt().stdout.splitlines()
-    output = [line.partition("bytes")[2] for line in lines]
-    rule = "rule live:loss]"
-    assert output == [f"  [dropped: random 100%, {rule}", f"  [dropped: periodic 1 1, {rule}", ""]
+    *whole, random, periodic = result.stdout.splitlines()
+    assert len(whole) == 6
+    assert all(re.fullmatch(form, line) for line in whole), whole
+    assert random.endswith("bytes  [dropped: random 100%, rule live:loss]")
+    assert periodic.endswith("bytes  [dropped: periodic 1 1, rule live:loss]")
+    assert result.stderr == "lab: 8 packets captured, 0 missed\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -113,8 +93,7 @@ def test_so_many_packets_as_json(up, tmp_path):
     path = tmp_path / "trace.pcapng"
     running = Running(up, "*->h2", "-w", str(path), "-c", "3", "-s", "64", "--json")
     ping(up)
-    document = json.loads(running.end().stdout)
-    assert document == {
+    assert json.loads(running.end().stdout) == {
         "schema_version": 1,
         "file": str(path),
         "captured": 3,
@@ -125,17 +104,20 @@ def test_so_many_packets_as_json(up, tmp_path):
     assert capture_file.read(path).packets["captured"].tolist() == [64] * 3
 
 
-def test_for_so_long_and_quietly(up, tmp_path):
-    began = time.monotonic()
-    path = tmp_path / "trace.pcapng"
-    result = up.run("capture", "-D", "300ms", "-w", str(path), "-q", "--lab", up.name)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+def test_for_so_long_quietly_into_a_file_of_the_user_behind_sudo(up, tmp_path):
+    began, path = time.monotonic(), tmp_path / "trace.pcapng"
+    command = [*COMMAND, "capture", "-D", "300ms", "-w", str(path), "-q", "--lab", up.name]
+    sudo = os.environ | {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+    result = subprocess.run(command, env=sudo, capture_output=True, check=True)
+    assert (result.stdout, result.stderr) == (b"", b"")
     assert time.monotonic() - began > 0.3
     assert len(capture_file.read(path).interfaces) == 4  # of all links
+    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
 
 
 def test_standard_output_for_wireshark(up, tmp_path):
-    with (tmp_path / "trace.pcapng").open("wb") as file:
+    path = tmp_path / "trace.pcapng"
+    with path.open("wb") as file:
         process = subprocess.Popen(
             [*COMMAND, "capture", "s1->h2", "-w", "-", "-c", "4", "--lab", up.name],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -147,7 +129,13 @@ def test_standard_output_for_wireshark(up, tmp_path):
         assert process.wait(PATIENCE_S) == 0
         assert not flags & os.O_NONBLOCK
         assert process.stderr.read() == b"lab: 4 packets captured, 0 missed\n"
-    assert frames(tmp_path / "trace.pcapng") == 4
+    assert len(capture_file.read(path).packets) == 4
+    master, slave = pty.openpty()
+    command = [*COMMAND, "capture", "-w", "-", "--lab", up.name]
+    result = subprocess.run(command, stdout=slave, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(master)
+    os.close(slave)
+    assert (result.returncode, "a terminal cannot show pcapng" in result.stderr) == (2, True)
 
 
 def test_a_reader_that_has_seen_enough(up):
@@ -161,31 +149,6 @@ def test_a_reader_that_has_seen_enough(up):
         process.stderr.close()
 
 
-def test_a_terminal_gets_no_pcapng(up):
-    master, slave = pty.openpty()
-    command = [*COMMAND, "capture", "-w", "-", "--lab", up.name]
-    result = subprocess.run(command, stdout=slave, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(master)
-    os.close(slave)
-    assert result.returncode == 2
-    assert "nothing for a terminal" in result.stderr
-
-
-def test_two_at_once_and_one_that_is_killed(up, tmp_path):
-    first, second = tmp_path / "1.pcapng", tmp_path / "2.pcapng"
-    killed = Running(up, "h2", "-w", str(first))
-    other = Running(up, "h2", "-w", str(second))
-    ping(up)
-    time.sleep(0.1)
-    killed.process.kill()
-    killed.end()
-    ping(up)
-    assert "20 packets captured" in other.interrupt().stderr
-    found = capture_file.read(first)
-    assert len(found.packets) == 10
-    assert [each.received for each in found.interfaces] == [5, 5]
-
-
 def test_a_lab_that_goes_down_ends_it(lab, tmp_path):
     path = tmp_path / "trace.pcapng"
     assert lab.up().returncode == 0
@@ -193,26 +156,16 @@ def test_a_lab_that_goes_down_ends_it(lab, tmp_path):
     ping(lab)
     assert lab.run("down", lab.name).returncode == 0
     result = running.end()
-    assert result.returncode == 0
-    assert "10 packets captured, 0 missed" in result.stderr
-    assert frames(path) == 10
+    assert (result.returncode, "10 packets captured" in result.stderr) == (0, True)
+    assert len(capture_file.read(path).packets) == 10
 
 
-def test_a_file_that_takes_no_more(up, tmp_path):
+def test_a_file_that_takes_no_more(up):
     """/dev/full has no room at all; what a full file system holds: tests/fabric."""
-    running = Running(up, "h2", "-w", "/dev/full")
-    result = running.end()
+    result = Running(up, "h2", "-w", "/dev/full").end()
     assert result.returncode == 1
     assert "ended early: No space left on device" in result.stderr
     assert os.stat("/dev/full").st_uid == 0
-
-
-def test_files_belong_to_the_user_behind_sudo(up, tmp_path):
-    path = tmp_path / "trace.pcapng"
-    command = [*COMMAND, "capture", "-w", str(path), "-D", "0.01", "--lab", up.name]
-    sudo = os.environ | {"SUDO_UID": "65534", "SUDO_GID": "65534"}
-    assert subprocess.run(command, env=sudo, capture_output=True, check=False).returncode == 0
-    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
 
 
 @pytest.mark.parametrize(
@@ -223,29 +176,55 @@ def test_files_belong_to_the_user_behind_sudo(up, tmp_path):
         (("-w", "/no/such/folder/file"), "cannot write /no/such/folder/file"),
         (("-s", "5000"), "snap length of 5000"),
         (("-D", "soon"), "soon"),
-        (("--json",), "--json wants -w FILE"),
+        (("--json",), "hint: add -w FILE"),
         (("-c", "-1"), "greater than"),
     ],
 )
 def test_what_cannot_be_captured(up, arguments, words):
-    result = up.run("capture", *arguments, "--lab", up.name)
-    assert result.returncode == 2
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
+    assert words in up.refused("capture", *arguments, "--lab", up.name)
 
 
-def test_without_a_lab(lab):
-    assert "there is no lab called" in lab.run("capture", "--lab", lab.name).stderr
+# --- lab capture -r ------------------------------------------------------------------------------
 
 
-def test_capture_of_a_measurement(up, tmp_path):
-    prepare_verbs()
-    path = tmp_path / "trace.pcapng"
-    arguments = ("perf", "send_lat", "h1", "h2", "--lab", up.name, "--json")
-    options = ("--capture", "*->h2", "--capture", "s1->h1", "--capture-file", str(path))
-    result = up.run(*arguments, *options, "--", "-n", "50")
-    assert result.returncode == 0, result.stderr
-    seen = capture_file.read(path)
-    assert [each.name for each in seen.interfaces] == ["s1->h1", "s1->h2"]
-    assert json.loads(result.stdout)["capture"]["captured"] == len(seen.packets) >= 2 * 50
-    assert f"0 missed: {path}" in result.stderr
+def read(*arguments):
+    return CliRunner().invoke(app, ["capture", "-r", *map(str, arguments)])
+
+
+def test_the_lines_of_a_file_are_those_of_a_live_capture(tmp_path):
+    small = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "1", "-q"]
+    argv = ["run", "ring-all-reduce", *small, "-o", str(tmp_path), "--capture"]
+    assert CliRunner().invoke(app, argv).exit_code == 0
+    trace = next((tmp_path / "latest").glob("*.pcapng"))
+    lines = read(trace).stdout.splitlines()
+    live, content = Lines(), trace.read_bytes()
+    pieces = [content[at : at + 1000] for at in range(0, len(content), 1000)]
+    assert lines == [line for piece in pieces for line in live.of(piece)]
+    assert any("[dropped" in line for line in lines)
+    cut = tmp_path / "cut.pcapng"
+    cut.write_bytes(content[:-7])
+    done = read(cut)
+    assert (done.exit_code, done.stdout.splitlines()) == (0, lines[: len(done.stdout.splitlines())])
+    assert f"lab: {cut}: " in done.stderr
+
+
+def test_a_file_of_others_and_a_number_of_packets():
+    whole = read(PCAP).output.splitlines()
+    assert len(whole) == 77
+    assert read(PCAP, "-c", "3").output.splitlines() == whole[:3]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    text, packed = tmp_path / "text", tmp_path / "trace.pcapng.gz"
+    text.write_text("no capture\n" * 100)
+    packed.write_bytes(gzip.compress(PCAP.read_bytes()))
+    for arguments, words in (
+        ((tmp_path / "nothing",), "cannot be read: No such file"),
+        ((text,), "give a pcap or pcapng file"),
+        ((packed,), "gunzip"),
+        ((PCAP, "h1"), "LINKS: no effect with -r FILE"),
+        ((PCAP, "--lab", "x"), "--lab: no effect with -r FILE"),
+    ):
+        done = read(*arguments)
+        assert done.exit_code == ExitCode.USAGE, arguments
+        assert words in done.stderr, done.stderr

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import typer
 
 from softroce_lab import paths, topology
 from softroce_lab.cli import app
@@ -16,19 +15,6 @@ from softroce_lab.transports import registry
 
 LEAVES = {"leaf1", "leaf2", "spine1", "spine2"}
 HOSTS = {"h1", "h2", "h3", "h4"}
-WORK_ON_A_LAB = {
-    "down", "ps", "exec", "top", "perf", "capture",
-}  # fmt: skip
-PARTS_WORK_ON_A_LAB = {
-    "fault": {"set", "clear", "apply", "show"}, "kernel-host": {"console", "boot"},
-    "inspect": {"node", "link", "graph", "stats", "path"},
-}  # fmt: skip
-ACT_ON_A_WHOLE_LAB = {
-    "down",
-    "ps",
-    "inspect graph",
-    "top",
-}  # and stats, whose first word may be one
 
 
 @pytest.fixture
@@ -132,38 +118,6 @@ def test_a_verb_is_found_without_loading_any():
     assert set(done.stderr.split()) <= {
         "softroce_lab.cli", "softroce_lab.cli.app", "softroce_lab.errors",
     }  # fmt: skip
-
-
-def commands():
-    """Every verb, and the parts of those that have some, as (title, command)."""
-    group = typer.main.get_command(app.app)
-    for verb in app.VERBS:
-        command = group.get_command(None, verb)
-        yield verb, command
-        for name in getattr(command, "commands", {}):
-            yield f"{verb} {name}", command.get_command(None, name)
-
-
-def test_every_verb_that_works_on_a_lab_names_it_alike():
-    wanted = WORK_ON_A_LAB | {
-        f"{verb} {part}" for verb, parts in PARTS_WORK_ON_A_LAB.items() for part in parts
-    }
-    found = {}
-    for title, command in commands():
-        options = {option: each for each in command.params for option in each.opts}
-        if "--lab" in options:
-            assert options["--lab"].envvar == LAB_VARIABLE, title
-            found[title] = {each.metavar for each in command.params if each.opts[0][0] != "-"}
-    assert found.keys() == wanted
-    for title in ACT_ON_A_WHOLE_LAB:
-        assert found[title] & {"[LAB]", "[LAB|FILE]"}, title
-
-
-def test_verbs_stand_in_groups():
-    group = typer.main.get_command(app.app)
-    panels = {verb: group.get_command(None, verb).rich_help_panel for verb in app.VERBS}
-    assert set(panels.values()) == app.PANELS.keys()
-    assert panels["fault"] == panels["up"] == "Labs"
 
 
 def test_the_variable_names_a_lab_and_the_line_another(lab, monkeypatch):

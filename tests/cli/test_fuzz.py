@@ -2,13 +2,11 @@
 """`lab fuzz`: what it is given instead of a case."""
 
 import json
-import types
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from softroce_lab.cli import fuzz_findings
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.fuzz import draw as fuzz_draw
 from softroce_lab.experiment.fuzz import pool as fuzz_pool
@@ -165,6 +163,12 @@ def test_a_transport_has_no_effect_on_failovers():
     assert "no effect with failover" in result.stderr
 
 
+def test_a_failover_is_written_as_it_was_drawn():
+    for seed in (1, 5, 203, 99_999):
+        drawn = Drawn.of_seed(seed)
+        assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
+
+
 class ForgetsTheProbe(Machine):
     """Requests follow a failed probe with its PSN: seed 203 finds it (shift/test_fuzz.py)."""
 
@@ -204,12 +208,6 @@ def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeyp
     assert (tmp_path / "seed-203-failover-small-failover.yaml").exists()
     monkeypatch.undo()
     assert CliRunner().invoke(app, [*line, "-q"]).exit_code == 0
-
-
-@pytest.mark.parametrize("seed", [1, 5, 203, 99_999])
-def test_a_failover_is_written_as_it_was_drawn(seed):
-    drawn = Drawn.of_seed(seed)
-    assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
 
 
 @pytest.mark.parametrize(
@@ -260,10 +258,3 @@ def test_a_transport_that_needs_two_rails_is_refused():
     result = CliRunner().invoke(app, ["fuzz", "--transport", "shift", "--seeds", "1"])
     assert result.exit_code == 2
     assert "shift needs hosts with 2 rails" in result.stderr
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_coverage_is_of_a_campaign_that_was_not_interrupted(capsys, interrupted):
-    found = types.SimpleNamespace(coverage={"loss": 0.01}, violations=[], interrupted=interrupted)
-    fuzz_findings.show(found, str)
-    assert ("(rare)" in capsys.readouterr().out) is not interrupted

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-from softroce_lab.cli import app as cli
 from softroce_lab.cli import help_text
 from softroce_lab.paths import PROJECT_ROOT
 
@@ -27,8 +26,3 @@ def test_the_kept_help_is_what_the_command_line_prints():
     now, kept = pages(printed.stdout), pages(help_text.PAGES.read_text(encoding="utf-8"))
     differing = [title for title in now.keys() | kept.keys() if now.get(title) != kept.get(title)]
     assert sorted(differing) == [], f"write help.txt anew: .venv/bin/python -m {MODULE}"
-
-
-def test_the_kept_help_has_a_page_for_each_verb_and_each_part_of_a_verb():
-    titles = set(pages(help_text.PAGES.read_text(encoding="utf-8")))
-    assert {"lab", "lab fault set"} | {f"lab {v}" for v in cli.VERBS} <= titles

@@ -2,7 +2,6 @@
 """`lab perf`: the distribution's programs over the lab's verbs library."""
 
 import json
-import os
 import signal
 import time
 
@@ -12,46 +11,35 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.perftest import run as perftest
 from softroce_lab.fabric import runtime
-from softroce_lab.telemetry import counters_file
-from tests.cli.conftest import CommandLine
+from softroce_lab.telemetry import capture_file, counters_file
 from tests.labs import eventually, leftovers, prepare_verbs
 
-NO_END = ["write_bw", "h1", "h2", "--", "-D", "60"]
 ASIDE = """
 name: aside
-topology:
-  nodes: {h1: {kind: host}, h2: {kind: host}, h3: {kind: host}, s1: {kind: switch}}
-  links:
-    - endpoints: ["h1:eth1", "s1:p1"]
-    - endpoints: ["h2:eth1", "s1:p2"]
-    - endpoints: ["h3:eth1", "s1:p3"]
+topology: {generator: {kind: star, hosts: 3}}
 faults:
   - {name: cut, links: "s1->h3", loss: random 1%}
 """
 
 
-@pytest.fixture(scope="module")
-def up():
-    """Two hosts over a switch."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
+@pytest.fixture(scope="module", autouse=True)
+def library(up):
     prepare_verbs()
-    line = CommandLine()
-    assert line.up().returncode == 0
-    yield line
-    line.run("down", line.name)
 
 
 @pytest.fixture
 def faults(up):
     """Sets faults, which are gone after the test."""
-    yield lambda *words: up.run("fault", "set", *words, "--lab", up.name)
-    up.run("fault", "clear", "--lab", up.name)
+    yield lambda *words: up.fault("set", *words)
+    up.fault("clear")
 
 
-def perf(up, test, *options, client="h1", server="h2"):
-    words = ("perf", test, client, server, "--lab", up.name, "--json", "--", *options)
-    done = up.run(*words)
+def line(lab, test, *options, client="h1", server="h2", own=()):
+    return ("perf", test, client, server, "--lab", lab.name, *own, "--", *options)
+
+
+def perf(up, test, *options, **chosen):
+    done = up.run(*line(up, test, *options, **{"own": ("--json",)} | chosen))
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -81,13 +69,18 @@ def test_bandwidth_over_a_lossy_link(up, faults):
     assert retransmitted >= links["h1->s1"]["loss"]
 
 
-def test_latency_and_a_pingpong_without_loss(up):
-    found = perf(up, "ib_send_lat", "-n", "100", "-x", "1", client="h2", server="h1")
+def test_latency_and_a_pingpong_without_loss(up, tmp_path):
+    path = tmp_path / "trace.pcapng"
+    own = ("--json", "--capture", "*->h2", "--capture", "s1->h1", "--capture-file", str(path))
+    found = perf(up, "ib_send_lat", "-n", "100", "-x", "1", client="h2", server="h1", own=own)
     assert (found["client"], found["program"]) == ("h2", "ib_send_lat")
     assert found["outputs"]["h2"].count(" GID: 253:83:") == 2  # fd53::, as -x 1 asks
     (row,) = found["results"]
     assert 0 < row["t_min"] <= row["t_typical"] <= row["percentile_99"] <= row["t_max"]
     assert found["fabric"]["links"] == {}
+    seen = capture_file.read(path)
+    assert [each.name for each in seen.interfaces] == ["s1->h1", "s1->h2"]
+    assert found["capture"]["captured"] == len(seen.packets) >= 2 * 100
     found = perf(up, "ibv_ud_pingpong", "-n", "100", "-s", "1000")
     (row,) = found["results"]
     assert (row["bytes"], row["n_iterations"]) == (2 * 1000 * 100, 100)
@@ -95,9 +88,7 @@ def test_latency_and_a_pingpong_without_loss(up):
 
 
 def test_all_sizes_by_rdma_cm_as_text(up):
-    words = ("perf", "send_bw", "h1", "h2", "--lab", up.name, "--", "-a", "-R", "-n", "5",
-             "--report_gbits")  # fmt: skip
-    done = up.run(*words)
+    done = up.run(*line(up, "send_bw", "-a", "-R", "-n", "5", "--report_gbits"))
     assert done.returncode == 0, done.stderr
     results, counts = done.stdout.split("What the lab counted meanwhile:\n")
     assert "BW average[Gb/sec]" in results
@@ -107,19 +98,20 @@ def test_all_sizes_by_rdma_cm_as_text(up):
 
 
 def test_a_rule_that_no_packet_met_is_named(lab, tmp_path):
-    file = tmp_path / "aside.yaml"
-    file.write_text(ASIDE)
-    lab.run("up", str(file), "--name", lab.name)
-    words = ("perf", "send_lat", "h1", "h2", "--lab", lab.name, "--json", "--", "-n", "10")
-    done = lab.run(*words)
+    (tmp_path / "aside.yaml").write_text(ASIDE)
+    lab.up(file=tmp_path / "aside.yaml")
+    done = lab.run(*line(lab, "send_lat", "-n", "10", own=("--json",)))
     assert "did nothing: cut: no flow took s1->h3" in done.stderr
-    fabric = json.loads(done.stdout)["fabric"]
-    assert (fabric["rules"], fabric["idle_rules"]) == ({"cut": 0}, ["cut"])
+    found = json.loads(done.stdout)["fabric"]
+    assert (found["rules"], found["idle_rules"]) == ({"cut": 0}, ["cut"])
 
 
-def test_a_peer_that_dies_fails_in_the_words_of_the_program(up, faults):
-    words = ("perf", "write_bw", "h1", "h2", "--lab", up.name, "--", "-D", "30", "-u", "12")
-    process = up.start(*words)
+def test_failures_are_in_the_words_of_the_programs(up, faults):
+    done = up.run(*line(up, "send_bw", "-n", "3"))
+    assert done.returncode == 1
+    assert "lab: h2: ib_send_bw ended with 1: " in done.stderr
+    assert "Iteration num should be between 5" in done.stdout
+    process = up.start(*line(up, "write_bw", "-D", "30", "-u", "12"))
     assert eventually(lambda: _runs(up), 30)
     faults("h1->s1", "loss", "random 100%")
     output, errors = process.communicate(timeout=50)
@@ -132,9 +124,8 @@ def test_a_peer_that_dies_fails_in_the_words_of_the_program(up, faults):
 
 def test_it_ends_at_its_time_limit(up, faults):
     faults("h1<->s1", "loss", "random 100%")
-    words = ("perf", "ud_pingpong", "h1", "h2", "--lab", up.name, "--timeout", "6s", "--json")
     begun_s = time.monotonic()
-    done = up.run(*words)
+    done = up.run(*line(up, "ud_pingpong", own=("--timeout", "6s", "--json")))
     assert time.monotonic() - begun_s < 50
     assert done.returncode == 1
     problems = json.loads(done.stdout)["problems"]
@@ -144,7 +135,7 @@ def test_it_ends_at_its_time_limit(up, faults):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_ends_both_programs(up, number):
     before = leftovers()
-    process = up.start("perf", *NO_END[:3], "--lab", up.name, *NO_END[3:])
+    process = up.start(*line(up, "write_bw", "-D", "60"))
     assert eventually(lambda: _runs(up), 30)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
@@ -162,26 +153,20 @@ def _runs(up):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "states"),
+    ("front", "options", "states"),
     [
-        (["write_band", "h1", "h2"], "there is no test write_band"),
-        (["write_bw", "h1", "h2", "-D", "5"], "lab perf has no option -D"),
-        (["write_bw", "h1", "h9"], "has no host 'h9'"),
-        (["write_bw", "h1", "s1"], "has no host 's1'"),
-        (["write_bw", "h1", "h1"], "h1 is client and server"),
-        (["write_bw", "h1", "h2", "--timeout", "0s"], "--timeout 0s"),
-        (["write_bw", "h1", "h2", "--", "-D", "long"], "-D long is not a number of seconds"),
-        (["write_bw", "h1", "h2", "--", "--port=0"], "-p 0 is not a TCP port"),
-        (["write_bw", "h1", "h2", "--lab", "none-such"], "there is no lab called none-such"),
+        (["write_band", "h1", "h2"], [], "there is no test write_band"),
+        (["write_bw", "h1", "h2", "-D", "5"], [], "lab perf has no option -D"),
+        (["write_bw", "h1", "h9"], [], "has no host 'h9'"),
+        (["write_bw", "h1", "s1"], [], "has no host 's1'"),
+        (["write_bw", "h1", "h1"], [], "h1 is client and server"),
+        (["write_bw", "h1", "h2", "--timeout", "0s"], [], "--timeout 0s"),
+        (["write_bw", "h1", "h2"], ["-D", "long"], "-D long is not a number of seconds"),
+        (["write_bw", "h1", "h2"], ["--port=0"], "-p 0 is not a TCP port"),
     ],
 )
-def test_nonsense_is_refused(up, arguments, states):
-    front, dashes, options = (arguments, [], [])
-    if "--" in arguments:
-        at = arguments.index("--")
-        front, dashes, options = arguments[:at], ["--"], arguments[at + 1 :]
-    own = [] if "--lab" in arguments else ["--lab", up.name]
-    result = CliRunner().invoke(app, ["perf", *front, *own, *dashes, *options])
+def test_nonsense_is_refused(up, front, options, states):
+    result = CliRunner().invoke(app, ["perf", *front, "--lab", up.name, "--", *options])
     assert result.exit_code == 2
     assert states in result.stderr
 
@@ -192,10 +177,3 @@ def test_a_program_that_is_not_installed(up, monkeypatch):
         result = CliRunner().invoke(app, ["perf", test, "h1", "h2", "--lab", up.name])
         assert result.exit_code == 3
         assert f"apt install {package}" in result.stderr
-
-
-def test_an_error_of_the_program_is_the_verdict(up):
-    done = up.run("perf", "send_bw", "h1", "h2", "--lab", up.name, "--", "-n", "3")
-    assert done.returncode == 1
-    assert "lab: h2: ib_send_bw ended with 1: " in done.stderr
-    assert "Iteration num should be between 5" in done.stdout

@@ -4,13 +4,12 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
-from softroce_lab.results import again
-from softroce_lab.results.again import Comparison, Difference
+from softroce_lab.results import rerun
+from softroce_lab.results.rerun import Comparison, Difference
 
 SMALL = ["--set", "workload.bytes=64KiB", "--transport", "csa_ud", "--seed", "3", "-q"]
 
@@ -47,23 +46,15 @@ def test_a_difference_ends_with_1(tmp_path, monkeypatch):
     repeated = lab("results", "rerun", "latest", "-q")
     assert repeated.exit_code == ExitCode.FAILED
     assert "different  links.json" in repeated.output
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "words"),
-    [
+    for verdicts, words in (
         ((True, True), "same: again"),
         ((True, None), "same, 1 of 2 undecided: again"),
         ((None, False), "DIFFERENT, 1 of 2 undecided: again"),
-    ],
-)
-def test_the_last_line(tmp_path, monkeypatch, verdicts, words):
-    monkeypatch.chdir(tmp_path)
-    assert lab("run", "incast", *SMALL).exit_code == 0
-    compared = [Difference("a figure", verdict) for verdict in verdicts]
-    found = Comparison(tmp_path, Path("again"), ("", ""), compared)
-    monkeypatch.setattr(again, "again", lambda *_, **__: found)
-    assert lab("results", "rerun", "-q").output.splitlines()[-1] == words
+    ):
+        compared = [Difference("a figure", verdict) for verdict in verdicts]
+        found = Comparison(tmp_path, Path("again"), ("", ""), compared)
+        monkeypatch.setattr(rerun, "again", lambda *_, found=found, **__: found)
+        assert lab("results", "rerun", "-q").output.splitlines()[-1] == words
 
 
 def test_what_is_no_run(tmp_path, monkeypatch):

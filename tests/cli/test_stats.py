@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+"""`lab inspect stats`: counters of a lab whose hosts talk, as text, JSON and OpenMetrics."""
+
 import contextlib
 import http.client
 import ipaddress
@@ -26,32 +28,6 @@ from tests.labs import prepare_verbs
 PATIENCE_S = 30.0
 
 
-class Talk:
-    """A lab whose hosts talk, and what `lab inspect stats` says of it."""
-
-    def __init__(self, lab, process):
-        self.lab = lab
-        self.process = process
-
-    def stats(self, *arguments):
-        return self.lab.json("inspect", "stats", self.lab.name, *arguments)
-
-    def words(self, *arguments):
-        result = self.lab.run("inspect", "stats", self.lab.name, *arguments)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    def await_traffic(self):
-        """Both RNICs, once each has published that it sent something."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            found = {rnic["port"]: rnic for rnic in self.stats()["rnics"]}
-            if len(found) == 2 and all(r["hw_counters"]["sent_pkts"] for r in found.values()):
-                return found
-            time.sleep(0.1)
-        raise TimeoutError("no traffic")
-
-
 @contextlib.contextmanager
 def bounded(process):
     """A process that takes too long is killed; whoever reads what it says meets its end."""
@@ -63,44 +39,53 @@ def bounded(process):
         timer.cancel()
 
 
-def await_line(process, wanted):
-    """The first line that `wanted` likes."""
-    with bounded(process):
-        for line in process.stdout:
-            if wanted(line):
-                return line
-    raise EOFError(process.stderr.read())
-
-
 @pytest.fixture
-def talk(lab):
-    assert lab.up().returncode == 0
-    command = [sys.executable, "-m", "tests.cli.quiet_talk", lab.name]
+def talking(up):
+    """A process whose RNICs at h1 and h2 talk, until it is killed."""
+    command = [sys.executable, "-m", "tests.cli.quiet_talk", up.name]
     with subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE) as process:
         try:
             with bounded(process):
                 assert process.stdout.readline() == b"ready\n"
-            yield Talk(lab, process)
+            yield process
         finally:
             process.kill()
 
 
-def test_a_process_that_lives_and_one_that_was_killed(talk):
-    found = talk.await_traffic()
+def stats(lab, *arguments):
+    return lab.json("inspect", "stats", lab.name, *arguments)
+
+
+def printed(lab, *arguments):
+    result = lab.run("inspect", "stats", lab.name, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def rnics_that_sent(lab):
+    """Both, once each has published that it sent something."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found = {rnic["port"]: rnic for rnic in stats(lab)["rnics"]}
+        if len(found) == 2 and all(r["hw_counters"]["sent_pkts"] for r in found.values()):
+            return found
+        time.sleep(0.1)
+    raise TimeoutError("no traffic")
+
+
+def test_a_process_that_lives_and_one_that_was_killed(up, talking):
+    found = rnics_that_sent(up)
     near, far = found["h1:eth1"], found["h2:eth1"]
     assert near["alive"]
-    assert near["pid"] == far["pid"] == talk.process.pid
+    assert near["pid"] == far["pid"] == talking.pid
     (qp,) = near["qps"]
     assert (qp["type"], qp["state"], qp["remote_address"]) == ("RC", "RTS", "10.0.0.2")
-    assert far["hw_counters"]["rx_write_requests"] > 0
-    (flow,) = talk.lab.json(
-        "inspect", "path", "h1", "h2", "--sport", "live", "--lab", talk.lab.name
-    )["flows"]
+    assert far["hw_counters"]["rx_write_requests"] > 0 == near["hw_counters"]["rx_write_requests"]
+    (flow,) = up.inspect("path", "h1", "h2", "--sport", "live")["flows"]
     assert flow["sport"] == 0xC000 | qp["qp"] & 0x3FFF
     assert flow["queue_pairs"] == [f"RC queue pair {qp['qp']}"]
-    assert near["hw_counters"]["rx_write_requests"] == 0
 
-    everything = talk.stats()
+    everything = stats(up)
     ports = {port["port"]: port["counters"] for port in everything["ports"]}
     assert set(ports) == {"h1:eth1", "h2:eth1", "s1:p1", "s1:p2"}
     assert ports["s1:p1"]["port_rcv_packets"] >= near["hw_counters"]["sent_pkts"]
@@ -109,57 +94,56 @@ def test_a_process_that_lives_and_one_that_was_killed(talk):
     hosts = {host["host"]: host["counters"] for host in everything["hosts"]}
     assert set(hosts) == {"h1", "h2"}
     assert hosts["h2"]["rx_write_requests"] >= far["hw_counters"]["rx_write_requests"]
-
-    one = talk.stats("h1->*")
+    one = stats(up, "h1->*")
     assert [link["link"] for link in one["links"]] == ["h1->s1"]
     assert one["ports"] == one["rnics"] == []
-    assert {rnic["port"] for rnic in talk.stats("h1:eth1")["rnics"]} == {"h1:eth1"}
+    assert {rnic["port"] for rnic in stats(up, "h1:eth1")["rnics"]} == {"h1:eth1"}
 
-    lines = talk.words("h1").splitlines()
-    assert any(line.split()[:2] == ["h1:eth1", "port_xmit_data"] for line in lines)
-    assert any(line.split()[:4] == ["h1:eth1", "qp", str(qp["qp"]), "tx_connected"]
-               for line in lines)  # fmt: skip
-    assert not any(line.split()[-1] == "0" for line in lines)
-    assert "np_cnp_sent" not in talk.words("h1")
-    assert "np_cnp_sent" in talk.words("h1", "--all")
+    lines = [line.split() for line in printed(up, "h1").splitlines()]
+    assert any(line[:2] == ["h1:eth1", "port_xmit_data"] for line in lines)
+    assert any(line[:4] == ["h1:eth1", "qp", str(qp["qp"]), "tx_connected"] for line in lines)
+    assert not any(line[-1] == "0" for line in lines)
+    assert "np_cnp_sent" not in printed(up, "h1")
+    assert "np_cnp_sent" in printed(up, "h1", "--all")
 
-    families = {f.name: f for f in parser.text_string_to_metric_families(
-        talk.words("--openmetrics"))}  # fmt: skip
+    text = printed(up, "--openmetrics")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     assert families["softroce_port_xmit_data"].type == "counter"
     (sample,) = [s for s in families["softroce_qp_rx_write_requests"].samples
                  if s.labels["host"] == "h2"]  # fmt: skip
-    assert sample.labels["lab"] == talk.lab.name
+    assert sample.labels["lab"] == up.name
     assert sample.value > 0
     assert {s.value for s in families["softroce_rnic_up"].samples} == {1}
 
-    talk.process.kill()
-    talk.process.wait()
-    result = talk.lab.run("inspect", "stats", talk.lab.name, "h1")
+    talking.kill()
+    talking.wait()
+    result = up.run("inspect", "stats", up.name, "h1")
     assert "was killed" in result.stderr
     assert "sent_pkts" not in result.stdout
-    (last,) = talk.stats("h1")["rnics"]
+    (last,) = stats(up, "h1")["rnics"]
     assert not last["alive"]
     assert last["hw_counters"]["sent_pkts"] >= near["hw_counters"]["sent_pkts"]
     # Whoever opens the port next takes its place, and leaves none.
     prepare_verbs()
-    words = ("perf", "write_bw", "h1", "h2", "--lab", talk.lab.name, "--", "-n", "10")
-    opened = talk.lab.run(*words)
-    assert opened.returncode == 0
-    assert talk.stats()["rnics"] == []
+    line = ("perf", "write_bw", "h1", "h2", "--lab", up.name, "--", "-n", "10")
+    assert up.run(*line).returncode == 0
+    assert stats(up)["rnics"] == []
 
 
-def test_again_and_again(talk):
-    arguments = ("inspect", "stats", talk.lab.name, "h2", "--interval", "100ms")
-    with talk.lab.start(*arguments, "--json") as watch:
+def test_again_and_again(up, talking):
+    arguments = ("inspect", "stats", up.name, "h2", "--interval", "100ms")
+    with up.start(*arguments, "--json") as watch:
         with bounded(watch):
             first, second = (json.loads(watch.stdout.readline()) for _ in range(2))
         watch.send_signal(signal.SIGINT)
         watch.communicate(timeout=30)
     assert watch.returncode == 130
     assert first["monotonic_ns"] < second["monotonic_ns"]
-    with talk.lab.start(*arguments) as watch:
+    with up.start(*arguments) as watch:
         for name in ("port_rcv_data", "sent_pkts"):  # of the port, and of the RNIC at it
-            await_line(watch, re.compile(rf"h2:eth1 +{name} .*/s$").match)
+            with bounded(watch):
+                wanted = re.compile(rf"h2:eth1 +{name} .*/s$")
+                assert any(wanted.match(line) for line in watch.stdout), watch.stderr.read()
         watch.send_signal(signal.SIGINT)
         watch.communicate(timeout=30)
     assert watch.returncode == 130
@@ -183,9 +167,24 @@ def test_rates_are_of_a_port_and_of_the_rnic_at_it():
     assert {rate for *_, rate in before} == {None}
 
 
-def test_prometheus_scrapes(lab):
-    assert lab.up().returncode == 0
-    with lab.start("inspect", "stats", lab.name, "--listen", "127.0.0.1:0") as server:
+def test_what_makes_no_sense(up):
+    for arguments, complaint in (
+        (("--interval", "1ms"), "50ms at least"),
+        (("--json", "--openmetrics"), "choose one"),
+        (("--interval", "1s", "--openmetrics"), "choose one"),
+        (("h9",), "no node h9"),
+        (("h1:eth9",), "no port"),
+        (("h1->h2",), "no link joins"),
+        (("--lab", "nosuchlab"), "name the lab once"),
+    ):
+        assert complaint in up.refused("inspect", "stats", up.name, *arguments), arguments
+
+
+# --- The endpoint --------------------------------------------------------------------------------
+
+
+def test_prometheus_scrapes(up):
+    with up.start("inspect", "stats", up.name, "--listen", "127.0.0.1:0") as server:
         with bounded(server):
             url = server.stderr.readline().split()[-1]
         where, slash, path = url.removeprefix("http://").partition("/")
@@ -198,19 +197,24 @@ def test_prometheus_scrapes(lab):
         text = answer.read().decode()
         names = {family.name for family in parser.text_string_to_metric_families(text)}
         assert {"softroce_link_frames", "softroce_port_rcv_packets"} <= names
-        taken = lab.run("inspect", "stats", lab.name, "--listen", where)
-        assert taken.returncode == 1
-        assert "cannot listen" in taken.stderr
+        taken = up.run("inspect", "stats", up.name, "--listen", where)
+        assert (taken.returncode, "cannot listen" in taken.stderr) == (1, True)
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=30)
     assert server.returncode == 130
 
 
+class Gone:
+    """A lab that is not there any more."""
+
+    def collect(self):
+        raise RunError("the lab nv went down")
+
+
 @pytest.fixture
 def server(monkeypatch):
-    """Without a lab: what is asked for is never there."""
     monkeypatch.setattr(Handler, "timeout", PATIENCE_S)
-    with Server(ipaddress.ip_address("127.0.0.1"), 0, None) as made:
+    with Server(ipaddress.ip_address("127.0.0.1"), 0, Gone()) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield made
@@ -218,63 +222,37 @@ def server(monkeypatch):
         thread.join(PATIENCE_S)
 
 
-def idle_client(server):
-    client = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
-    client.connect()
-    client.sock.sendall(b"GET")
-    return client
+def connection(server):
+    port = server.server_port
+    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
 
 
-def status(server):
-    """Of an answer; None if the server turned the client away."""
-    client = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
-    with contextlib.closing(client), contextlib.suppress(http.client.HTTPException, OSError):
-        client.request("GET", "/")
-        return client.getresponse().status
+def asked(server, path):
+    """Status, type and text of an answer; None if the server turned the client away."""
+    with connection(server) as client, contextlib.suppress(http.client.HTTPException, OSError):
+        client.request("GET", path)
+        answer = client.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read()
     return None
 
 
-def test_a_refusal_is_plain_text(server):
-    with contextlib.closing(
-        http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
-    ) as client:
-        client.request("GET", "/nothing")
-        answer = client.getresponse()
-        assert answer.status == 404
-        assert answer.headers["Content-Type"].startswith("text/plain")
-        assert answer.read() == b"404 Not Found: there is /metrics\n"
-
-
-def test_a_lab_that_is_gone_is_no_error_of_the_endpoint():
-    class Gone:
-        def collect(self):
-            raise RunError("the lab nv went down")
-
-    with Server(ipaddress.ip_address("127.0.0.1"), 0, Gone()) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        client = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
-        with contextlib.closing(client):
-            client.request("GET", "/metrics")
-            answer = client.getresponse()
-            assert answer.status == 503
-            assert b"the lab nv went down" in answer.read()
-        server.shutdown()
-        thread.join(PATIENCE_S)
+def test_refusals_are_plain_text(server):
+    status, kind, text = asked(server, "/nothing")
+    assert (status, text) == (404, b"404 Not Found: there is /metrics\n")
+    assert kind.startswith("text/plain")
+    status, _, text = asked(server, "/metrics")
+    assert (status, b"the lab nv went down" in text) == (503, True)
 
 
 def test_so_many_clients_at_once_and_no_more(server):
-    assert status(server) == 404
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            client = stack.enter_context(connection(server))
+            client.connect()
+            client.sock.sendall(b"GET")
+        assert asked(server, "/") is None
     deadline = time.monotonic() + PATIENCE_S
-    while server._room._value < 8:  # its thread lives on for a moment
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    silent = [idle_client(server) for _ in range(8)]
-    assert status(server) is None
-    for client in silent:
-        client.close()
-    deadline = time.monotonic() + PATIENCE_S
-    while status(server) != 404:
+    while asked(server, "/") is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -285,36 +263,19 @@ def test_so_many_clients_at_once_and_no_more(server):
         ("0.0.0.0:9100", "loopback"),
         ("192.0.2.1:9100", "loopback"),
         ("[::]:9100", "loopback"),
-        (":9100", "no IP address"),
         ("example.org:9100", "no IP address"),
         ("127.0.0.1", "no address and port"),
-        ("127.0.0.1:x", "no address and port"),
         ("127.0.0.1:65536", "no address and port"),
+        ("127.0.0.1:0", None),
+        ("localhost:9100", None),
+        ("[::1]:9100", None),
     ],
 )
-def test_no_address_but_loopback(where, complaint):
-    with pytest.raises(UserError, match=complaint):
-        loopback(where)
-
-
-@pytest.mark.parametrize("where", ["127.0.0.1:0", "localhost:9100", "[::1]:9100", "127.9.9.9:1"])
-def test_addresses_of_loopback(where):
+def test_addresses_of_loopback_alone(where, complaint):
+    if complaint is not None:
+        with pytest.raises(UserError, match=complaint):
+            loopback(where)
+        return
     address, port = loopback(where)
     assert address.is_loopback
     assert port == int(where.rpartition(":")[2])
-
-
-def test_what_makes_no_sense(lab):
-    assert lab.up().returncode == 0
-    for arguments, complaint in (
-        (("--interval", "1ms"), "50ms at least"),
-        (("--json", "--openmetrics"), "choose one"),
-        (("--interval", "1s", "--openmetrics"), "choose one"),
-        (("h9",), "no node h9"),
-        (("h1:eth9",), "no port"),
-        (("h1->h2",), "no link joins"),
-    ):
-        result = lab.run("inspect", "stats", lab.name, *arguments)
-        assert result.returncode == 2, arguments
-        assert complaint in result.stderr
-    assert lab.run("inspect", "stats", "--lab", "nosuchlab").returncode == 2

@@ -144,12 +144,6 @@ def test_a_dry_run_refuses_what_does_not_fit(line, monkeypatch):
     assert line("mine", "-q").stderr == result.stderr
 
 
-def test_the_ready_ones_are_listed(line):
-    assert "snapshots" in line("--list").stdout
-    listed = {each["name"]: each["about"] for each in json.loads(line("--list", "--json").stdout)}
-    assert listed["reach"].startswith("What the distance between two data centres costs")
-
-
 def test_ctrl_c_ends_it_and_keeps_what_is_done(line, tmp_path):
     """On a terminal: all processes of its group are interrupted, and none of them complains."""
     (tmp_path / "mine.yaml").write_text(FILE + "seeds: 2000\n")

@@ -46,7 +46,3 @@ def test_the_command_says_it_so(tmp_path):
     )  # fmt: skip
     assert found.returncode == 2
     assert "hint: a file, or a name: ./lab run --list" in found.stderr
-
-
-def test_the_launcher_hands_it_on():
-    assert f"{typed.VARIABLE}=$0 exec " in (PROJECT_ROOT / "lab").read_text()

@@ -5,7 +5,6 @@ import json
 
 from typer.testing import CliRunner
 
-from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode
 from softroce_lab.workloads.goal import parser
@@ -53,10 +52,3 @@ def test_a_goal_file_that_cannot_be_written_is_an_error_of_the_user(tmp_path):
     found = workload("incast", "--goal", tmp_path / "no" / "such.goal")
     assert found.exit_code == ExitCode.USAGE
     assert "such.goal: No such file or directory" in found.stderr
-
-
-def test_the_documents_show_what_is_printed():
-    page = (paths.PROJECT_ROOT / "docs" / "workloads.md").read_text()
-    shown = page.partition("    $ lab run pipeline --plan\n")[2].partition("\n\n")[0]
-    lines = [line.strip() for line in shown.splitlines()]
-    assert lines == [line.strip() for line in workload("pipeline").output.splitlines()]

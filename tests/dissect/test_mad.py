@@ -37,7 +37,7 @@ def check_record(layer, record, prefix=""):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.name)
-@settings(max_examples=20)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_any_message_is_read_as_the_manager_reads_it(kind, data):
     octets = bytearray(data.draw(st.binary(min_size=256, max_size=256)))

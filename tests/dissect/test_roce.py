@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The layers of RoCEv2: there and back for every opcode, built from defaults, cut, and wrong."""
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +23,6 @@ from softroce_lab.dissect import (
     AtomicETH,
     CNPReserved,
     ImmDt,
-    cnp,
     parse,
     syndrome,
 )
@@ -34,11 +31,9 @@ from softroce_lab.dissect.roce import EXTENSIONS, NOT_CAPTURED
 from tests.dissect import readers, tshark
 from tests.native import frames
 from tests.native.opcodes import OPCODES as BY_HAND
-from tests.native.opcodes import frame_of, sealed_lengths
-from tests.native.test_codec_opcodes import IPV4, IPV6, packets
+from tests.native.opcodes import sealed_lengths
 
 ALL = pytest.mark.parametrize("opcode", OPCODES.values(), ids=lambda each: each.name)
-OURS = pytest.mark.parametrize("opcode", BY_HAND.values(), ids=lambda each: each.name)
 NOT_OURS = {0x1C, 0x1D} | set(range(0x40, 0x60)) | set(range(0xA0, 0xC0))
 ETHERNET = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 OVER_IP = {
@@ -85,7 +80,7 @@ def any_frames(draw, opcode):
 
 
 @ALL
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_what_is_parsed_is_built_again(opcode, data):
     frame = data.draw(any_frames(opcode))
@@ -97,33 +92,7 @@ def test_what_is_parsed_is_built_again(opcode, data):
     assert bytes(forget(packet)) == frame
 
 
-@ALL
-@settings(max_examples=4)
-@given(data=st.data())
-def test_what_follows_from_the_rest_is_filled_in(opcode, data):
-    frame = data.draw(any_frames(opcode))
-    packet = forget(parse(frame))
-    pad = packet[BTH].pad
-    del packet[BTH].padcnt, packet[BTH].pad, packet[BTH].icrc, packet[UDP].len
-    if IP in packet:
-        del packet[IP].len, packet[IP].chksum
-    else:
-        del packet[IPv6].plen
-    assert parse(bytes(packet))[BTH].icrc_is_right() is True
-    if not any(pad):
-        assert bytes(packet) == frame
-
-
-@OURS
-@settings(max_examples=8)
-@given(data=st.data())
-def test_the_codec_tells_the_same(opcode, data):
-    fields = data.draw(st.one_of(packets(opcode, IPV4), packets(opcode, IPV6)))
-    reported = readers.by_scapy(parse(frame_of(fields)))
-    readers.same(reported, fields, opcode.name)
-
-
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_cut_anywhere_is_built_again(data):
     opcode = data.draw(st.sampled_from(list(OPCODES.values())))
@@ -134,13 +103,6 @@ def test_what_is_cut_anywhere_is_built_again(data):
     if BTH in packet:
         assert packet[BTH].icrc == NOT_CAPTURED
         assert packet[BTH].icrc_is_right() is None
-
-
-@given(st.binary(max_size=200))
-def test_anything_is_parsed_and_built_again(data):
-    assert parse(data) is not None  # by whatever layers scapy finds
-    behind_udp = bytes(OVER_IP["ipv4"] / UDP(dport=4791) / Raw(data))
-    assert bytes(parse(behind_udp)) == behind_udp
 
 
 # ---------------------------------------------------------------- opcodes
@@ -234,25 +196,7 @@ def test_defaults_build_a_packet_of_every_opcode(opcode):
         assert isinstance(_native.decode_frame(bytes(packet)), dict)
 
 
-def test_a_congestion_notification():
-    packet = parse(bytes(OVER_IP["ipv4"] / UDP() / cnp(0x123456)))
-    assert (packet[BTH].opcode, packet[BTH].becn, packet[BTH].destqp) == (0x81, 1, 0x123456)
-    assert packet[CNPReserved].reserved == 0
-    assert len(packet[BTH]) == 12 + 16 + 4
-
-
 # ---------------------------------------------------------------- ICRC and padding
-
-
-@pytest.mark.parametrize("name", ["rxe_rc", "rxe_ip6"])
-def test_any_bit_that_the_icrc_covers_makes_it_wrong(name):
-    draw = random.Random(3)
-    for frame in frames.captured(name)[:40]:
-        layout = frames.layout(frame)
-        bit = draw.randrange(layout.bth_at * 8, len(frame) * 8)
-        changed = frames.flip(frame, bit)
-        varies = layout.variant.get(bit // 8, 0) >> bit % 8 & 1
-        assert parse(changed)[BTH].icrc_is_right() is bool(varies), bit
 
 
 def test_routers_may_change_what_the_icrc_does_not_cover():
@@ -319,20 +263,3 @@ def test_credits_are_those_of_the_specification():
     assert syndrome.text(5) == "ACK, 6 credits"
     assert syndrome.text(0x45) == "reserved"
     assert syndrome.text(0x7F) == "NAK, reserved code 31"
-
-
-def test_show_reads_like_the_specification():
-    frame = bytes(OVER_IP["ipv4"] / UDP() / BTH(destqp=0x11, psn=7) / AETH(syndrome=0x60, msn=3))
-    text = parse(frame).show(dump=True)
-    for line in (
-        "Base Transport Header",
-        "opcode    = RC Acknowledge",
-        "destqp    = 0x000011",
-        "AETH - ACK Extended Transport Header",
-        "syndrome  = 0x60 [NAK, PSN Sequence Error]",
-        "msn       = 3",
-    ):
-        assert line in text
-    assert f"icrc      = {int.from_bytes(frame[-4:], 'big'):#010x} [right]" in text
-    wrong = parse(frame[:-1] + bytes([frame[-1] ^ 1])).show(dump=True)
-    assert f"[wrong: {int.from_bytes(frame[-4:], 'big'):#010x} is right]" in wrong

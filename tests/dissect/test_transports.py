@@ -19,8 +19,7 @@ from softroce_lab.dissect import (
     syndrome,
 )
 from softroce_lab.dissect.lab import CONTROLS, Body, Clear
-from softroce_lab.transports import control, registry
-from softroce_lab.transports.sdr import wire
+from softroce_lab.transports import control, registry, sdr
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
 from tests.transports.sdr.test_sdk import LENGTH, MTU
@@ -70,7 +69,7 @@ def test_all_kinds_of_striped_packets_are_among_them(reported):
 
 
 def test_what_uc_frames_carry_is_told(reported):
-    """UC WRITE ONLY with immediate; slot, packet and address agree (docs/framing.md)."""
+    """UC WRITE ONLY with immediate; slot, packet and address agree."""
     for name in ("sdr_sr over UC", "sdr_sr over UC and IPv6"):
         data = [packet for packet in reported[name] if RETH in packet]
         assert len(data) > 200
@@ -85,7 +84,7 @@ def test_what_uc_frames_carry_is_told(reported):
 
 
 def test_what_the_sdk_s_packets_carry_is_told(reported):
-    """What was posted: three receives in two slots, all with one immediate (docs/sdr.md)."""
+    """What was posted: three receives in two slots, all with one immediate."""
     clears = [packet[SdrClearToSend] for packet in reported["SDR SDK"] if SdrClearToSend in packet]
     assert [(each.number, each.length) for each in clears] == [
         (number, LENGTH - number) for number in range(3)
@@ -98,7 +97,7 @@ def test_what_the_sdk_s_packets_carry_is_told(reported):
         assert layer.slot == of_key[packet[RETH].r_key] % 2
         assert packet[RETH].va == layer.offset * MTU
         assert layer.user == transports.IMMEDIATE >> 4 * (layer.offset % 8) & 15
-        assert layer.immdt == wire.immediate(layer.slot, layer.offset, transports.IMMEDIATE)
+        assert layer.immdt == sdr.immediate(layer.slot, layer.offset, transports.IMMEDIATE)
     assert {packet[ImmDt].offset for packet in data} == set(range(-(-LENGTH // MTU)))
 
 

@@ -16,7 +16,7 @@ from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, 
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.dissect.wireshark import State
 from softroce_lab.errors import EnvironmentLackError, UserError
-from softroce_lab.transports.sdr import wire
+from softroce_lab.transports import sdr
 from tests.conftest import NOBODY
 from tests.dissect import readers, transports, tshark
 from tests.native import frames
@@ -148,7 +148,7 @@ def test_its_lines_say_what_packets_are(striped, tmp_path):
     assert any(text.endswith("attempt 1") for text in data)
 
 
-@pytest.mark.parametrize("snap", [64, 90, 100, 120, 128])
+@pytest.mark.parametrize("snap", [64, 100, 128])
 def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     capture = tshark.write_pcap(tmp_path / "x.pcap", striped, snap)
     lines = tshark.fields(tmp_path, capture, INFO)
@@ -174,7 +174,7 @@ def written(opcode, payload, **fields):
     return _native.encode_frame(names | {"payload": payload} | fields)
 
 
-@pytest.mark.parametrize("snap", [74, 90, 128, 65535])
+@pytest.mark.parametrize("snap", [74, 65535])
 def test_an_immediate_is_interpreted_beside_wireshark_s_own(snap, tmp_path):
     """Of every packet with this opcode and of no other one, cut or not."""
     values = (0, 1 << 22, 0xFFFFFFFF, 0xC00115, 1 << 4, 1 << 21, 15)
@@ -184,13 +184,13 @@ def test_an_immediate_is_interpreted_beside_wireshark_s_own(snap, tmp_path):
     lines = tshark.fields(tmp_path, capture, names)
     for value, line in zip(values, lines, strict=False):
         assert int(line["infiniband.immdt"][0].replace(":", ""), 16) == value
-        assert [int(line[name][0]) for name in MEANT] == list(wire.parsed(value))
+        assert [int(line[name][0]) for name in MEANT] == list(sdr.parsed(value))
     assert not any(name in line for line in lines[len(values) :] for name in MEANT)
     assert not any("_ws.lua.text" in line for line in lines)
 
 
 def test_its_titles_say_that_they_are_interpretations(tmp_path):
-    made = [with_immediate(0x2B, 0xC00115), written(0x04, wire.Clear(4, 9, 5000).encode())]
+    made = [with_immediate(0x2B, 0xC00115), written(0x04, sdr.Clear(4, 9, 5000).encode())]
     shown = tshark.run(tmp_path, "-r", str(tshark.write_pcap(tmp_path / "x.pcap", made)), "-V")
     for text in (
         "[immediate, if of the framing uc_immediate or the SDR SDK: slot 3, offset 17, user 5]",
@@ -203,13 +203,13 @@ def test_its_titles_say_that_they_are_interpretations(tmp_path):
 
 def test_a_filter_finds_clears_to_send_and_what_could_be_none_is_left(tmp_path):
     """Whose data stay there for other readers; the packet does not count as the lab's."""
-    fits = wire.Clear(4, 2**32 - 1, description.MOST_SLOT_BYTES)
+    fits = sdr.Clear(4, 2**32 - 1, description.MOST_SLOT_BYTES)
     bodies = [
         (0x04, fits.encode()),
         (0x24, fits.encode()),
-        (0x04, wire.Clear(4, 9, 0).encode()),
-        (0x04, wire.Clear(4, 9, description.MOST_SLOT_BYTES + 1).encode()),
-        (0x04, wire.Clear(4, 9, 2**32 + 5).encode()),
+        (0x04, sdr.Clear(4, 9, 0).encode()),
+        (0x04, sdr.Clear(4, 9, description.MOST_SLOT_BYTES + 1).encode()),
+        (0x04, sdr.Clear(4, 9, 2**32 + 5).encode()),
         (0x04, fits.encode() + b"1"),
         (0x04, fits.encode()[:-1]),  # with its padding 16 bytes
     ]
@@ -260,10 +260,3 @@ def _malformed(draw: random.Random):
 
 def _frame(kind, body):
     return frames.Frame(lab=frames.Lab(kind=kind, length=len(body)), payload=body).encode()
-
-
-def test_the_program_names_the_version_and_its_license():
-    lines = wireshark.program().splitlines()
-    assert lines[0] == lua.MARK
-    assert "SPDX-License-Identifier: GPL-2.0-or-later" in lines[2]
-    assert Path(lua.__file__).with_name("walker.lua").read_text() in wireshark.program()

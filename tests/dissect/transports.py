@@ -12,6 +12,7 @@ from softroce_lab import _native
 from softroce_lab.programs.rdmacm.messages import GSI_QKEY, GSI_QPN
 from softroce_lab.transports import control, sdr
 from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests import control_bodies
 from tests.native.bare_verbs import GSI, UD, BareRnic, address_vector
 from tests.native.connected import (
     CMP_SWAP,
@@ -144,7 +145,7 @@ def controls() -> list[bytes]:
     """Each form of each control message, as a session may send it."""
     rig = _rig("csa_ud")
     for message in CONTROLS:
-        rig.sides[0].endpoint.control(rig.sides[0].peer, control.encode(message, CHUNK))
+        rig.sides[0].endpoint.control(rig.sides[0].peer, control_bodies.encode(message, CHUNK))
     rig.step_until(MILLISECOND_NS)
     frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
     return frames[: len(CONTROLS)]  # behind them it answers the other side

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The site: its examples load, its reference lacks no description, its places in the code exist."""
+"""The site: its examples run, its reference lacks no description, what names a page is right."""
 
+import json
 import re
+import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from softroce_lab.check import suites
+from softroce_lab.cli import demo
+from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec
+from softroce_lab.experiment.failover import virtual as failover
+from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.experiment.sweep import spec as sweep
 from softroce_lab.faults import profile
 from softroce_lab.inputs import yaml_source
@@ -14,20 +22,24 @@ from softroce_lab.inputs.validation import validate
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
+from tests.docs.pages import SITE, WRITTEN, files
 
-SITE = PROJECT_ROOT / "docs" / "site"
-WRITTEN = [page for page in sorted(SITE.rglob("*.md")) if page.parent.name != "reference"]
 YAML = re.compile(r"^```yaml\n((?!- ).*?)^```", re.MULTILINE | re.DOTALL)
+KEYS = re.compile(r"^(?:topology|experiment|workload|faults):", re.MULTILINE)
 EXAMPLES = [
-    pytest.param(text, id=f"{page.stem}-{number}")
+    pytest.param(page, text, id=f"{page.stem}-{number}")
     for page in WRITTEN
     for number, text in enumerate(YAML.findall(page.read_text()))
+    if KEYS.search(text)
 ]
-ARCHITECTURE = (SITE / "contributing" / "architecture.md").read_text()
-STEP = re.compile(r"^\| \d+ \| .* \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
-NAMED = re.compile(r"((?:`\w+`(?:, | and | or )?)+) (?:in|\()\s*`([\w/.]+)`")
+RUNNABLE = [
+    each
+    for each in EXAMPLES
+    if "\nworkload:" in each.values[1] and "clock: real" not in each.values[1]
+]
+REFERENCE = re.compile(r"(?<![\w/.-])docs/[a-z0-9_/-]+(?:\.[a-z]+)?(?![\w{*])")
+UNBUILT = [*sorted(SITE.glob("records/*.md")), *sorted(SITE.glob("learn/teacher/*.md"))]
 MEANINGS = ("meaning", "what", "counts", "about", "what must hold")  # heads of columns
-PLACE = re.compile(r"`((?:softroce_lab|native|xdp|tests|docs)/[a-z0-9_/.]*)`")
 
 
 def reference():
@@ -40,8 +52,10 @@ def reference():
     return {name: page() for name, page in reference.PAGES.items()}
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_an_example_is_a_valid_file(text, tmp_path):
+@pytest.mark.parametrize(("page", "text"), EXAMPLES)
+def test_an_example_is_a_valid_file(page, text, tmp_path):
+    for name, other in files(page).items():
+        (tmp_path / name).write_text(other)
     source = yaml_source.parse(text, "example.yaml")
     file = tmp_path / "example.yaml"
     file.write_text(text)
@@ -84,20 +98,45 @@ def test_each_transport_states_the_default_of_its_timeout():
     assert "the transport's own timer" not in reference()["transports"]
 
 
-@pytest.mark.parametrize(("file", "function"), STEP.findall(ARCHITECTURE))
-def test_a_step_names_a_function_of_its_file(file, function):
-    assert re.search(rf"\b{function}\(", (PROJECT_ROOT / file).read_text())
+@pytest.mark.parametrize(("page", "text"), RUNNABLE)
+def test_an_experiment_of_the_site_passes(page, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "example.yaml").write_text(text)
+    done = CliRunner().invoke(app, ["run", "example.yaml", "--seed", "1", "-q", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["verdict"] == "passed"
 
 
-@pytest.mark.parametrize(("names", "file"), NAMED.findall(ARCHITECTURE))
-def test_a_name_is_one_of_its_file(names, file):
-    if file.endswith("/"):
-        return
-    text = (PROJECT_ROOT / file).read_text()
-    for name in re.findall(r"`(\w+)`", names):
-        assert re.search(rf"\b{name}\b", text), name
+def test_the_failover_is_what_the_demo_prints():
+    text = (SITE / "explanation/shift.md").read_text()
+    assert "lab demo failover --clock virtual --steps 20" in text
+    printed = demo.failover_lines(failover.run(Options(steps=20)))
+    assert "\n".join(["```", *printed[:11], "```"]) in text
 
 
-@pytest.mark.parametrize("place", sorted(set(PLACE.findall(ARCHITECTURE))))
-def test_a_place_exists(place):
-    assert (PROJECT_ROOT / place).exists()
+def naming():
+    """Tracked files that name something in docs/."""
+    command = ["git", "grep", "-lIF", "docs/", ":!tests/docs"]
+    listed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    return listed.stdout.splitlines()  # none without git
+
+
+@pytest.mark.parametrize("file", naming())
+def test_what_a_file_names_in_docs_exists(file):
+    """A page of the reference exists when the site is built."""
+    named = set(REFERENCE.findall((PROJECT_ROOT / file).read_text()))
+    named -= {f"docs/reference/{name}.md" for name in reference()}
+    assert [name for name in named if not (PROJECT_ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", UNBUILT, ids=lambda page: page.name)
+def test_a_link_of_a_page_outside_the_site_leads_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("rule", suites.rules(), ids=lambda rule: rule.name)
+def test_a_clause_names_a_section_of_its_page(rule):
+    for page, section in re.findall(r"docs/([\w/-]+)\.md, ([^,;]+)", rule.clause):
+        headings = re.findall(r"^#+ (.*)$", (SITE / f"{page}.md").read_text(), re.MULTILINE)
+        assert section in headings

@@ -8,14 +8,14 @@ import typer
 from typer.testing import CliRunner
 
 from softroce_lab import _native, topology
-from softroce_lab.cli.capture_options import Captured, WithCapture
+from softroce_lab.cli.experiment_options import Captured, WithCapture
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.faults import live, resolve
 from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
-from softroce_lab.transports import control
 from softroce_lab.transports.control import Nack
+from tests import control_bodies
 
 PLAN = topology.load("leaf-spine")
 LOSS = live.parse_impairments(["loss", "1%"])
@@ -108,6 +108,6 @@ def test_a_device_stays_whose_it_is(monkeypatch):
 def test_runs_capture_whole_requests_for_packets():
     """NACKs of what is lost in three places of a message: `lab verify` decides what was asked."""
     half = tuple((5, first, 0x5555555555555555) for first in range(0, 192, 64))
-    nack = control.encode(Nack(0, 6, (0,) * 16, half), 1 << 10)
+    nack = control_bodies.encode(Nack(0, 6, (0,) * 16, half), 1 << 10)
     frame = _native.encode_frame({"infiniband.bth.opcode": 0x64, "kind": 1, "payload": nack})
     assert 128 < len(frame) + IPV6_BYTES <= Wanted(()).snap_bytes

@@ -148,7 +148,7 @@ def test_shares_are_of_the_time_with_packets_to_send():
 
 
 def test_a_cause_is_named_from_the_least_share_on():
-    """A tenth itself is enough (docs/experiments.md)."""
+    """A tenth itself is enough."""
     found = held_back.shares([("a", 900, {"window": 100}), ("b", 901, {"window": 99})])
     assert found["a"]["window"] == held_back.LEAST_SHARE
     assert held_back.named(found) == [{"transport": "a", "by": "window", "share": 0.1}]

@@ -24,8 +24,8 @@ deadline: 1s
 RUNS = range(1, 11)
 
 
-# Microseconds: the mean of the runs' medians, and of their maxima (docs/congestion.md, "Compared
-# with uet-htsim", has the options). The last maximum is that of nine runs: in the tenth the
+# Microseconds: the mean of the runs' medians, and of their maxima (docs/records/tuning.md has the
+# options). The last maximum is that of nine runs: in the tenth the
 # simulator's sender waits for its retransmission timeout.
 @pytest.mark.parametrize(
     ("workload", "simulated"),

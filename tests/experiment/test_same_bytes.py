@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.gate import popularity, tokens_of_experts
+from softroce_lab.workloads.moe import popularity, tokens_of_experts
 from softroce_lab.workloads.schedule import Compute, Send
 from tests.experiment.kinds.examples import of
 

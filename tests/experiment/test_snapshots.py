@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""docs/snapshots.md says what transports do today: a change of behaviour is one of that table."""
+"""snapshots.md says what transports do today: a change of behaviour is one of that table."""
 
 import difflib
 import platform
@@ -11,14 +11,14 @@ from softroce_lab.experiment.sweep import table as sweep_table
 from softroce_lab.experiment.sweep.pool import Work
 from softroce_lab.paths import PROJECT_ROOT
 
-FILE = "docs/snapshots.md"
+FILE = "tests/experiment/snapshots.md"
 AGAIN = f"lab run snapshots --table {FILE}"
 SHORTEST = "8 us"
 
 
 @pytest.mark.full("snapshots")
 def test_the_table_of_snapshots_is_that_of_today(full):
-    """All of docs/snapshots.md is made anew and compared; in short, the shortest path's part."""
+    """All of snapshots.md is made anew and compared; in short, the shortest path's part."""
     if platform.machine() != "x86_64":
         pytest.skip("the kept table is of x86-64")
     sweep = sweep_spec.load("snapshots")

@@ -324,7 +324,7 @@ class Conversation:
         tail = sum(_binomial(count, k, probability) for k in range(count + 1) if k <= arrived)
         head = sum(_binomial(count, k, probability) for k in range(count + 1) if k >= arrived)
         # rxe drops the beginning of the message behind one that lost a packet, and if that was a
-        # WRITE, all that follow: do_class_d1e_error in rxe_resp.c; see docs/limits.md.
+        # WRITE, all that follow: do_class_d1e_error in rxe_resp.c.
         stuck = (cell.requester, cell.service) == ("soft", "uc")
         likely = head if stuck else min(tail, head)
         assert likely > 1e-6, f"{arrived} of {count} arrived, {probability:.3f} expected"

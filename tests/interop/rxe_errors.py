@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which function of Linux's rdma_rxe moved a queue pair to its error state, read in the guest.
 
-A flush without an error before it has two origins there (docs/kernel-hosts.md): rxe_requester()
+A flush without an error before it has two origins there: rxe_requester()
 that cannot send a packet, and rxe_completer() that takes a response to be out of turn. The first
 caller of rxe_qp_error() separates them.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The other end of a ShiftQP's connection, in verbs alone (docs/shift.md).
+"""The other end of a ShiftQP's connection, in verbs alone (docs/explanation/shift.md).
 
 shift_peer.py               in a kernel guest, with rdma-core's pyverbs, over rxe0 and rxe1: a JSON
                             document a line on standard input and output

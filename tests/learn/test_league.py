@@ -53,8 +53,8 @@ def test_a_shorter_time_is_a_better_place(files, monkeypatch):
 
 
 def test_the_table_of_the_page(files):
-    text = (PROJECT_ROOT / "docs/learn/README.md").read_text()
-    rows = re.findall(r"^\| \d \| (\S.*?) \| ([\d.]+) \| (.*?) ?\|$", text, re.M)
+    text = (PROJECT_ROOT / "docs/tutorial/course.md").read_text()
+    rows = re.findall(r"^\| \d \| (\S.*?) \| (\d\.\d+) \| (.*?) ?\|$", text, re.M)
     names = {"lab 2's": f"{files}/two.py:Expecting", "lab 3's": f"{files}/three.py:SackSender"}
     entrants = [league.read_entrant(each) for each in names.values()]
     found = league.rank(entrants, None, isolated=submissions.ISOLATED)

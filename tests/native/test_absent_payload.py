@@ -10,43 +10,20 @@ from softroce_lab import _native
 from tests.native.connected import (
     CMP_SWAP,
     FETCH_ADD,
-    INLINE,
     RC,
     READ,
     SEND,
     SEND_IMM,
     SEND_INV,
-    SIGNALED,
     UC,
     WRITE,
     WRITE_IMM,
     Duo,
 )
-from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, config
 
 ETHERNET_IPV4_UDP = 14 + 20 + 8
 BTH = 12
 OPERATIONS = {RC: (SEND, SEND_IMM, WRITE, WRITE_IMM, READ), UC: (SEND, SEND_IMM, WRITE, WRITE_IMM)}
-
-
-@pytest.mark.parametrize("transport", ["policy", "irn", "oracle", "srnic"])
-def test_a_striped_message_needs_no_memory_though_its_frames_have_bytes(transport):
-    ends = [
-        _native.FrameEndpoint(config(address, transport=transport, carries_payload=False), mac)
-        for address, mac in zip(ADDRESSES, MACS, strict=True)
-    ]
-    for here, there, other in ((ends[0], 1, ends[1]), (ends[1], 0, ends[0])):
-        here.set_qkey(QKEY)
-        here.connect(ADDRESSES[there], MACS[there], other.data_qp, other.recovery_qp, QKEY)
-    sender, receiver = ends
-    length = 10 * sender.chunk_bytes
-    receiver.post_receive(0, (1, 2, 3), 0, 0, length, 0)
-    sender.post_send(0, (1, 2, 3), 0, 0, length, 0)
-    while (frame := sender.poll_frame(1_000)) is not None:
-        assert frame.count(0) > sender.chunk_bytes  # what is absent
-        receiver.handle_frame(frame, 2_000)
-    (done,) = receiver.poll_completions()
-    assert (done.status, done.byte_len) == (0, length)
 
 
 class Lengths:
@@ -111,7 +88,7 @@ def history(requests, kind, seed, **cable):
 
 
 @pytest.mark.parametrize("kind", [RC, UC])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_nothing_but_the_bytes_is_missing(kind, seed):
     cable = {
         "loss": (1 << 64) * seed // 50,
@@ -127,22 +104,6 @@ def test_nothing_but_the_bytes_is_missing(kind, seed):
     assert without == bytes_too
 
 
-def test_a_receive_that_is_too_short_is_still_an_error():
-    requests = Lengths()
-    assert requests.post_receive(5000) == 0
-    assert requests.post(SEND, 5001) == 0
-    requests.duo.run()
-    assert [side.completions[0].status for side in requests.duo.sides] == [9, 1]
-
-
 @pytest.mark.parametrize("opcode", [CMP_SWAP, FETCH_ADD, SEND_INV])
 def test_what_is_about_memory_is_refused(opcode):
     assert Lengths().post(opcode, 8) == errno.EOPNOTSUPP
-
-
-def test_an_inline_message_is_a_length_too():
-    requests = Lengths()
-    assert requests.post_receive(100) == 0
-    assert requests.post(SEND, 3, send_flags=SIGNALED | INLINE) == 0
-    requests.duo.run()
-    assert [side.completions[0].byte_len for side in requests.duo.sides] == [3, 3]

@@ -70,11 +70,6 @@ def test_both_ways_of_counting_agree_with_zlib(ours, head, tail, skip):
     assert ours(memoryview(head)[skip:], tail) == zlib.crc32(head[skip:] + tail)
 
 
-def test_our_own_crc_is_that_of_linux_too(linux):
-    for frame in linux:
-        assert _native.sliced_crc32(frames.covered(frame), b"") == icrc_of(frame)
-
-
 def test_datagrams_of_linux_are_read(linux):
     datagrams = [frame for frame in linux if opcode_of(frame) == frames.UD_SEND_ONLY]
     assert len(datagrams) > 380
@@ -105,20 +100,6 @@ def test_every_packet_of_linux_is_rebuilt_from_its_fields(name):
         assert frame_of(fields) == frame, f"packet {number + 1}"
 
 
-def test_no_capture_is_left_out():
-    assert {path.stem for path in frames.CAPTURES.glob("*.pcap")} == set(PACKETS)
-
-
-def test_one_flipped_bit_of_a_linux_frame_is_noticed(linux):
-    draw = random.Random(1)
-    for frame in linux:
-        for _ in range(4):
-            bit = draw.randrange(frames.IP_AT * 8, len(frame) * 8)
-            changed = frames.flip(frame, bit)
-            covered = not frames.layout(frame).variant.get(bit // 8, 0) >> bit % 8 & 1
-            assert (_native.icrc(changed) != icrc_of(changed)) == covered, (frame, bit)
-
-
 # ---------------------------------------------------------------- not whole
 
 
@@ -131,21 +112,8 @@ def test_a_frame_cut_anywhere_is_refused(ends):
 
 
 @BOTH
-def test_a_padding_longer_than_the_payload_is_refused(ends):
-    frame = bytearray(Frame(**ends).encode())
-    frame[frames.layout(frame).bth_at + 1] |= 3 << 4
-    assert _native.decode_frame(frames.seal(bytes(frame))) == "rx_truncated"
-
-
-@BOTH
 def test_a_transport_version_that_is_not_zero_is_refused(ends):
     assert _native.decode_frame(Frame(**ends, flags=1).encode()) == "rx_bad_opcode"
-
-
-def test_icrc_of_a_frame_without_headers_is_an_error():
-    for frame in (bytes(57), Frame(**V6_ENDS).encode()[:77], b""):
-        with pytest.raises(ValueError, match="too short"):
-            _native.icrc(frame)
 
 
 # ---------------------------------------------------------------- what we encode
@@ -191,20 +159,13 @@ def scapy_frame(sender, payload, *, psn, qp=0x123456, qkey=0x09ABCDEF, solicited
     )
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 63, 64, 255, 1000, 1024, 2048, 4093, 4096])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 63, 1024, 4093])
 @VERSIONS
 def test_scapy_makes_the_same_frame(length, addresses):
     sender = Sender(addresses, psn=0xFFFFFF)
     payload = random.Random(length).randbytes(length)
     for psn in (0xFFFFFF, 0):  # it wraps
         assert sender.frame(payload) == scapy_frame(sender, payload, psn=psn)
-
-
-@VERSIONS
-def test_scapy_makes_the_same_solicited_frame(addresses):
-    sender = Sender(addresses)
-    frame = sender.frame(b"now", solicited=True)
-    assert frame == scapy_frame(sender, b"now", psn=0, solicited=True)
 
 
 def words_of_ip(frame):
@@ -214,49 +175,10 @@ def words_of_ip(frame):
 def test_the_ip_checksum_is_right_however_its_sum_carries():
     fields = _native.decode_frame(Sender((0xFFFEFFFE, 0xFFFD0000)).frame(b""))
     upper = sum(words_of_ip(_native.encode_frame(fields))[0::2].tolist())
-    for carried, lower in itertools.product(range(3), range(1 << 16)):
+    for carried, lower in itertools.product(range(3), range(0, 1 << 16, 31)):
         identifier = (0xFFFF - carried - upper) % 0x10000  # the upper halves are 0xFFFF with that
         frame = _native.encode_frame(fields | {"ip.id": identifier, "ip.dst": 0xFFFD0000 | lower})
         assert sum(words_of_ip(frame).tolist()) % 0xFFFF == 0, (identifier, lower)  # RFC 1071
-
-
-def pairs(bits):
-    """Two addresses of one IP version; no mapped ones."""
-    least = 1 << 49 if bits > 32 else 0
-    address = st.integers(least, (1 << bits) - 1)
-    return st.tuples(address, address)
-
-
-@given(
-    payload=st.binary(max_size=300),
-    qp=st.integers(0, (1 << 24) - 1),
-    qkey=st.integers(0, (1 << 31) - 1),  # the upper half stands for the QP's own
-    addresses=st.one_of(pairs(32), pairs(128)),
-)
-def test_what_is_encoded_is_decoded(payload, qp, qkey, addresses):
-    sender = Sender(addresses, psn=5)
-    frame = sender.frame(payload, qp=qp, qkey=qkey)
-    assert _native.icrc(frame) == frames.icrc(frame) == icrc_of(frame)
-    name = "ipv6" if addresses[0] >> 32 else "ip"
-    assert (
-        _native.decode_frame(frame).items()
-        >= {
-            "eth.dst": MACS[1],
-            "eth.src": MACS[0],
-            f"{name}.src": addresses[0],
-            f"{name}.dst": addresses[1],
-            "udp.srcport": frames.SPORT_BASE + sender.qp,
-            IB + "bth.opcode": frames.UD_SEND_ONLY,
-            IB + "bth.se": False,
-            IB + "bth.a": False,
-            IB + "bth.p_key": 0xFFFF,
-            IB + "bth.destqp": qp,
-            IB + "bth.psn": 5,
-            IB + "deth.q_key": qkey,
-            IB + "deth.srcqp": sender.qp,
-            "payload": payload,
-        }.items()
-    )
 
 
 def integers(bits):
@@ -309,8 +231,8 @@ def striped_frames(addresses, length, path_mtu):
     return list(polled), memory[:length].tobytes()
 
 
-@pytest.mark.parametrize("path_mtu", [256, 1024, 2048, 4096])
-@pytest.mark.parametrize("length", [0, 1, 4055, 4056, 4057, 20_000])
+@pytest.mark.parametrize("path_mtu", [256, 4096])
+@pytest.mark.parametrize("length", [0, 4056, 20_000])
 @VERSIONS
 def test_striped_messages_are_framed_as_said(length, path_mtu, addresses):
     sent, data = striped_frames(addresses, length, path_mtu)
@@ -330,20 +252,6 @@ def test_striped_messages_are_framed_as_said(length, path_mtu, addresses):
 
 
 # ---------------------------------------------------------------- addresses as numbers
-
-
-@given(st.one_of(integers(32), st.integers(1 << 49, (1 << 128) - 1)))
-def test_addresses_are_numbers_as_python_has_them(number):
-    config = _native.MessageConfig()
-    config.address = number
-    assert config.address == number
-    assert ipaddress.ip_address(config.address) == ipaddress.ip_address(number)
-
-
-def test_a_mapped_address_is_the_ipv4_address():
-    config = _native.MessageConfig()
-    config.address = int(ipaddress.ip_address("::ffff:10.0.0.1"))
-    assert config.address == 0x0A000001
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 128, "10.0.0.1", 1.0, None])

@@ -33,10 +33,6 @@ def rate_of(flow, now_ns):
 # ---------------------------------------------------------------- the registry
 
 
-def test_there_are_five():
-    assert _native.congestion_control_names() == ["bdp", "dcqcn", "grants", "nscc", "swift"]
-
-
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="'cubic'; known: bdp, dcqcn, grants, nscc, swift"):
         control("cubic")
@@ -54,34 +50,11 @@ def test_what_no_link_can_be_is_refused(wrong):
         control("dcqcn", **wrong)
 
 
-def test_bdp_reacts_to_nothing():
-    flow = control("bdp", window_packets=77)
-    flow.on_report(10**9, 50, 10**9)
-    flow.on_cnp(10**9)
-    flow.on_loss(10**9)
-    flow.on_timeout(2 * 10**9)
-    flow.on_sent(4096, 2 * 10**9)
-    assert flow.window_packets == 77
-    assert flow.next_send_ps == 0
-    assert rate_of(flow, 3 * 10**9) == 0
-
-
 # ---------------------------------------------------------------- DCQCN, SIGCOMM 2015 section 3.1
 
 
 def dcqcn(**settings):
     return control("dcqcn", **{"line_rate_bps": LINE, **settings})
-
-
-def test_dcqcn_begins_at_the_line_rate_and_is_not_paced():
-    flow = dcqcn()
-    for _ in range(10):
-        flow.on_sent(2_500, 0)
-    assert flow.next_send_ps == 0
-    assert flow.figures(0) == {
-        "rate_bps": LINE, "target_bps": LINE, "alpha": 1.0, "window_packets": 1024.0,
-        "target_delay_ns": 0,
-    }  # fmt: skip
 
 
 def test_dcqcn_first_cnp_halves_the_rate_and_fast_recovery_comes_back():
@@ -95,83 +68,6 @@ def test_dcqcn_first_cnp_halves_the_rate_and_fast_recovery_comes_back():
     assert [rate_of(flow, n * PERIOD) for n in range(1, 10)] == expected
     flow.on_sent(2_500, 10 * PERIOD)
     assert flow.next_send_ps == 0
-
-
-def test_dcqcn_alpha():
-    flow = dcqcn()
-    flow.on_cnp(0)  # (1-g) 1 + g = 1
-    alpha = lambda n: flow.figures(n * PERIOD)["alpha"]  # noqa: E731
-    assert alpha(0) == 1.0
-    assert [alpha(1), alpha(2)] == pytest.approx([255 / 256, (255 / 256) ** 2], abs=2e-6)
-    flow.on_cnp(2 * PERIOD)
-    once = (255 / 256) ** 2
-    assert alpha(2) == pytest.approx(255 / 256 * once + 1 / 256, abs=4e-6)
-
-
-def test_dcqcn_cuts_by_half_of_alpha():
-    flow = dcqcn()
-    flow.on_cnp(0)
-    # 256 periods later alpha is (255/256)^256 = 0.367 and the rate is the line's.
-    now = 256 * PERIOD
-    alpha = flow.figures(now)["alpha"]
-    assert alpha == pytest.approx((255 / 256) ** 256, rel=1e-3)
-    flow.on_cnp(now)
-    assert rate_of(flow, now) == pytest.approx(LINE * (1 - alpha / 2), abs=2)
-
-
-def test_dcqcn_additive_increase():
-    flow = dcqcn()
-    for at in (0, 50 * US, 100 * US):  # too soon for the timer: 20, 10, 5 Gb/s, alpha 1
-        flow.on_cnp(at)
-    assert rate_of(flow, 100 * US) == 5 * GBPS
-    at = lambda n: flow.figures(100 * US + n * PERIOD)  # noqa: E731
-    rates = [at(n)["rate_bps"] for n in range(1, 6)]
-    assert rates == [7.5e9, 8.75e9, 9.375e9, 9.6875e9, 9.84375e9]
-    # R_AI is 40 Mb/s (equation 4).
-    assert (at(6)["target_bps"], at(6)["rate_bps"]) == (10_040_000_000, 9_941_875_000)
-    assert (at(7)["target_bps"], at(7)["rate_bps"]) == (10_080_000_000, 10_010_937_500)
-
-
-def send_mb(flow, megabytes, now_ns):
-    for _ in range(megabytes * 10):
-        flow.on_sent(100_000, now_ns)
-
-
-def test_dcqcn_byte_counter():
-    flow = dcqcn()
-    flow.on_cnp(0)
-    send_mb(flow, 10, 1)  # B is 10 MB
-    assert rate_of(flow, 1) == 30 * GBPS
-    send_mb(flow, 9, 1)
-    assert rate_of(flow, 1) == 30 * GBPS
-    send_mb(flow, 1, 1)
-    assert rate_of(flow, 1) == 35 * GBPS
-
-
-def test_dcqcn_hyper_increase_takes_both_counters():
-    flow = dcqcn()
-    for at in (0, 50 * US, 100 * US, 150 * US):
-        flow.on_cnp(at)
-    assert rate_of(flow, 150 * US) == 2.5 * GBPS
-    target = lambda n: flow.figures(150 * US + n * PERIOD)["target_bps"]  # noqa: E731
-    assert target(5) == 5 * GBPS  # T = 5
-    send_mb(flow, 50, 150 * US + 5 * PERIOD)  # BC = 5: both are at F, none beyond
-    assert target(5) == 5 * GBPS
-    assert target(6) == 5 * GBPS + 40_000_000  # T = 6: additive
-    send_mb(flow, 10, 150 * US + 6 * PERIOD)  # BC = 6: hyper
-    assert target(6) == 5 * GBPS + 440_000_000
-    assert target(7) == 5 * GBPS + 840_000_000
-    flow.on_cnp(150 * US + 7 * PERIOD)  # both begin anew
-    before = target(7)
-    send_mb(flow, 40, 150 * US + 7 * PERIOD)
-    assert target(7) == before
-
-
-def test_dcqcn_never_falls_below_a_thousandth():
-    flow = dcqcn()
-    for at in range(100):
-        flow.on_cnp(at * US)
-    assert rate_of(flow, 99 * US) == 40_000_000
 
 
 def test_dcqcn_paces_whole_frames_and_carries_the_remainder():
@@ -198,15 +94,6 @@ def test_dcqcn_slack_lets_a_late_sender_keep_its_time():
     assert flow.next_send_ps == 26_000_000
     flow.on_sent(2_500, 31 * US)
     assert flow.next_send_ps == 27_000_000
-
-
-def test_dcqcn_after_a_long_silence():
-    flow = dcqcn()
-    flow.on_cnp(0)
-    assert rate_of(flow, 10**15) == LINE
-    assert flow.figures(10**15)["alpha"] < 1 / 4000
-    flow.on_cnp(10**15)
-    assert rate_of(flow, 10**15) > 0.999 * LINE
 
 
 class PaperRp:
@@ -255,7 +142,7 @@ class PaperRp:
             self.increase()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_dcqcn_follows_the_paper_whatever_happens(seed):
     draw = random.Random(seed)
     flow, paper, now = dcqcn(), PaperRp(LINE), 0
@@ -327,14 +214,6 @@ def test_swift_decreases_by_how_far_the_delay_is_beyond():
     assert window(flow) == pytest.approx(180)
 
 
-def test_swift_at_the_target_decreases_by_nothing():
-    flow = swift()
-    flow.on_report(12_500, 10, 0)
-    assert window(flow) == 1000
-    flow.on_report(25_000, 10, 1)  # a decrease by nothing was none
-    assert window(flow) == pytest.approx(600)
-
-
 def test_swift_losses_and_timeouts():
     flow = swift()
     flow.on_loss(0)
@@ -382,12 +261,6 @@ def test_swift_paces_below_one_packet():
     assert flow.next_send_ps == 30_000_000  # not paced any more
 
 
-def test_swift_without_a_measurement_waits_for_one():
-    flow = swift()
-    flow.on_report(0, 100, 0)
-    assert window(flow) == 1000
-
-
 # ---------------------------------------------------------------- NSCC
 
 NSCC_BASE = 12 * US  # of the network that its constants are for: all scales are 1
@@ -409,10 +282,6 @@ def shrunk(flow):
         flow.on_report(4 * NSCC_BASE, 8, turn * 2 * NSCC_BASE, ce_packets=8)
     assert window_of(flow) < 50
     return 40 * 2 * NSCC_BASE
-
-
-def test_nscc_begins_with_its_largest_window():
-    assert window_of(nscc(77)) == 77
 
 
 def test_marks_with_delay_shrink_the_window_of_nscc_by_half_at_most_once_a_round_trip():
@@ -452,35 +321,12 @@ def test_without_marks_the_window_of_nscc_grows_more_the_less_the_delay_is():
     assert grown[2] == pytest.approx(5 * 16 / before, rel=0.05)
 
 
-def test_a_loss_alone_is_no_congestion_for_nscc():
-    flow = nscc()
-    flow.on_loss(1)
-    assert window_of(flow) == 100
-
-
-def test_a_timeout_halves_the_window_of_nscc():
-    flow = nscc()
-    flow.on_timeout(1)
-    assert window_of(flow) == 50
-
-
 def test_without_any_delay_the_window_of_nscc_grows_fast():
     flow = nscc()
     now_ns = shrunk(flow)
     before = window_of(flow)
     flow.on_report(NSCC_BASE, 60, now_ns + 1)  # more than a window of packets
     assert window_of(flow) == before + 15
-
-
-@pytest.mark.parametrize("line_rate_bps", [50 * GBPS, 100 * GBPS])
-def test_the_window_of_nscc_grows_a_little_each_round_trip_in_proportion_to_the_network(
-    line_rate_bps,
-):
-    flow = nscc(line_rate_bps=line_rate_bps)
-    now_ns = shrunk(flow)
-    before = window_of(flow)
-    flow.on_report(NSCC_BASE + 2 * US, 16, now_ns + NSCC_BASE, ce_packets=16)
-    assert window_of(flow) == pytest.approx(before + 0.15 * line_rate_bps / (100 * GBPS))
 
 
 def test_long_delay_and_few_arrivals_make_the_window_of_nscc_what_arrived():

@@ -42,63 +42,9 @@ def watched():
     return Watched()
 
 
-def test_a_gap_is_reported_once_when_its_window_ends(watched):
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    watched.arrive(0, 3)
-    ends_ns = watched.now_ns + WINDOW_NS
-    assert watched.gaps(ends_ns - 1) == []
-    assert watched.gaps(ends_ns) == [[1, 2]]
-    assert watched.gaps(ends_ns + 10 * WINDOW_NS) == []
-
-
-def test_a_packet_that_comes_within_the_window_was_late_not_lost(watched):
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    watched.arrive(0, 4)
-    ends_ns = watched.now_ns + WINDOW_NS
-    watched.arrive(1, 3)
-    assert watched.gaps(ends_ns) == [[2]]
-
-
-def test_gaps_are_reported_each_at_its_own_time(watched):
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    watched.arrive(1)
-    first_ns = watched.now_ns + WINDOW_NS
-    watched.now_ns += WINDOW_NS // 2
-    watched.arrive(4)
-    second_ns = watched.now_ns + WINDOW_NS
-    assert watched.gaps(first_ns) == [[0]]
-    assert watched.gaps(second_ns) == [[2, 3]]
-
-
-def test_gaps_that_end_before_the_engine_looks_are_one_report(watched):
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    watched.arrive(1, 4)
-    assert watched.gaps(watched.now_ns + WINDOW_NS) == [[0, 2, 3]]
-
-
 def test_nothing_is_reported_of_a_receive_without_detection(watched):
     watched.arrive(5, 8)
     assert watched.gaps(watched.now_ns + 10 * WINDOW_NS) == []
-
-
-def test_what_was_overtaken_before_detection_began_is_reported_too(watched):
-    watched.arrive(1, 4)
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    assert watched.gaps(watched.now_ns + WINDOW_NS - 1) == []
-    assert watched.gaps(watched.now_ns + 1) == [[0, 2, 3]]
-
-
-@pytest.mark.parametrize("arrived", [(), (0,)])
-def test_detection_that_begins_without_a_gap_reports_none(watched, arrived):
-    watched.arrive(*arrived)
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    assert watched.gaps(watched.now_ns + 10 * WINDOW_NS) == []
-
-
-def test_without_a_window_whatever_is_overtaken_is_lost(watched):
-    watched.receiver.detect_gaps(watched.handle, 0)
-    watched.arrive(2)
-    assert watched.gaps(watched.now_ns) == [[0, 1]]
 
 
 def test_another_window_holds_for_gaps_that_exist(watched):
@@ -112,19 +58,6 @@ def test_another_window_holds_for_gaps_that_exist(watched):
     watched.receiver.detect_gaps(watched.handle, 10 * WINDOW_NS)
     assert watched.gaps(opened_ns + WINDOW_NS) == []
     assert watched.gaps(opened_ns + 10 * WINDOW_NS) == [[3, 4]]
-
-
-def test_the_longest_window_never_ends(watched):
-    watched.receiver.detect_gaps(watched.handle, (1 << 63) - 1)
-    watched.arrive(2)
-    assert watched.gaps(watched.now_ns + 10**15) == []
-
-
-def test_a_message_that_completes_has_no_gaps(watched):
-    watched.receiver.detect_gaps(watched.handle, WINDOW_NS)
-    watched.arrive(*reversed(range(PACKETS)))
-    assert [each.kind.name for each in watched.receiver.take_events()][-1] == "RECEIVE_COMPLETE"
-    assert watched.gaps(watched.now_ns + 10 * WINDOW_NS) == []
 
 
 def test_a_receive_that_is_over_is_a_stale_action(watched):
@@ -158,7 +91,7 @@ def expected(arrivals, end_ns):
     return [(when, found[when]) for when in sorted(found)]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(12))
 def test_gaps_are_those_of_the_definition(seed):
     draw = random.Random(seed)
     watched = Watched()

@@ -28,13 +28,6 @@ def test_reordering_without_loss_causes_one_nack_a_packet_that_is_early(talk):
     assert np.array_equal(talk.data, talk.place)
 
 
-def test_in_order_nothing_is_retransmitted(talk):
-    answers = talk.answers(*talk.data_out().values())
-    assert [feedback(each) for each in answers] == [("ack", i) for i in range(1, 7)]
-    assert talk.deliver(talk.sender, *answers) == []
-    assert talk.statuses() == ([0], [0])
-
-
 @pytest.mark.parametrize(("late_ns", "samples"), [(999_000_000, True), (1_001_000_000, False)])
 def test_an_acknowledgement_of_a_packet_older_than_a_second_is_no_sample(talk, late_ns, samples):
     """Its stamp of 32 bits may have wrapped by then, for all that is known."""
@@ -64,20 +57,6 @@ def test_a_lost_retransmission_is_left_to_the_timer(talk):
     assert talk.deliver(talk.sender, *talk.answers(out[5])) == []
     assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS - 1) == []
     assert talk.retransmitted_at(sent_ns + RTO_HIGH_NS) == [1]
-
-
-def test_a_partial_acknowledgement_does_not_tell_a_loss_while_nothing_higher_is_known(talk):
-    """Section 3.1 of the paper; packets behind the gap are on their way still."""
-    out = talk.data_out()
-    first, second = talk.answers(out[1], out[2])
-    (again,) = talk.deliver(talk.sender, first)
-    assert again.reported["index"] == 0
-    assert talk.deliver(talk.sender, second) == []
-    (answer,) = talk.answers(again)
-    assert feedback(answer) == ("ack", 3)
-    assert talk.deliver(talk.sender, answer) == []
-    assert talk.deliver(talk.sender, *talk.answers(out[3], out[4], out[5])) == []
-    assert talk.statuses() == ([0], [0])
 
 
 def test_a_gap_behind_a_repaired_one_is_retransmitted_once():
@@ -118,14 +97,6 @@ def test_the_timer_is_low_while_few_packets_are_out(packets, after_ns, retransmi
     assert len(talk.data_out()) == packets
     assert talk.retransmitted_at(1_000 + after_ns - 1) == []
     assert talk.retransmitted_at(1_000 + after_ns) == retransmitted
-
-
-def test_timers_can_be_set():
-    talk = ByHand("irn", 1, rto_low_ns=7_000, rto_high_ns=9_000)
-    talk.post()
-    talk.data_out()
-    assert talk.retransmitted_at(7_999) == []
-    assert talk.retransmitted_at(8_000) == [0]
 
 
 def test_at_most_one_bandwidth_delay_product_is_out_past_the_cumulative_acknowledgement():

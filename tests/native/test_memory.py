@@ -65,32 +65,6 @@ def test_bounds(endpoint, memory, send):
         post(key, 0, 1 << 32)
 
 
-def test_a_receive_needs_local_write_and_a_send_does_not(endpoint, memory):
-    key = endpoint.register_memory(memory.ctypes.data, BYTES, REMOTE_READ)
-    refused(errno.EACCES, poster(endpoint, send=False), key, 0, 1)
-    endpoint.post_send(0, (0, 0, 0), key, 0, 1, 0)
-
-
-def test_domains_are_apart(endpoint, memory):
-    key = endpoint.register_memory(memory.ctypes.data, BYTES, LOCAL_WRITE, 7)
-    post = poster(endpoint, send=True, domain=7)
-    post(key, 0, 1)
-    for domain in (0, 6, 8):
-        refused(errno.EINVAL, endpoint.post_send, 0, (1, 0, 0), key, 0, 1, 0, domain)
-
-
-@pytest.mark.parametrize("send", [True, False])
-def test_a_region_stays_until_its_last_work_request_is_over(endpoint, memory, send):
-    key = endpoint.register_memory(memory.ctypes.data, BYTES, LOCAL_WRITE)
-    post = poster(endpoint, send=send)
-    post(key, 0, 1)
-    post(key, 0, 1)
-    refused(errno.EBUSY, endpoint.deregister_memory, key)
-    endpoint.flush_messages()
-    assert [each.status for each in endpoint.poll_completions()] == [5, 5]
-    endpoint.deregister_memory(key)
-
-
 def test_a_refused_work_request_holds_nothing(endpoint, memory):
     """Refused by the table, or by the engine: a peer that is not there, a key that is taken."""
     key = endpoint.register_memory(memory.ctypes.data, BYTES, LOCAL_WRITE)

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab import _native
 from tests.native import frames
-from tests.native.by_hand import CHUNK, ByHand, Sent
+from tests.native.by_hand import ByHand, Sent
 
 PATHS, WINDOW = 8, 64
 MARKED = 3  # a path
@@ -81,11 +81,3 @@ def test_a_path_gets_no_packets_while_its_marks_are_new_and_then_what_it_missed(
     third = talk.report(first)
     assert len(third) == WINDOW // 2
     assert by_path(third)[MARKED] > WINDOW // 2 // PATHS
-
-
-def test_a_message_too_short_to_choose_by_marks_takes_all_paths_alike(talk, halves):
-    talk.sender.post_send(0, (1, 2, 9), talk.keys[0], 0, 24 * CHUNK, 0)  # goes first
-    sent = talk.report(marked_on_one_path(halves[0]))
-    assert by_path(each for each in sent if each.reported["message"] == 9) == dict.fromkeys(
-        range(PATHS), 3
-    )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from tests.native.connected import RC, RTS, UC, Duo
+from tests.native.connected import RC, RTS, Duo
 
 SEND, WRITE = _native.PerfVerb.SEND, _native.PerfVerb.WRITE
 DONE, STOPPED = _native.PerfEnd.DONE, _native.PerfEnd.STOPPED
@@ -99,21 +99,6 @@ def test_a_dead_peer_ends_a_stream_with_the_error_of_its_completion():
     assert (found.end, found.status) == (FAILED, RETRY_EXC_ERR)
 
 
-def test_silence_ends_a_run_that_nothing_else_would_end():
-    values = {"iterations": 10, "patience_ns": 200_000, **RECEIVES}
-    runs = Runs(_native.Perf.ping_pong, SEND, values, values | {"begins": False}, UC, down=True)
-    near, far = runs.go(10**7, runs.near, runs.far)
-    assert (near.end, far.end) == (STALLED, STALLED)
-    assert near.received == far.received == 0
-
-
-def test_who_waits_for_nothing_does_not_stall():
-    far = {"posts": False, "patience_ns": 100_000}
-    runs = Runs(_native.Perf.stream, near={"duration_ns": 3_000_000}, far=far)
-    runs.go(10**8, runs.near)
-    assert not runs.far.wait(0)
-
-
 def test_what_may_not_be_posted_ends_the_run():
     runs = Runs(_native.Perf.stream, near={"duration_ns": 10**6})
     assert runs.sides[0].modify(1, qp_state=RTS + 3) == 0  # ERR takes requests, and flushes them
@@ -123,11 +108,3 @@ def test_what_may_not_be_posted_ends_the_run():
     deep = Runs(_native.Perf.stream, near=near)
     found, _ = deep.go(10**7, deep.near)
     assert (found.end, found.error) == (REFUSED, 12)  # ENOMEM
-
-
-def test_messages_use_the_places_of_the_buffer_in_turn():
-    runs = Runs(_native.Perf.stream, near={"duration_ns": 10**6, "slots": 4})
-    a, b = runs.sides
-    a.memory[: 4 * 64] = np.repeat(np.arange(1, 5, dtype=np.uint8), 64)
-    runs.go(10**9, runs.near)
-    assert (b.memory[TARGET:][: 4 * 64] == a.memory[: 4 * 64]).all()

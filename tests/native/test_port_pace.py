@@ -106,23 +106,10 @@ def test_a_port_takes_frames_at_the_rate_of_its_link_and_little_ahead(port):
     assert sent == 50 * MS // FRAME_PS
 
 
-def test_who_sleeps_is_woken_while_the_link_is_still_busy(port):
-    port.send_all(0)
-    busy_until = LEAST + FRAME_PS
-    assert port.wakes_at() == busy_until - LEAST + 100 * US
-    assert port.has_room(port.wakes_at())
-
-
 def test_a_link_that_is_busy_with_frames_of_others_takes_none(port):
     port.link(GBIT, clear_ps=5 * MS)
     assert not port.has_room(5 * MS - LEAST - 1)
     assert port.has_room(5 * MS - LEAST)
-
-
-def test_a_link_without_a_rate_takes_all(port):
-    port.link(0)
-    for _ in range(1_000):
-        assert port.has_room(0)
 
 
 @pytest.mark.parametrize(("late", "ahead"), [(300 * US, LEAST + 300 * US), (10 * MS, MOST)])

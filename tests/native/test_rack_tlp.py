@@ -44,14 +44,6 @@ def test_before_reordering_an_early_packet_waits_a_quarter_of_the_least_rtt():
     assert talk.retransmitted_at(due_ns) == [0, 1]
 
 
-def test_the_window_is_no_longer_than_the_smoothed_rtt():
-    talk, out = begun(8, options={"window_factor": 16})
-    assert arrive(talk, out[2]) == []
-    due_ns = SENT_NS + 2 * (talk.now_ns - SENT_NS)
-    assert talk.retransmitted_at(due_ns - 1) == []
-    assert talk.retransmitted_at(due_ns) == [0, 1]
-
-
 def test_before_reordering_three_packets_past_a_gap_show_a_loss_at_once():
     talk, out = begun(8)
     assert arrive(talk, out[2], out[3]) == []
@@ -100,18 +92,6 @@ def test_a_spurious_retransmission_widens_the_window_for_16_recoveries():
     assert window_ns(talk, again(talk)) == least_ns // 4
 
 
-def test_a_probe_for_nothing_does_not_widen_the_window():
-    talk, out = begun(8)
-    assert arrive(talk, *(out[i] for i in (1, 0, *range(2, 8)))) == []  # reordering
-    assert talk.statuses() == ([0], [0])
-    out = again(talk)
-    assert arrive(talk, *(out[i] for i in range(7))) == []
-    assert talk.retransmitted_at(talk.now_ns + 2 * talk.sender.peer_state(0).srtt_ns) == [7]
-    assert arrive(talk, out[7]) == []
-    assert talk.statuses() == ([0], [0])
-    assert window_ns(talk, again(talk)) == 8_000 // 4
-
-
 def test_a_lost_retransmission_is_found_by_a_later_one():
     talk, out = begun(8)
     assert arrive(talk, out[1], out[2], out[3]) == [0]  # lost once more
@@ -142,19 +122,6 @@ def test_an_answered_probe_shows_the_losses_before_it():
     assert arrive(talk, talk.latest[3]) == [2]
     assert arrive(talk, talk.latest[2]) == []
     assert talk.statuses() == ([0], [0])
-
-
-def test_a_packet_that_was_not_sent_yet_is_the_probe():
-    talk, out = begun(16, window_packets=4)
-    assert arrive(talk, out[0]) == [4, 5, 6, 7]
-    assert talk.retransmitted_at(talk.now_ns + 2 * (talk.now_ns - SENT_NS)) == [8, 9, 10, 11]
-
-
-def test_in_recovery_there_is_no_probe():
-    talk, out = begun(8)
-    assert arrive(talk, out[2], out[3], out[4]) == [0, 1]
-    srtt_ns = talk.sender.peer_state(0).srtt_ns
-    assert talk.retransmitted_at(talk.now_ns + 2 * srtt_ns) == []
 
 
 def test_before_the_first_sample_the_timeout_is_rto_high():

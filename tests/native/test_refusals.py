@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.transports import control
 from softroce_lab.transports.control import (
     Ack,
     Keepalive,
@@ -24,8 +23,9 @@ from softroce_lab.transports.control import (
     Rnr,
     Sack,
 )
+from tests import control_bodies
 from tests.native import frames
-from tests.native.frames import CONTROL, DATA_QP, RECOVERY_QP, REPORT, Frame, Lab
+from tests.native.frames import CONTROL, RECOVERY_QP, REPORT, Frame, Lab
 from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
@@ -53,9 +53,9 @@ def begun(transport="csa_ud", addresses=ADDRESSES):
     return rig
 
 
-@pytest.fixture(params=["csa_ud", "ud_rto"])
-def rig(request):
-    return begun(request.param)
+@pytest.fixture
+def rig():
+    return begun()
 
 
 def inject(rig, frame, to=1):
@@ -201,18 +201,10 @@ HEADER_FIELDS = {
     "rx_duplicate": [{"index": 0}, {"index": 7}],  # with another payload than the first had
 }  # fmt: skip
 CASES = [
-    pytest.param(counter, fields, id=f"{counter}-{number}")
+    (counter, fields)
     for counter, cases in (PACKET_FIELDS | HEADER_FIELDS).items()
-    for number, fields in enumerate(cases)
+    for fields in cases
 ]
-
-
-@pytest.mark.parametrize(("counter", "fields"), CASES)
-@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
-def test_one_wrong_field(counter, fields, addresses):
-    rig = begun(addresses=addresses)
-    assert inject(rig, data_frame(**ends(addresses) | fields)) == {counter: 1}
-    ends_well(rig)
 
 
 @pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
@@ -222,32 +214,6 @@ def test_a_packet_that_a_queue_trimmed_brings_no_data(addresses, payload, counte
     whole = data_frame(**ends(addresses))
     trimmed = whole.but(lab=dataclasses.replace(whole.lab, trimmed=1), payload=payload)
     assert inject(rig, trimmed) == {counter: 1}
-    ends_well(rig)
-
-
-@pytest.mark.parametrize(
-    ("source", "destination"), [(DATA_QP, RECOVERY_QP), (RECOVERY_QP, DATA_QP)]
-)
-def test_data_goes_between_queue_pairs_of_one_kind(source, destination):
-    rig = begun()
-    frame = data_frame(source_qp=source, destination_qp=destination)
-    assert inject(rig, frame) == {"rx_bad_header": 1}
-    ends_well(rig)
-
-
-def test_retransmitted_data_is_taken_on_the_recovery_queue_pair():
-    rig = begun()
-    before = rig.counters(1)["rx_placed"]
-    rig.pair.inject(1, data_frame(source_qp=RECOVERY_QP, destination_qp=RECOVERY_QP).encode())
-    assert rig.counters(1)["rx_placed"] == before + 1
-
-
-@pytest.mark.parametrize("kind", [CONTROL, REPORT])
-@pytest.mark.parametrize("source", [DATA_QP, RECOVERY_QP])
-def test_only_data_is_taken_on_the_data_queue_pair(rig, kind, source):
-    body = encoded(Ack((ID,))) if kind == CONTROL else report(rig.now_ns - 10**6)
-    frame = recovery_frame(rig, kind, body, to=0, source_qp=source, destination_qp=DATA_QP)
-    assert inject(rig, frame, to=0) == {"rx_bad_header": 1}
     ends_well(rig)
 
 
@@ -265,11 +231,15 @@ def test_a_packet_that_contradicts_its_message_tells_nothing_of_the_peer(fields)
     ends_well(rig)
 
 
-def test_all_of_it_in_one_transfer(rig):
-    for case in CASES:
-        counter, fields = case.values
+@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
+def test_one_wrong_field(transport, addresses):
+    """All cases in one transfer, each several times."""
+    rig = begun(transport, addresses)
+    for counter, fields in CASES:
         for _ in range(3):
-            assert inject(rig, data_frame(**fields)) == {counter: 1}, case.id
+            frame = data_frame(**ends(addresses) | fields)
+            assert inject(rig, frame) == {counter: 1}, (counter, fields)
     ends_well(rig)
 
 
@@ -283,20 +253,10 @@ def test_truncated_at_every_length(rig):
     ends_well(rig)
 
 
-def test_truncated_by_its_own_word(rig):
-    """The packet ends early by its headers, with a right ICRC there."""
-    frame = data_frame().encode()
-    for cut in (1, 4, 5, CHUNK, CHUNK + 40, CHUNK + 48, CHUNK + 60):
-        short = bytearray(frame[:-cut])
-        struct.pack_into(">H", short, frames.IP_AT + 2, len(short) - frames.ETHERNET)
-        assert inject(rig, bytes(short)) == {"rx_truncated": 1}, cut
-    ends_well(rig)
-
-
 def test_wrong_icrc(rig):
     draw = random.Random(2)
     frame = data_frame().encode()
-    for _ in range(500):
+    for _ in range(100):
         bit = draw.randrange(frames.V4.lab_at * 8, len(frame) * 8)
         assert inject(rig, frames.flip(frame, bit)) == {"rx_wrong_icrc": 1}, bit
     ends_well(rig)
@@ -325,20 +285,13 @@ def test_not_roce(rig, at, value):
 # ---------------------------------------------------------------- not right over IPv6
 
 
-@pytest.fixture(params=["csa_ud", "ud_rto"])
-def rig6(request):
-    return begun(request.param, V6_ADDRESSES)
+@pytest.fixture
+def rig6():
+    return begun(addresses=V6_ADDRESSES)
 
 
 def v6_frame(**fields):
     return data_frame(**ends(V6_ADDRESSES) | fields)
-
-
-def test_the_frame_over_ipv6_is_valid(rig6):
-    before = rig6.counters(1)["rx_placed"]
-    rig6.pair.inject(1, v6_frame().encode())
-    assert rig6.counters(1)["rx_placed"] == before + 1
-    assert rig6.counters(0)["tx_data"] == 8
 
 
 def changed(frame, at, value):
@@ -366,42 +319,6 @@ def test_not_roce_over_ipv6(rig6, at, value):
     ends_well(rig6)
 
 
-def test_a_mapped_address_on_the_wire_is_nobodys():
-    """Or else an IPv6 packet could pass for one of an IPv4 peer."""
-    rig = begun()
-    mapped = [0xFFFF << 32 | address for address in ADDRESSES]
-    frame = data_frame(**ends(mapped)).encode()
-    assert frames.layout(frame) is frames.V6
-    assert inject(rig, frame) == {"rx_not_roce": 1}
-    ends_well(rig)
-
-
-@pytest.mark.parametrize("at", [frames.IP_AT + 4, frames.V6.udp_at + 4], ids=["ip", "udp"])
-@pytest.mark.parametrize("length", [0, 7, 8, 23, 24, CHUNK, 0xFFFF])
-def test_lengths_that_do_not_agree_over_ipv6(rig6, at, length):
-    frame = changed(v6_frame().encode(), at, length.to_bytes(2, "big"))
-    assert inject(rig6, frame) == {"rx_truncated": 1}
-    ends_well(rig6)
-
-
-def test_truncated_at_every_length_over_ipv6(rig6):
-    frame = v6_frame().encode()
-    for length in range(len(frame)):
-        assert inject(rig6, frame[:length]) == {"rx_truncated": 1}, length
-    ends_well(rig6)
-
-
-def test_wrong_icrc_over_ipv6(rig6):
-    """Flipped bits of the addresses, and of all behind the UDP lengths but BTH's resv8a."""
-    draw = random.Random(2)
-    frame = v6_frame().encode()
-    behind = range(frames.V6.bth_at + 5, len(frame))
-    for at in (*range(frames.IP_AT + 8, frames.V6.udp_at), *draw.sample(behind, 200)):
-        flipped = frames.flip(frame, 8 * at + draw.randrange(8))
-        assert inject(rig6, flipped) == {"rx_wrong_icrc": 1}, at
-    ends_well(rig6)
-
-
 OTHER_PREFIX = 0xFD536C61_62000001 << 64
 
 
@@ -414,67 +331,16 @@ def test_a_foreign_prefix(rig6, prefix):
     ends_well(rig6)
 
 
-def test_the_other_ip_version(rig6):
-    """The same 32 bits as an IPv4 address are somebody else too, and the other way round."""
-    assert inject(rig6, data_frame()) == {"rx_not_ours": 1}
-    ends_well(rig6)
-    rig = begun()
-    assert inject(rig, v6_frame()) == {"rx_not_ours": 1}
-    ends_well(rig)
-
-
-@pytest.mark.parametrize("hop_limit", [0, 1, 255])
-@pytest.mark.parametrize("label", [0, 0xFFFFF])
-def test_what_routers_change_of_ipv6(rig6, hop_limit, label):
-    """Whatever is left of the hop limit where the packet arrives, RFC 8200 section 3."""
-    frame = bytearray(v6_frame().encode())
-    struct.pack_into(">I", frame, frames.IP_AT, 6 << 28 | 0xFC << 20 | label)
-    frame[frames.IP_AT + 7] = hop_limit
-    before = rig6.counters(1)["rx_placed"]
-    rig6.pair.inject(1, bytes(frame))
-    assert rig6.counters(1)["rx_placed"] == before + 1
-
-
-# ---------------------------------------------------------------- congestion marks
-
-
-@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
-def test_marks_are_counted(addresses):
-    rig = begun(addresses=addresses)
-    for ecn in range(4):
-        before = rig.counters(1)
-        rig.pair.inject(1, data_frame(**ends(addresses), ecn=ecn, index=10 + ecn).encode())
-        after = rig.counters(1)
-        assert after["rx_placed"] == before["rx_placed"] + 1
-        assert after["rx_ce"] - before["rx_ce"] == (ecn == 3)
-
-
-def test_a_mark_on_a_packet_of_others_is_not_counted():
-    rig = begun()
-    assert inject(rig, data_frame(destination_ip=ADDRESSES[1] + 1, ecn=3)) == {"rx_not_ours": 1}
-    ends_well(rig)
-
-
 # ---------------------------------------------------------------- noise
 
 
 def test_noise(rig):
     """Random bytes, alone and behind a right Ethernet header."""
     draw = random.Random(3)
-    for _ in range(2000):
+    for _ in range(400):
         noise = draw.randbytes(draw.randrange(2100))
         head = draw.choice([b"", data_frame().encode()[:14], v6_frame().encode()[:14]])
         assert set(inject(rig, head + noise)) in ({"rx_truncated"}, {"rx_not_roce"})
-    ends_well(rig)
-
-
-def test_a_late_packet_of_a_message_that_is_over_writes_nothing(rig):
-    """The receive has been completed: its memory is the application's again."""
-    rig.step_until(rig.now_ns + 10**9, lambda: rig.sides[1].completions)
-    for index in (0, 10, 19):
-        payload = FORGED[: CHUNK if index < 19 else CHUNK - 7]
-        reported = inject(rig, data_frame(index=index, payload=payload))
-        assert reported == {"rx_duplicate": 1}
     ends_well(rig)
 
 
@@ -510,24 +376,6 @@ def test_bad_report(rig, body):
     ends_well(rig)
 
 
-def test_a_report_to_one_who_has_sent_nothing(rig):
-    frame = recovery_frame(rig, REPORT, report(rig.now_ns - 10**6))
-    assert inject(rig, frame) == {"rx_bad_report": 1}
-    ends_well(rig)
-
-
-@pytest.mark.parametrize("fields", [{"length": 7}, {"length": U32}, {"count": 2}, {"count": 0},
-                                    {"index": 1}])  # fmt: skip
-@pytest.mark.parametrize("kind", [CONTROL, REPORT])
-def test_control_with_a_header_that_is_not_its_own(rig, kind, fields):
-    frame = recovery_frame(rig, kind, report(rig.now_ns - 10**6), to=0, **fields)
-    refused = ["rx_bad_header"]
-    if kind == CONTROL and rig.name == "csa_ud" and fields == {"length": 7}:
-        refused = ["rx_bad_control", "rx_bad_report"]  # a report may follow a shorter body
-    assert inject(rig, frame, to=0) == dict.fromkeys(refused, 1)
-    ends_well(rig)
-
-
 @pytest.mark.parametrize("credit", [0, U32])
 def test_lies_about_credit_do_not_stop_or_drown_a_transfer(rig, credit):
     """What looks like a report is believed; the next true one, or the persist timer, corrects."""
@@ -545,7 +393,7 @@ def missing(base, count):
 
 
 def encoded(message):
-    return control.encode(message, CHUNK)
+    return control_bodies.encode(message, CHUNK)
 
 
 _ID_KEY = struct.pack(">IHHI", ID, *KEY)
@@ -627,7 +475,7 @@ def test_random_control(rig):
     """Random bytes, and random changes to messages that are well-formed."""
     draw = random.Random(4)
     templates = [b"", *(encoded(message) for message in BAD_FOR.values()), *BAD_CONTROL.values()]
-    for _ in range(1000):
+    for _ in range(300):
         body = bytearray(draw.choice(templates) or draw.randbytes(draw.randrange(60)))
         for _ in range(draw.randrange(4)):
             if body:
@@ -664,21 +512,10 @@ def flood(rig, distinct, *, to=(1,), count=FLOOD, step=True):
 
 def test_a_flood_of_refused_frames_takes_no_memory():
     rig = begun()
-    bad = [data_frame(**case.values[1]).encode() for case in CASES]
+    bad = [data_frame(**fields).encode() for _, fields in CASES]
     bad += [frame[: len(frame) // 2] for frame in bad]
     bad += [frames.flip(frame, 8 * len(frame) - 1) for frame in bad]
     assert flood(rig, {1: bad}) < 4 * MIB
-    ends_well(rig)
-
-
-def test_a_flood_of_messages_that_nobody_expects():
-    rig = begun()
-    distinct = [
-        data_frame(message_id=ID + 1 + number % 900, message=1000 + number).encode()
-        for number in range(5000)
-    ]
-    assert flood(rig, {1: distinct}) < 4 * MIB
-    assert rig.counters(1)["rx_no_recv"] == FLOOD
     ends_well(rig)
 
 
@@ -697,15 +534,4 @@ def test_a_flood_of_control_messages():
         to: [recovery_frame(rig, CONTROL, body, to=to).encode() for body in bodies] for to in (0, 1)
     }
     assert flood(rig, distinct, to=(0, 1), count=FLOOD // 2) < 4 * MIB
-    ends_well(rig)
-
-
-def test_a_flood_of_control_messages_that_make_no_sense_takes_no_memory():
-    rig = begun()
-    frame = recovery_frame(rig, CONTROL, b"\xff" * CHUNK).encode()
-    before = resident_bytes()
-    flood(rig, {1: [frame]}, step=False)
-    assert resident_bytes() - before < 16 * MIB
-    counters = rig.counters(1)
-    assert counters["rx_bad_control"] >= FLOOD
     ends_well(rig)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.errors import ibv_wc_status
 from tests.native.frames import IP_AT
 from tests.transports.pair_rig import IBV_ACCESS_LOCAL_WRITE, QKEY, config
 
@@ -101,10 +100,6 @@ def granted(arrived, **settings):
     return [window for _, window in sorted(found.items())]
 
 
-def test_a_sender_that_is_alone_is_granted_all_of_the_window():
-    assert granted([10]) == [108]
-
-
 def test_a_sender_that_is_alone_has_its_share_while_its_packets_are_marked():
     """Then the queue is not that of the last link."""
     made = begun(1, BEGIN_NS, congestion_control="grants", window_packets=108)
@@ -125,22 +120,6 @@ def test_two_senders_are_granted_their_share_and_the_others_wait_for_their_turn(
 
 def test_the_sender_with_the_least_left_is_first():
     assert granted([10, 10, 210, 10], window_packets=408) == [200, 8, 200, 8]
-
-
-def test_a_receive_that_fails_waits_for_no_packets_any_more():
-    made = begun(2, BEGIN_NS, congestion_control="grants", window_packets=108)
-    for frames in made.frames:
-        made.receiver.handle_frame(frames[0], BEGIN_NS)
-    begun_receives = [
-        each for each in made.receiver.take_events() if each.kind.name == "FIRST_PACKET"
-    ]
-    made.receiver.fail_receive(begun_receives[1].handle, int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR))
-    made.receiver.handle_timeout(REPORTED_NS)
-    windows = [
-        struct.unpack(">I", bytes(each["payload"])[8:12])[0]
-        for each in reports_of(made.receiver, REPORTED_NS)
-    ]
-    assert windows[0] == 108
 
 
 def test_senders_that_wait_share_128_packets_and_have_three_at_least():

@@ -83,13 +83,6 @@ def test_long_messages_of_one_size_end_in_the_order_posted():
     assert last == sorted(last)
 
 
-def test_equal_messages_leave_in_the_order_posted_and_peers_take_turns():
-    sender = Sender("least-left")
-    for number, peer in enumerate([0, 0, 1, 1]):
-        sender.post(number, 3, peer)
-    assert sender.sent(12) == [0] * 3 + [2] * 3 + [1] * 3 + [3] * 3
-
-
 def test_a_message_that_goes_on_after_a_pause_is_the_first_of_its_size():
     sender = Sender("least-left")
     sender.post(1, 300)

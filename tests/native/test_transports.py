@@ -15,6 +15,7 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.hosts.journal import taken
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests import control_bodies
 from tests.native.by_hand import BASE_RTT_NS, CHUNK, MTU, RTO_HIGH_NS, ByHand, fast_timing
 from tests.transports.pair_rig import (
     ADDRESSES,
@@ -27,10 +28,10 @@ from tests.transports.pair_rig import (
     noise,
     threshold,
 )
+from tests.transports.sabotage import lose
 
 KEY = (1, 2, 3)
 RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
-SUCCESS = ibv_wc_status.IBV_WC_SUCCESS
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
@@ -46,13 +47,6 @@ def rig_of(transport, **settings):
     return rig
 
 
-def drop(rig, side, **fields):
-    rule = _native.DropRule()
-    for name, value in fields.items():
-        setattr(rule, name, value)
-    rig.cables[side].rules = [*rig.cables[side].rules, rule]
-
-
 def test_the_registry_names_them_all():
     named = [each.name for each in _native.transports()]
     assert named == sorted(named) == registry.known(registry.Kind.SESSION)
@@ -65,17 +59,10 @@ def test_an_unknown_name_lists_the_known_ones():
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 
 
-def test_uc_frames_carry_no_such_transport(transport):
-    options = registry.find(transport).engine()["options"]
-    settings = {"transport": transport, "framing": "uc_immediate", "options": options}
-    with pytest.raises(ValueError, match=f"transport {transport} needs the framing ud"):
-        _native.Pair(*(config(each, **settings) for each in ADDRESSES), 1)
-
-
 # ---------------------------------------------------------------- exactly once
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(1))
 def test_all_arrives_exactly_once_whatever_the_network_does(transport, block):
     for seed in range(12 * block, 12 * block + 12):
         rng = random.Random(seed)
@@ -104,49 +91,16 @@ def test_all_arrives_exactly_once_whatever_the_network_does(transport, block):
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def test_without_loss_nothing_is_retransmitted_and_every_packet_is_answered(transport):
-    rig = rig_of(transport)
-    rig.transfer(KEY, 100 * CHUNK)
-    rig.finish()
-    rig.check()
-    assert rig.counters(0)["tx_data"] == rig.counters(1)["tx_control"] == 100
-    assert rig.counters(0)["tx_retransmitted"] == 0
-
-
-def test_the_network_is_used_well_under_a_little_loss(transport):
-    """Of 1000 packets 1 % are lost; at most that much again is retransmitted spuriously."""
-    rig = rig_of(transport, seed=3, window_packets=256)
-    rig.cables[0].loss = threshold(0.01)
-    rig.transfer(KEY, 1000 * CHUNK)
-    rig.finish()
-    rig.check()
-    assert 1 <= rig.pair.totals(0)["lost"] <= rig.counters(0)["tx_retransmitted"] <= 30
-
-
 @pytest.mark.parametrize("kind", [DATA, CONTROL])
 def test_the_loss_of_the_tail_or_of_its_answer_is_found(transport, kind):
     rig = rig_of(transport)
     tail = {"index_first": 9} if kind == DATA else {}
-    drop(rig, 0 if kind == DATA else 1, kind=kind, limit=1 if kind == DATA else 10, **tail)
+    lose(rig, 0 if kind == DATA else 1, kind=kind, limit=1 if kind == DATA else 10, **tail)
     rig.transfer(KEY, 10 * CHUNK)
     rig.finish()
     rig.check()
     assert rig.counters(0)["tx_retransmitted"] >= 1
     assert rig.now_ns < 2 * MILLISECOND_NS
-
-
-def test_a_link_may_be_down_for_a_tenth_of_a_second(transport):
-    rig = rig_of(transport)
-    for number in range(3):
-        rig.transfer((1, 2, number), number * 40 * CHUNK)
-    rig.step_until(20_000)
-    for cable in rig.cables:
-        cable.down = True
-    rig.step_until(100 * MILLISECOND_NS)
-    for cable in rig.cables:
-        cable.down = False
-    rig.finish()
-    rig.check()
 
 
 # ---------------------------------------------------------------- work that waits, or fails
@@ -172,18 +126,6 @@ def test_a_receive_that_began_ends_though_its_sender_forgot_it(transport):
     assert rig.sides[1].statuses() == [RETRY]
 
 
-def test_a_receive_waits_for_a_sender_that_takes_its_time(transport):
-    rig = rig_of(transport)
-    data = noise(1, 3 * CHUNK)
-    rig.sides[1].expect(rig.sides[1].receive(KEY, data.size), data)
-    rig.step_until(SECOND_NS)
-    asked = rig.packets()
-    assert asked < 500  # about one question and one answer each 5 ms
-    rig.sides[0].send(KEY, data)
-    rig.finish()
-    rig.check()
-
-
 @pytest.mark.parametrize("late_ns", [50_000, 50 * MILLISECOND_NS, 2 * SECOND_NS])
 def test_a_send_waits_for_its_receive(transport, late_ns):
     rig = rig_of(transport)
@@ -203,7 +145,7 @@ def test_an_rnr_nak_is_older_than_what_has_arrived(transport):
     rig = rig_of(transport, timing=timing, window_packets=4)
     send = rig.transfer(KEY, 1000 * CHUNK)
     rig.step_until(50_000)
-    rig.sides[1].endpoint.control(0, control.encode(control.Rnr(0, send.key), CHUNK))
+    rig.sides[1].endpoint.control(0, control_bodies.encode(control.Rnr(0, send.key), CHUNK))
     rig.finish()
     rig.check()
 
@@ -242,16 +184,17 @@ def test_what_is_lost_after_a_pause_is_retransmitted_after_a_timeout(transport):
     assert 0 in talk.retransmitted_at(sent_ns + RTO_HIGH_NS)
 
 
-def test_a_timeout_before_which_nothing_could_be_sent_does_not_count(transport):
-    """The timer after it is no longer than the first."""
-    talk = ByHand.begun(transport, 4)
-    talk.data_out()
-    for _ in range(6):  # the retransmission does not leave
-        talk.now_ns += 2 * RTO_HIGH_NS
-        talk.sender.handle_timeout(talk.now_ns)
-    sent_ns = talk.now_ns
-    assert 0 in talk.retransmitted_at(sent_ns)
-    assert 0 in talk.retransmitted_at(sent_ns + RTO_HIGH_NS)
+def test_what_was_sent_again_before_a_pause_is_sent_again_after_it(transport):
+    """The receiver refused that, too."""
+    talk = ByHand(transport, 4)
+    talk.post_send()
+    talk.data_out()  # all lost
+    assert 0 in talk.retransmitted_at(talk.now_ns + 2 * RTO_HIGH_NS)
+    (rnr,) = talk.answers(*talk.latest.values())[:1]
+    talk.deliver(talk.sender, rnr)
+    talk.post_receive()
+    again = talk.deliver(talk.sender, *talk.out(talk.receiver))
+    assert sorted(each.reported["index"] for each in again) == [0, 1, 2, 3]
 
 
 def test_progress_ends_the_backoff(transport):

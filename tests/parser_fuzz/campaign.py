@@ -31,7 +31,7 @@ _MOST_START_S = 300
 _END_S = 60
 _FINDINGS = ("crash", "leak", "oom", "timeout")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_LINE = re.compile(r"^#(\d+)\s.* cov: (\d+) ft: (\d+) corp: (\d+)/(\S+)", re.MULTILINE)
+_LINE = re.compile(r"^#(\d+)\s.* cov: (\d+) ", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,16 +41,12 @@ class Report:
     cpu_s: float
     executions: int
     edges: int  # that libFuzzer's counters saw taken
-    features: int
-    corpus: int  # inputs
-    corpus_size: str
     code: int  # of the process: 0 without a finding
     output: str
 
     def __str__(self) -> str:
         return (
-            f"{self.cpu_s / 60:.1f} CPU-minutes, {self.executions} executions, {self.edges} edges, "
-            f"{self.features} features, {self.corpus} inputs ({self.corpus_size}) in the corpus"
+            f"{self.cpu_s / 60:.1f} CPU-minutes, {self.executions} executions, {self.edges} edges"
         )
 
 
@@ -72,6 +68,7 @@ def run(target: Target, command: Sequence[str], cpu_s: float) -> Report:
     work = WORK / target.name
     grown, log = work / "corpus", work / "log"
     grown.mkdir(parents=True, exist_ok=True)
+    corpus = target.write_corpus(work / "seeds")
     most_rss_mib = _MOST_RSS_MIB_ATHERIS if target.covered else _MOST_RSS_MIB
     options = [
         f"-artifact_prefix={work}/",
@@ -82,7 +79,7 @@ def run(target: Target, command: Sequence[str], cpu_s: float) -> Report:
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, *options, str(grown), str(target.corpus)],
+            [*command, *options, str(grown), str(corpus)],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=PROJECT_ROOT,
         )  # fmt: skip
         try:
@@ -137,7 +134,7 @@ def _cpu_s(pid: int, before_s: float) -> float:
 
 def _report(cpu_s: float, code: int, output: str) -> Report:
     lines = _LINE.findall(output)
-    count, edges, features, corpus, size = lines[-1] if lines else (0, 0, 0, 0, "0b")
+    count, edges = lines[-1] if lines else (0, 0)
     stated = re.findall(r"number_of_executed_units: (\d+)", output)
     executions = int(stated[-1] if stated else count)
-    return Report(cpu_s, executions, int(edges), int(features), int(corpus), size, code, output)
+    return Report(cpu_s, executions, int(edges), code, output)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is fuzzed: every parser of something that somebody else wrote, and its corpus."""
+"""What is fuzzed: every parser of something that somebody else wrote, and its corpus.
+
+A corpus is what `seed_corpus` makes from the checkout, and what fuzzing found to be worth keeping:
+files whose names are hashes, in CORPUS.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,24 @@ class Target:
         """Of a Python target."""
         return "tests.parser_fuzz.targets." + self.name.replace("-", "_")
 
-    @property
-    def corpus(self) -> Path:
-        """The inputs that every run begins with."""
-        return CORPUS / (self.like or self.name)
+    def inputs(self) -> dict[str, bytes]:
+        """The inputs that every run begins with, by name, always in one order."""
+        from tests.parser_fuzz import seed_corpus  # late: the program that replays does without
+
+        name = self.like or self.name
+        kept = {path.name: path.read_bytes() for path in (CORPUS / name).glob("*")}
+        return dict(sorted((kept | seed_corpus.MAKERS[name]()).items()))
 
     def seeds(self) -> list[bytes]:
-        """They, always in one order."""
-        return [path.read_bytes() for path in sorted(self.corpus.iterdir())]
+        """The same without names."""
+        return list(self.inputs().values())
+
+    def write_corpus(self, folder: Path) -> Path:
+        """The same as files, for programs that want a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self.inputs().items():
+            (folder / name).write_bytes(data)
+        return folder
 
     def words(self) -> list[bytes]:
         """The words of a language, as its corpus uses them."""
@@ -52,8 +66,8 @@ PYTHON = {
         Target("faults", True, (_LAB + "topology", _LAB + "faults", _LAB + "units")),
         Target("live", True, (_LAB + "topology", _LAB + "faults", _LAB + "units")),
         Target("goal", True, (_LAB + "workloads.goal", _LAB + "workloads.graph")),
-        Target("control", False, (_LAB + "recovery",)),
-        Target("cm", False, (_LAB + "rnic.cm",)),
+        Target("control", False, (_LAB + "transports",)),
+        Target("cm", False, (_LAB + "programs.rdmacm",)),
         Target("captures", False, (_LAB + "telemetry", _LAB + "check", _LAB + "dissect")),
         Target(
             "results",
@@ -61,7 +75,7 @@ PYTHON = {
             (
                 _LAB + "telemetry",
                 _LAB + "experiment.perftest.printed",
-                _LAB + "fabric.planfile",
+                _LAB + "fabric.ledger",
                 _LAB + "check",
             ),
         ),

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Makes the corpora anew from what the checkout holds: `python -m tests.parser_fuzz.seed_corpus`.
-
-What fuzzing found to be worth keeping stays beside them: their names are hashes, those of what is
-made here are words.
-"""
+"""Inputs to begin fuzzing with, made from what the checkout holds; their names are words."""
 
 from __future__ import annotations
 
@@ -19,7 +15,8 @@ from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.topology import loader
 from softroce_lab.transports import control
-from tests.parser_fuzz.catalogue import CORPUS
+from tests import control_bodies
+from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcap, Pcapng
 from tests.programs.rdmacm.test_messages import captured
 from tests.transports.pair_rig import CONTROL, PairRig, threshold
 from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
@@ -41,21 +38,13 @@ COLUMNS = {
 """What perftest 4.5 prints."""
 
 
-def write(target: str, seeds: dict[str, bytes]) -> None:
-    """One file a seed, its name a word."""
-    folder = CORPUS / target
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in seeds.items():
-        (folder / name).write_bytes(data)
-
-
 def yaml_files(folder: Path) -> dict[str, bytes]:
     """Of the checkout."""
     return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.yaml"))}
 
 
 def live_words() -> dict[str, bytes]:
-    """Such as docs/faults.md has them."""
+    """Such as docs/howto/fabric.md has them."""
     lines = [
         "leaf1->spine1 loss 1%",
         "'leaf*<->spine*' loss gemodel 1% 25% 50% 0.1% delay 10ms 2ms distribution normal",
@@ -78,7 +67,7 @@ def goal_files() -> dict[str, bytes]:
     return written | {name: text.encode() for name, text in texts.items()}
 
 
-def control_bodies() -> dict[str, bytes]:
+def _control_bodies() -> dict[str, bytes]:
     """What the policies say to each other on a cable that loses a fifth."""
     return {
         name: _reported(name, number) for number, name in enumerate(("csa_ud", "ud_rto", "sdr_sr"))
@@ -101,7 +90,7 @@ def _reported(name: str, number: int) -> bytes:
         control.Rnr(0, (1, 0, 2)),
         control.Keepalive(((1, (1, 0, 1)),)),
     ]
-    asked = [_framed(1, control.encode(each, 256)) for each in bodies]
+    asked = [_framed(1, control_bodies.encode(each, 256)) for each in bodies]
     return b"".join([bytes([number]), *found[:17], *asked])
 
 
@@ -162,7 +151,7 @@ def frames() -> dict[str, bytes]:
 def datagrams() -> dict[str, bytes]:
     """A message that arrives whole, one with a hole and a report, and control messages."""
     report = struct.pack(">6I", 1, 2, 64, 100, 3, 8) + 8 * struct.pack(">IQ", 12, 3000)
-    sack = control.encode(control.Sack(1, (1, 0, 1), None), 256)
+    sack = control_bodies.encode(control.Sack(1, (1, 0, 1), None), 256)
     return {
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
@@ -207,7 +196,9 @@ def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
 def _cleared() -> bytes:
     """The peer clears what the endpoint has to send."""
     receives = tuple((n, (1, 0, n), _MESSAGE) for n in range(3))
-    body = control.encode(control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216)
+    body = control_bodies.encode(
+        control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216
+    )
     name = (1, 1, 0, 1, len(body), 5000, 0, 1000, 100)  # message_id 1: for the engine
     return _reported_to(0x91, struct.pack(">BBHHH7I2H", 2 << 4 | 1, 0, 0, 0, 0, *name) + body)
 
@@ -222,9 +213,11 @@ def networks() -> dict[str, bytes]:
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
         "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
-        "rnr": control.encode(control.Rnr(0, (1, 0, 0)), 256),
-        "refused": control.encode(control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256),
-        "acknowledged": control.encode(control.Ack((0,)), 256),
+        "rnr": control_bodies.encode(control.Rnr(0, (1, 0, 0)), 256),
+        "refused": control_bodies.encode(
+            control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256
+        ),
+        "acknowledged": control_bodies.encode(control.Ack((0,)), 256),
     }
     there, back, later = bytes([8]), bytes([0]), bytes([5, 27])  # deliver; 0.13 ms go by
     changed = (bytes([12, field]) + struct.pack(">I", value) + back
@@ -250,20 +243,16 @@ def networks() -> dict[str, bytes]:
 def captures() -> dict[str, bytes]:
     """Each format that is read, with some of the frames that Linux sent."""
     some = [*frames().values()][:6]
-    pcaps = {
-        f"pcap-{name}": _pcap(some, magic, order, link_type)
-        for name, magic, order, link_type in (
-            ("us", 0xA1B2C3D4, "<", _ETHERNET),
-            ("ns-other-order", 0xA1B23C4D, ">", _ETHERNET),
-            ("raw", 0xA1B2C3D4, "<", _RAW_IP),
-            ("cooked", 0xA1B2C3D4, "<", _COOKED),
-            ("cooked-2", 0xA1B2C3D4, "<", _COOKED_2),
-        )
-    }
     vlan = [frame[:12] + b"\x81\0\0\5" + frame[12:] for frame in some[:2]]
     return {
-        **pcaps,
-        "pcap-vlan": _pcap(vlan, 0xA1B2C3D4, "<", _ETHERNET),
+        "pcap-us": Pcap(nanoseconds=False).file(some),
+        "pcap-ns-other-order": Pcap(">").file(some),
+        "pcap-raw": Pcap(link_type=101).file([frame[14:] for frame in some]),
+        "pcap-cooked": Pcap(link_type=113).file([bytes(14) + frame[12:] for frame in some]),
+        "pcap-cooked-2": Pcap(link_type=276).file(
+            [frame[12:14] + bytes(18) + frame[14:] for frame in some]
+        ),
+        "pcap-vlan": Pcap(nanoseconds=False).file(vlan),
         "pcapng": _pcapng(some[:4], "<"),
         "pcapng-packet-without-row": _contradiction(_pcapng(some[:2], "<")),
         "pcapng-other-order": _pcapng(some[4:], ">"),
@@ -283,9 +272,9 @@ def conversations() -> dict[str, bytes]:
     for name in ("rxe_verbs_nak", "rxe_verbs_loss", "rxe_ud"):
         with RawPcapReader(str(_CAPTURES / f"{name}.pcap")) as reader:
             short = [bytes(data) for data, _ in reader if len(data) <= 200]
-        some[name] = _pcap(short[:60], 0xA1B2C3D4, "<", _ETHERNET)
+        some[name] = Pcap().file(short[:60])
     for name in ("csa_ud", "ud_rto"):
-        some[name] = _pcap(_output(name), 0xA1B23C4D, "<", _ETHERNET)
+        some[name] = Pcap().file(_output(name))
     return some
 
 
@@ -300,65 +289,29 @@ def _output(name: str) -> list[bytes]:
     return [frame for _, _, frame in rig.pair.take_sent()]
 
 
-_ETHERNET, _RAW_IP, _COOKED, _COOKED_2 = 1, 101, 113, 276
-_LINK_HEADERS = {
-    _ETHERNET: lambda frame: frame,
-    _RAW_IP: lambda frame: frame[14:],
-    _COOKED: lambda frame: bytes(14) + frame[12:],
-    _COOKED_2: lambda frame: frame[12:14] + bytes(18) + frame[14:],
-}
-
-
-def _pcap(some: list[bytes], magic: int, order: str, link_type: int) -> bytes:
-    head = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 262144, link_type)
-    for number, frame in enumerate(map(_LINK_HEADERS[link_type], some)):
-        head += struct.pack(order + "IIII", 1, number, len(frame), len(frame)) + frame
-    return head
-
-
 def _pcapng(some: list[bytes], order: str) -> bytes:
     """Two interfaces, comments, a simple packet, statistics, and a block that nobody knows."""
-
-    def padded(data: bytes) -> bytes:
-        return data + bytes(-len(data) % 4)
-
-    def block(kind: int, body: bytes) -> bytes:
-        total = len(body) + 12
-        return struct.pack(order + "II", kind, total) + body + struct.pack(order + "I", total)
-
-    def option(code: int, value: bytes) -> bytes:
-        return struct.pack(order + "HH", code, len(value)) + padded(value)
-
-    def interface(name: bytes, resolution: int) -> bytes:
-        options = option(2, name) + option(9, bytes([resolution])) + option(0, b"")
-        return block(1, struct.pack(order + "HHI", 1, 0, 128) + options)
-
-    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
-    out += interface(b"h1->leaf1", 9) + interface(b"leaf1->h1", 0x8A)
+    ng = Pcapng(order)
+    out = ng.section()
+    for name, resolution in ((b"h1->leaf1", 9), (b"leaf1->h1", 0x8A)):
+        out += ng.interface((IF_NAME, name), (IF_TSRESOL, bytes([resolution])), snap=128)
     for number, frame in enumerate(some):
-        head = struct.pack(order + "IIIII", number % 2, 0, 77, len(frame), len(frame))
-        out += block(6, head + padded(frame) + option(1, b"dropped: rule x") + option(0, b""))
-    out += block(3, struct.pack(order + "I", len(some[0])) + padded(some[0][:128]))
-    out += block(0x0BAD, b"whatever")
-    counts = option(4, struct.pack(order + "Q", 9)) + option(5, struct.pack(order + "Q", 1))
-    return out + block(5, struct.pack(order + "III", 0, 0, 99) + counts + option(0, b""))
+        out += ng.enhanced(77, frame, b"dropped: rule x", interface=number % 2)
+    out += ng.simple(some[0][:128], length=len(some[0])) + ng.block(0x0BAD, b"whatever")
+    return out + ng.statistics(0, received=9, dropped=1)
 
 
-def main() -> None:
-    """All of them."""
-    write("topology", yaml_files(paths.TOPOLOGIES))
-    write("faults", yaml_files(paths.FAULTS))
-    write("live", live_words())
-    write("goal", goal_files())
-    write("control", control_bodies())
-    write("cm", mads())
-    write("results", results())
-    write("codec", frames())
-    write("datagrams", datagrams())
-    write("packet-transports", networks())
-    write("capture-reader", captures())
-    write("captures", captures() | conversations())
-
-
-if __name__ == "__main__":
-    main()
+MAKERS = {
+    "topology": lambda: yaml_files(paths.TOPOLOGIES),
+    "faults": lambda: yaml_files(paths.FAULTS),
+    "live": live_words,
+    "goal": goal_files,
+    "control": _control_bodies,
+    "cm": mads,
+    "results": results,
+    "codec": frames,
+    "datagrams": datagrams,
+    "packet-transports": networks,
+    "capture-reader": captures,
+    "captures": lambda: captures() | conversations(),
+}

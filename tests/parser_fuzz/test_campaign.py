@@ -51,13 +51,6 @@ def test_a_run_ends_when_its_processor_time_is_used_up():
     assert not campaign.findings(PYTHON["live"])
 
 
-def test_how_long_a_long_form_runs_can_be_chosen(monkeypatch):
-    monkeypatch.delenv("LAB_FUZZ_CPU_S", raising=False)
-    assert campaign.wanted_cpu_s() == 1800
-    monkeypatch.setenv("LAB_FUZZ_CPU_S", "60")
-    assert campaign.wanted_cpu_s() == 60
-
-
 def busy(data):
     until_s = time.process_time() + 1.1
     while time.process_time() < until_s:
@@ -105,16 +98,6 @@ def test_what_inputs_leave_behind_is_a_finding(what):
         assert "KiB more after" in done.stderr
     else:
         assert int(done.stdout) > 2, done.stderr
-
-
-def test_a_warning_is_a_finding():
-    def warns(data):
-        import warnings
-
-        warnings.warn("look here", stacklevel=1)
-
-    with pytest.raises(UserWarning, match="look here"):
-        guarded(warns, b"x")
 
 
 def test_blind_changes_are_the_same_each_time():

@@ -5,7 +5,7 @@
     ./lab exec --verbs h1 -- /usr/bin/python3 tests/programs/pyverbs_suite.py [MODULE...]
 
 Each module has a process of its own: a crash is a result, too. Modules of other vendors' devices
-are left out. docs/programs.md has the counts and explains what fails.
+are left out. tests/programs/test_pyverbs.py has the counts.
 """
 
 import dataclasses

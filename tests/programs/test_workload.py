@@ -19,7 +19,7 @@ from softroce_lab.experiment.hosts.program_words import NO_PACKET
 from softroce_lab.paths import PROJECT_ROOT
 from tests.labs import lives
 
-PAGE = (PROJECT_ROOT / "docs" / "workloads.md").read_text()
+PAGE = (PROJECT_ROOT / "docs/howto/programs.md").read_text()
 HEAD = """\
 name: {name}
 topology: {{generator: {{kind: star, hosts: 2}}}}
@@ -51,9 +51,9 @@ def experiment(pair, tmp_path):
 
 
 def test_the_file_of_the_page(pair, tmp_path):
-    [text] = re.findall(r"```yaml\n# program.yaml\n(.*?)```", PAGE, re.DOTALL)
+    [text] = re.findall(r"```yaml\n(name: lossy-write\n.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "program.yaml"
-    file.write_text(text.replace("name: program\n", f"name: t{secrets.token_hex(3)}\n"))
+    file.write_text(text.replace("name: lossy-write\n", f"name: t{secrets.token_hex(3)}\n"))
     done = run(file, "--json", "-q", "-o", tmp_path)
     found = json.loads(done.stdout)
     assert found["verdict"] == "passed", found["runs"][0]["reasons"]

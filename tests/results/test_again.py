@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.errors import UserError
-from softroce_lab.results import again
+from softroce_lab.results import rerun
 from softroce_lab.results.recorded import Recorded
 from tests.results.made import Silent
 
 
 def test_the_virtual_clock_gives_the_same_bytes(ring_run, tmp_path):
-    found = again.again(Recorded(ring_run), Silent(), under=tmp_path)
+    found = rerun.again(Recorded(ring_run), Silent(), under=tmp_path)
     assert found.same
     assert [each.what for each in found.differences] == [
         "experiment.json", "events.parquet", "messages.parquet", "recovery.parquet",
@@ -31,7 +30,7 @@ def test_what_differs_is_named(ring_run, tmp_path):
     with (other / "links.json").open("a") as file:
         file.write(" ")
     (other / "stats.json").unlink()
-    found = again.compare(Recorded(ring_run), Recorded(other))
+    found = rerun.compare(Recorded(ring_run), Recorded(other))
     wrong = {each.what: each.detail for each in found.differences if each.same is False}
     assert wrong == {
         "links.json": "",
@@ -58,12 +57,12 @@ def as_real(folder, path, seconds):
     return Recorded(path)
 
 
-@pytest.mark.parametrize("name", ["messages.parquet", "events.parquet", "links.json"])
-def test_a_file_that_the_first_one_lost_is_a_difference(ring_run, tmp_path, name):
+def test_a_file_that_either_one_lost_is_a_difference(ring_run, tmp_path):
+    name = "messages.parquet"
     folder = shutil.copytree(ring_run, tmp_path / "lost")
     (folder / name).unlink()
     for sides in ((folder, ring_run), (ring_run, folder)):
-        found = again.compare(*map(Recorded, sides))
+        found = rerun.compare(*map(Recorded, sides))
         assert not found.same
         (wrong,) = (each for each in found.differences if each.same is False)
         assert (wrong.what, wrong.detail) == (name, f"is missing in {folder}")
@@ -71,8 +70,8 @@ def test_a_file_that_the_first_one_lost_is_a_difference(ring_run, tmp_path, name
 
 def test_the_real_clock_compares_fates_and_figures(ring_run, tmp_path):
     one, other = (as_real(ring_run, tmp_path / str(n), n) for n in (1, 2))
-    assert again.compare(one, one).same
-    found = again.compare(one, other)
+    assert rerun.compare(one, one).same
+    found = rerun.compare(one, other)
     wrong = [each.what for each in found.differences if each.same is False]
     assert wrong == [f"{name}: makespan_ns" for name in ("csa_ud", "irn", "rc")]
     fates = next(each for each in found.differences if each.what.startswith("csa_ud/1: fates"))
@@ -89,7 +88,7 @@ def test_fates_are_those_of_first_transmissions(ring_run, tmp_path, attempt):
     rows &= (of["packet_kind"] == "data") & (of["attempt"] == attempt)
     gone = np.flatnonzero(rows)[0]
     pq.write_table(table.filter(np.arange(len(rows)) != gone), other.path / "events.parquet")
-    found = {each.what: each for each in again.compare(one, other).differences}
+    found = {each.what: each for each in rerun.compare(one, other).differences}
     fates = found["csa_ud/1: fates of first transmissions"]
     assert fates.same == bool(attempt)
     assert fates.detail.endswith(" losses" if attempt else " losses, 1 differ")
@@ -102,17 +101,9 @@ def test_what_cannot_be_decided_is_counted(ring_run, tmp_path):
     (folder / "manifest.json").write_text(
         json.dumps(manifest | {"clock": "real", "grade": "identity"})
     )
-    found = again.compare(Recorded(folder), Recorded(folder))
+    found = rerun.compare(Recorded(folder), Recorded(folder))
     assert found.same
     undecided = [each.what for each in found.differences if each.same is None]
     assert len(undecided) == found.undecided == 3 * 3 + 2
     assert "rc/2: fates of first transmissions" in undecided
-    assert again.compare(Recorded(ring_run), Recorded(ring_run)).undecided == 0
-
-
-def test_an_older_directory_is_refused_with_its_file(ring_run, tmp_path):
-    old = shutil.copytree(ring_run, tmp_path / "old")
-    (old / "experiment.json").unlink()
-    with pytest.raises(UserError, match="the experiment was not kept") as refused:
-        again.again(Recorded(old), Silent(), under=tmp_path)
-    assert refused.value.hint.startswith("lab run ")
+    assert rerun.compare(Recorded(ring_run), Recorded(ring_run)).undecided == 0

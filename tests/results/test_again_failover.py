@@ -14,7 +14,7 @@ from softroce_lab.experiment.failover import record as failover_record
 from softroce_lab.experiment.failover import virtual as failover_virtual
 from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.results import again_failover, artifact
+from softroce_lab.results import artifact, rerun
 from softroce_lab.results.recorded import Recorded
 
 
@@ -53,7 +53,7 @@ def test_a_difference_is_found(tmp_path):
     first = made(tmp_path)
     path = first.path / "links.json"
     path.write_text(path.read_text() + " ")
-    found = again_failover.again(first, lambda _: None, under=tmp_path)
+    found = rerun.failover_again(first, lambda _: None, under=tmp_path)
     assert [each.what for each in found.differences if not each.same] == ["links.json"]
 
 
@@ -63,7 +63,7 @@ def test_options_of_another_schema_are_refused(tmp_path):
     del manifest["demo"]["steps"]
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match="steps"):
-        again_failover.again(Recorded(path), lambda _: None, under=tmp_path)
+        rerun.failover_again(Recorded(path), lambda _: None, under=tmp_path)
 
 
 def test_it_is_packed_unless_its_topology_is_a_file_of_the_user(tmp_path):
@@ -83,6 +83,6 @@ def test_a_topology_of_the_user_is_read_again_only_with_trust(tmp_path):
     mine.write_bytes((paths.TOPOLOGIES / "dual-rail.yaml").read_bytes())
     first = made(tmp_path / "own", topology=str(mine))
     with pytest.raises(UserError, match=f"reads the topology '{mine}'"):
-        again_failover.again(first, lambda _: None, under=tmp_path)
-    again = again_failover.again(first, lambda _: None, under=tmp_path, origin=Origin.TRUSTED_RUN)
+        rerun.failover_again(first, lambda _: None, under=tmp_path)
+    again = rerun.failover_again(first, lambda _: None, under=tmp_path, origin=Origin.TRUSTED_RUN)
     assert again.same

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
-from softroce_lab.results import again_sweep, artifact
+from softroce_lab.results import artifact, rerun
 from softroce_lab.results.recorded import Recorded
 from tests.results.page.test_assemble import swept  # noqa: F401 - a fixture
 from tests.results.test_artifact import reproduce, unzipped
@@ -32,13 +32,13 @@ def test_what_differs_is_named(swept, tmp_path):  # noqa: F811
         rows[5]["retransmitted"] += 1
         rows[5]["wall_s"] += 1
 
-    found = again_sweep.compare(Recorded(swept), with_rows(swept, tmp_path / "copy", change))
+    found = rerun.compare_sweeps(Recorded(swept), with_rows(swept, tmp_path / "copy", change))
     assert {each.what: each.detail for each in found.differences if not each.same} == {
         "loss=none, csa_ud: 2 runs": "fct_p99_ns of run 1",
         "loss=one, csa_ud: 2 runs": "retransmitted of run 5",
     }
     shorter = with_rows(swept, tmp_path / "shorter", lambda rows: rows.pop())
-    assert not again_sweep.compare(Recorded(swept), shorter).same
+    assert not rerun.compare_sweeps(Recorded(swept), shorter).same
 
 
 def test_times_of_the_real_clock_lie_in_intervals(swept, tmp_path):  # noqa: F811
@@ -58,8 +58,8 @@ def test_times_of_the_real_clock_lie_in_intervals(swept, tmp_path):  # noqa: F81
         with_rows(swept, tmp_path / name, real(factor))
         for name, factor in (("one", 1), ("other", 1.001), ("slower", 2))
     )
-    assert again_sweep.compare(one, other).same
-    found = again_sweep.compare(one, slower)
+    assert rerun.compare_sweeps(one, other).same
+    found = rerun.compare_sweeps(one, slower)
     wrong = [each.what for each in found.differences if each.same is False]
     assert wrong == ["loss=one, rc: makespan_ns"]
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_repeated(swept, tmp_path):  # noqa: F811
     assert "is the sweep itself" in found.stderr
     (copy / "sweep.json").unlink()
     for act in (
-        lambda: again_sweep.again(Recorded(copy), None, under=tmp_path),
+        lambda: rerun.sweep_again(Recorded(copy), None, under=tmp_path),
         lambda: artifact.write(Recorded(copy), tmp_path / "zip"),
     ):
         with pytest.raises(UserError, match=r"sweep\.json is missing"):

@@ -19,9 +19,9 @@ from softroce_lab.check.suites import Format
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.recorded import Recorded
+from softroce_lab.results.story import Explained
 from softroce_lab.telemetry.packets import Has, Kind
 from tests.results.made import Silent
 
@@ -98,7 +98,7 @@ def compare(directory):
     assert failed == [], directory
     if run["protocol"] == "rc":
         compare_rc(evidence, known)
-        return len(known.messages), known.losses
+        return len(known.messages), len(known.lost)
     sent, dropped = captured(evidence, known.messages.hosts)
     again, lost = collections.Counter(), collections.Counter()
     for name, count in sent.items():
@@ -113,7 +113,7 @@ def compare(directory):
             if each.what is What.DROP:
                 lost[(*name, each.first, each.attempt)] += 1
     assert lost == dropped
-    return len(known.messages), known.losses
+    return len(known.messages), len(known.lost)
 
 
 def compare_rc(evidence, known):

@@ -87,39 +87,21 @@ def test_what_is_in_it(run, tmp_path):
     assert not list(tmp_path.glob(".*zip*"))
 
 
-def test_what_is_not_decided_on_the_real_clock(run, tmp_path):
-    made = artifact.write(run(environment={"commit": None}, clock="real"), tmp_path / "one.zip")
-    with zipfile.ZipFile(made.path) as archive:
-        readme = archive.read("README.md").decode()
-    assert "Times of fewer than 6 seeds are not decided" in readme
-
-
-def test_the_code_of_the_commit(run, tmp_path):
-    commit = (code_version.commit() or "").removesuffix("-dirty")
-    if not commit:
-        pytest.skip("this is no checkout")
-    made = artifact.write(run(environment={"commit": commit}), tmp_path / "with.zip")
-    assert made.commit == commit
-    folder = unzipped(made, tmp_path / "with")
-    assert (folder / "code" / "lab").is_file()
-    assert (folder / "code" / "softroce_lab" / "report" / "again.py").is_file()
-    assert f"commit {commit}" in (folder / "README.md").read_text()
-
-
 def test_packed_code_knows_its_commit_and_whether_it_was_changed(run, tmp_path, monkeypatch):
     commit = (code_version.commit() or "").removesuffix("-dirty")
     if not commit:
         pytest.skip("this is no checkout")
     made = artifact.write(run(environment={"commit": commit}), tmp_path / "with.zip")
-    code = unzipped(made, tmp_path / "with") / "code"
+    folder = unzipped(made, tmp_path / "with")
+    assert f"commit {commit}" in (folder / "README.md").read_text()
+    code = folder / "code"
+    assert (made.commit, (code / "lab").is_file()) == (commit, True)
     monkeypatch.setattr(code_version, "PROJECT_ROOT", code)
     assert code_version.commit() == code_version.name() == commit
     (code / "new").touch()
     assert code_version.commit() == commit
     with (code / "softroce_lab" / "units.py").open("a") as file:
         file.write("# changed\n")
-    assert code_version.commit() == f"{commit}-dirty"
-    (code / "softroce_lab" / "units.py").unlink()
     assert code_version.commit() == f"{commit}-dirty"
     (code / code_version.PACKED).unlink()
     assert code_version.commit() is None

@@ -178,30 +178,29 @@ def lab(verb, directory, top, *more):
     return CliRunner().invoke(app, [*words, *more])
 
 
-@pytest.mark.parametrize("verb", READING, ids=" ".join)
-def test_what_reads_results_executes_nothing_and_writes_nothing_outside(hostile, swept, verb):  # noqa: F811
+def test_what_reads_results_executes_nothing_and_writes_nothing_outside(hostile, swept):  # noqa: F811
     policies, *others = [directory for directory, _ in hostile.every()]
-    found = lab(verb, policies, hostile.top)
-    refused = verb[1:2] == ("pack",)  # as the directory has links to the outside
-    assert found.exit_code == (ExitCode.USAGE if refused else 0), found.output
-    hostile.check_nothing_happened()
+    for verb in READING:
+        found = lab(verb, policies, hostile.top)
+        refused = verb[1:2] == ("pack",)  # as the directory has links to the outside
+        assert found.exit_code == (ExitCode.USAGE if refused else 0), found.output
+        hostile.check_nothing_happened()
     for directory in (*others, hostile.sweep(swept)):
-        (hostile.top / "output").unlink(missing_ok=True)
-        found = lab(verb, directory, hostile.top)
-        assert found.exit_code in (0, ExitCode.USAGE), found.output
-        hostile.check_nothing_happened()
+        for verb in READING[::2]:
+            (hostile.top / "output").unlink(missing_ok=True)
+            found = lab(verb, directory, hostile.top)
+            assert found.exit_code in (0, ExitCode.USAGE), found.output
+            hostile.check_nothing_happened()
 
 
-@pytest.mark.parametrize("verb", AGAIN, ids=" ".join)
-def test_what_runs_it_again_lists_what_it_would_execute_and_read(hostile, verb):
+def test_what_runs_it_again_lists_what_it_would_execute_and_read(hostile):
     for directory, words in hostile.every():
-        found = lab(verb, directory, hostile.top)
-        assert found.exit_code == ExitCode.USAGE, found.output
-        for word in words:
-            assert word in found.stderr
-        assert "--trust" in found.stderr
-        hostile.check_nothing_happened()
-        assert not (hostile.top / "output").exists()
+        for verb in AGAIN:
+            found = lab(verb, directory, hostile.top)
+            assert found.exit_code == ExitCode.USAGE, found.output
+            assert [word for word in (*words, "--trust") if word not in found.stderr] == []
+            hostile.check_nothing_happened()
+            assert not (hostile.top / "output").exists()
 
 
 @pytest.mark.parametrize(
@@ -210,19 +209,14 @@ def test_what_runs_it_again_lists_what_it_would_execute_and_read(hostile, verb):
         ({"topology": "/etc/secret"}, "'/etc/secret' is not in the run directory"),
         ({"faults": ["../secret"]}, "'../secret' is not in the run directory"),
         (
-            {
-                "workload": {
-                    "kind": "jobs",
-                    "jobs": [
-                        {"name": "one", "workload": {"kind": "goal", "file": "inputs/../../secret"}}
-                    ],
-                }
-            },
+            {"workload": {"kind": "jobs", "jobs": [
+                {"name": "one", "workload": {"kind": "goal", "file": "inputs/../../secret"}},
+            ]}},
             "'inputs/../../secret' is not in the run directory",
         ),
     ],
     ids=["topology", "faults", "goal"],
-)
+)  # fmt: skip
 def test_no_file_outside_is_read_to_show_results(jobs, tmp_path, change, what):
     directory = shutil.copytree(jobs, tmp_path / "run")
     experiment = json.loads((directory / "experiment.json").read_text())
@@ -243,12 +237,11 @@ def test_reproduce_sh_of_an_archive_needs_trust_too(hostile):
         return subprocess.run(["sh", script, "-q", *more], env=environment, capture_output=True,
                               text=True, timeout=120, check=False)  # fmt: skip
 
-    for directory, words in hostile.every():
-        done = reproduced(directory)
-        assert done.returncode == ExitCode.USAGE, done.stderr
-        assert [word for word in (*words, "--trust") if word not in done.stderr] == []
-        hostile.check_nothing_happened()
-    directory = hostile.top / "policies" / "run"
+    directory, words = hostile.policies()
+    done = reproduced(directory)
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert [word for word in (*words, "--trust") if word not in done.stderr] == []
+    hostile.check_nothing_happened()
     assert reproduced(directory, "--trust").returncode == ExitCode.FAILED  # another policy
     assert hostile.was_executed()
 

@@ -3,12 +3,11 @@
 
 import collections
 
-import numpy as np
 import pytest
 
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.recorded import Recorded
+from softroce_lab.results.story import Explained
 from tests.results.made import ring, run
 
 ALL = ("csa_ud", "ud_rto", "sdr_sr", "irn", "srnic", "rc", "oracle")
@@ -31,13 +30,6 @@ def check_sent_again(known, found):
     assert sum(counted) == found["retransmitted"] > 0
 
 
-@pytest.mark.parametrize("transport", ALL)
-def test_each_message_has_what_its_row_counts(every, transport):
-    found = every.run(f"{transport}/1")
-    known = Explained.of(every, found)
-    check_sent_again(known, found)
-
-
 @pytest.mark.parametrize("rails", ["rail: 1, rails: 2", "rail: 3, rails: 3"])
 def test_messages_of_several_rails_are_told_apart(tmp_path, rails):
     """A queue pair of each rail has its own PSNs, and every second or third message."""
@@ -56,8 +48,11 @@ def test_messages_of_several_rails_are_told_apart(tmp_path, rails):
 
 
 @pytest.mark.parametrize("transport", ALL)
-def test_times_of_a_message_add_up(every, transport):
-    known = Explained.of(every, every.run(f"{transport}/2"))
+def test_what_is_known_of_messages_agrees(every, transport):
+    """With the table of messages; times add up; packets leave again by a decision about them."""
+    found = every.run(f"{transport}/1")
+    known = Explained.of(every, found)
+    check_sent_again(known, found)
     lost = 0
     for row in range(len(known.messages)):
         tale = known.story(row)
@@ -69,11 +64,6 @@ def test_times_of_a_message_add_up(every, transport):
         arrived = {e.first for e in tale.incidents if e.what is What.ARRIVED}
         assert {packet for packet, attempt in dropped if attempt == 0} >= arrived
     assert lost > 0
-
-
-@pytest.mark.parametrize("transport", ALL)
-def test_a_packet_is_sent_again_because_of_a_decision_about_it(every, transport):
-    known = Explained.of(every, every.run(f"{transport}/1"))
     decided = collections.defaultdict(list)
     for each in known.incidents:
         if each.what is What.DECISION:
@@ -104,7 +94,7 @@ def test_losses_of_a_run_are_those_with_data(lossy, transport):
                events["event"], strict=True) if event == "drop"]  # fmt: skip
     assert len(dropped) == found["injected_drops"]
     with_data = sum(way in ways for way in dropped)
-    assert known.losses == with_data > 0
+    assert len(known.lost) == with_data > 0
     assert f"{with_data} data packet" in known.loss_words()
     assert with_data < len(dropped)
 
@@ -131,17 +121,3 @@ def test_losses_of_full_queues_have_their_link_and_cause(tmp_path):
         assert at == {n: w["dropped_by_queue"] for n, w in wires.items() if w["dropped_by_queue"]}
         rows = {one.message for one in queues if one.kind in ("data", "other")}
         assert max(rows) >= 0
-
-
-def test_an_older_directory_tells_what_it_has(every, tmp_path):
-    import shutil
-
-    old = shutil.copytree(every.path, tmp_path / "old")
-    for name in ("recovery.parquet", "repairs.parquet", "samples.parquet"):
-        (old / name).unlink()
-    known = Explained.of(Recorded(old), every.run("csa_ud/1"))
-    assert not known.has_decisions
-    decisions = [each for each in known.incidents if each.what is What.DECISION]
-    assert decisions
-    assert {each.why for each in decisions} <= {"gap", "probe", "timer", "policy"}
-    assert all(np.diff([each.time_ns for each in known.incidents]) >= 0)

@@ -10,11 +10,10 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import workload_table
 from softroce_lab.experiment.figure_table import FIGURES, few_samples
-from softroce_lab.experiment.hosts import program_words
 from softroce_lab.results import comparison, perfetto
 from softroce_lab.results.page import assemble
 from softroce_lab.results.recorded import Recorded
-from tests.results.programs_made import ENDED, TEXT, Kept, found, programs
+from tests.results.programs_made import TEXT, found, programs
 
 LINES = [
     "program/1 h2: ended by SIGKILL after 6.633 s because h1 failed, 5 RoCE packets",
@@ -38,20 +37,6 @@ def test_figures_of_messages_are_empty_and_those_of_links_are_there():
     assert (row["injected_drops"], few_samples(row)) == (7, [])
     lines = workload_table.lines([row])[1]
     assert [tuple(line) for line in lines] == [("verdict", ["passed"]), ("injected drops", ["7"])]
-
-
-def test_how_they_ended():
-    assert list(program_words.lines("program/1", ENDED)) == LINES
-    never = {"status": None, "took_s": 0.0, "roce_packets": 0}
-    assert list(program_words.lines("p/1", {"h1": never})) == [
-        "p/1 h1: did not begin, 0 RoCE packets"
-    ]
-
-
-def test_a_run_begins_with_the_number_of_programs(tmp_path):
-    kept = Kept()
-    programs(tmp_path, kept)
-    assert kept.lines == ["program: 2 programs"]
 
 
 def test_a_dry_run_names_the_commands(tmp_path):
@@ -119,13 +104,3 @@ def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
     assert done.exit_code == 2
     assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr
     assert "virtual" not in advice
-
-
-@pytest.mark.parametrize(
-    ("pairs", "packets", "words"),
-    [(1, 0, "1 queue pair, 0 data packets sent"), (2, 1, "2 queue pairs, 1 data packet sent")],
-)
-def test_counts_of_an_rnic_are_words(pairs, packets, words):
-    process = {"program": "p", "pid": 7, "queue_pairs": pairs, "packets_sent": packets,
-               "retransmitted": 0}  # fmt: skip
-    assert f"RNIC of p (process 7): {words}, 0 of them" in program_words.rnic(process)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab results compare --figure`: geometric means of paired ratios, and their intervals."""
+"""`lab results compare --figure`, and sign tests: means of paired ratios, p of many claims."""
 
+import itertools
 import json
 import math
 
@@ -10,27 +11,10 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.results import comparison, ratios
+from softroce_lab.results import ratios, sign_tests
 from softroce_lab.results.comparison import RunFigures
-from tests.results.test_comparison import drawn, drawn_sweep
-
-
-def of_times(times):
-    """`Values` of one figure: by cell, transport and seed; None: the run failed."""
-    return {
-        key: {
-            seed: None if time is None else RunFigures({"makespan_ns": time})
-            for seed, time in seeds.items()
-        }
-        for key, seeds in times.items()
-    }
-
-
-def printed(values, compared, figure="makespan_ns"):
-    return {
-        (row.compared, row.cell): row.ratios[figure]
-        for row in ratios.rows(values, values, compared, [figure])
-    }
+from softroce_lab.statistics import holm
+from tests.results.test_comparison import drawn_sweep
 
 
 @pytest.mark.parametrize(
@@ -49,28 +33,18 @@ def test_intervals_of_known_samples(logs, half):
     assert math.log(found.mean) == pytest.approx(middle)
     assert math.log(found.low) == pytest.approx(middle - half, rel=1e-3)
     assert math.log(found.high) == pytest.approx(middle + half, rel=1e-3)
+    assert str(ratios.ratio_of([math.log(0.5)])) == "0.500"  # one pair has no interval
 
 
-def test_one_pair_has_no_interval():
-    assert str(ratios.ratio_of([math.log(0.5)])) == "0.500"
-    with pytest.raises(ValueError, match="no mean"):
-        ratios.ratio_of([])
-
-
-def test_intervals_hold_the_true_ratio_in_95_of_100_trials():
-    generator = np.random.default_rng(5)
-    trials = [ratios.ratio_of(list(generator.normal(0.3, 0.2, 5))) for _ in range(2000)]
-    held = sum(found.low <= math.exp(0.3) <= found.high for found in trials)
-    assert 1870 <= held <= 1930
-
-
-def test_pairing_takes_out_what_seeds_have_in_common():
-    values = of_times({
-        ("all", "csa_ud"): {seed: 10.0**seed for seed in range(1, 6)},
-        ("all", "irn"): {seed: 1.5 * 10.0**seed for seed in range(1, 6)},
-    })  # fmt: skip
-    found = printed(values, ratios.over_baseline(values, "csa_ud"))["irn / csa_ud", "all"]
-    assert (found.low, found.mean, found.high) == pytest.approx((1.5, 1.5, 1.5))
+def of_times(times):
+    """`Values` of one figure: by cell, transport and seed; None: the run failed."""
+    return {
+        key: {
+            seed: None if time is None else RunFigures({"makespan_ns": time})
+            for seed, time in seeds.items()
+        }
+        for key, seeds in times.items()
+    }
 
 
 def test_every_cell_counts_the_same_in_the_mean_of_all():
@@ -79,31 +53,31 @@ def test_every_cell_counts_the_same_in_the_mean_of_all():
         ("b", "irn"): {1: 1, 2: 1, 3: 1}, ("b", "csa_ud"): {1: 8, 2: 8, 3: None},
         ("c", "irn"): {1: None, 2: None, 3: 1}, ("c", "csa_ud"): {1: 5, 2: 5, 3: None},
     })  # fmt: skip
-    found = printed(values, ratios.over_others(values, "csa_ud"))
-    name = "csa_ud / irn"
-    assert {cell: ratio and (ratio.mean, ratio.pairs) for (_, cell), ratio in found.items()} == {
+    compared = ratios.over_others(values, "csa_ud")
+    assert list(compared) == ["csa_ud / irn"]
+    found = {
+        row.cell: row.ratios["makespan_ns"]
+        for row in ratios.rows(values, values, compared, ["makespan_ns"])
+    }
+    assert {cell: ratio and (ratio.mean, ratio.pairs) for cell, ratio in found.items()} == {
         "a": (2, 3),
         "b": (pytest.approx(8), 2),
         "c": None,  # no seed passed on both sides
         ratios.ALL_CELLS: (pytest.approx(4), 2),  # seeds that cells a and b have
     }
-    assert {compared for compared, _ in found} == {name}
     assert "b, csa_ud, seed 3" in ratios.failed(values)
 
 
-def test_a_product_of_figures():
+def test_products_of_figures_and_ladders():
     before = RunFigures({"makespan_ns": 2, "fct_p99_ns": 3})
     after = RunFigures({"makespan_ns": 4, "fct_p99_ns": 9})
     values = {("all", "irn"): {1: before}, ("all", "csa_ud"): {1: after}}
     figure = "makespan_ns*fct_p99_ns"
-    found = printed(values, ratios.over_others(values, "csa_ud"), figure)
-    assert found["csa_ud / irn", "all"].mean == pytest.approx(6)
+    (row,) = ratios.rows(values, values, ratios.over_others(values, "csa_ud"), [figure])
+    assert row.ratios[figure].mean == pytest.approx(6)
     ratios.check_figures([figure, "slowdown_p99<=10kB"])
     with pytest.raises(UserError, match="'fct_p99' is no figure"):
         ratios.check_figures(["makespan_ns*fct_p99"])
-
-
-def test_a_ladder_has_the_order_of_the_sweep():
     values = of_times({("all", name): {1: at} for at, name in enumerate("cab", 1)})
     assert list(ratios.ladder(values)) == ["a / c", "b / a"]
 
@@ -116,8 +90,7 @@ def test_on_the_command_line(tmp_path):
         return CliRunner().invoke(app, ["results", "compare", *arguments])
 
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    document = json.loads(compare(old, new, "--figure", "fct_p99_ns", "--json").output)
-    rows = document["ratios"]
+    rows = json.loads(compare(old, new, "--figure", "fct_p99_ns", "--json").output)["ratios"]
     assert [(row["compared"], row["cell"]) for row in rows] == [
         ("csa_ud", "loss=none"), ("csa_ud", "loss=one"), ("csa_ud", "all cells"),
         ("irn", "loss=none"), ("irn", "loss=one"), ("irn", "all cells"),
@@ -135,9 +108,69 @@ def test_on_the_command_line(tmp_path):
         assert compare(*wrong).exit_code == ExitCode.USAGE
 
 
-def test_two_runs_are_compared_too(tmp_path):
-    sides = [drawn(tmp_path / name, np.random.default_rng(8), factor, noise=0)
-             for name, factor in (("a", 1), ("b", 2))]  # fmt: skip
-    one, other = map(comparison.values, sides)
-    rows = ratios.rows(one, other, ratios.of_two(one, other), ["makespan_ns"])
-    assert all(abs(row.ratios["makespan_ns"].mean - 2) < 1e-3 for row in rows)
+# --- Sign tests ----------------------------------------------------------------------------------
+
+
+def claims(signs):
+    return [dict(enumerate(map(float, each))) for each in signs]
+
+
+def sign_test(differences):
+    """Two-sided p of the hypothesis that their median is 0; equal pairs do not count."""
+    above, below = (sum(sign * each > 0 for each in differences) for sign in (1, -1))
+    pairs = above + below
+    tail = sum(math.comb(pairs, each) for each in range(max(above, below), pairs + 1))
+    return min(1.0, 2 * tail / 2**pairs)
+
+
+def by_hand(signs):
+    """Every exchange of seeds, one after the other, without arrays."""
+    found = [sign_test(each) for each in signs]
+    order = sorted(range(len(signs)), key=found.__getitem__)
+    adjusted, most = [0.0] * len(signs), 0.0
+    exchanges = list(itertools.product((1, -1), repeat=len(signs[0])))
+    for rank, place in enumerate(order):
+        beaten = 0
+        for flips in exchanges:
+            least = min(
+                sign_test([a * b for a, b in zip(signs[other], flips, strict=True)])
+                for other in order[rank:]
+            )
+            beaten += least <= found[place]
+        most = max(most, beaten / len(exchanges))
+        adjusted[place] = most
+    return adjusted
+
+
+def test_the_procedure_by_hand():
+    generator = np.random.default_rng(2)
+    for _ in range(5):
+        signs = generator.integers(-1, 2, (5, 7)).tolist()
+        signs[0] = [1] * 7
+        assert sign_tests.adjusted(claims(signs)) == pytest.approx(by_hand(signs))
+
+
+def test_claims_of_some_seeds_of_one_measurement_and_of_many_seeds():
+    """30 names of one measurement are one claim, of which Holm makes thirty."""
+    assert sign_tests.adjusted(claims([[1] * 10] * 30)) == [2 / 1024] * 30
+    assert min(holm([2 / 1024] * 30)) > 0.05
+    whole, part = (dict.fromkeys(range(seeds), 1.0) for seeds in (6, 5))
+    assert sign_tests.adjusted([whole, part, {}]) == [2 / 64, 2 / 32, 1.0]
+    # With 20 seeds not every exchange is tried; p is no smaller than that of the claim.
+    found = sign_tests.adjusted(claims([[1] * 20, [1] * 14 + [-1] * 6]))
+    assert 2 / 2**20 <= found[0] < 0.001
+    assert found[1] == pytest.approx(sign_test([1] * 14 + [-1] * 6), abs=0.03)
+    assert sign_tests.adjusted([]) == []
+    assert sign_tests.fewest_pairs(0.05) == 6
+
+
+def test_chance_makes_a_claim_in_at_most_5_of_100():
+    """Of 24 figures, in families that go together, without any difference."""
+    generator = np.random.default_rng(6)
+    wrong = 0
+    for _ in range(100):
+        common = generator.standard_normal((6, 1, 10))
+        own = generator.standard_normal((6, 4, 10))
+        drawn = (common + 0.3 * own).reshape(24, 10)
+        wrong += min(sign_tests.adjusted(claims(drawn))) <= 0.05
+    assert wrong <= 5 + 5  # 5 % of 100, and twice the deviation of such a count

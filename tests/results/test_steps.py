@@ -31,12 +31,6 @@ def jobs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("training")
-    return made(folder, f"workload={{{TRAINING}, hosts: [h1, h2, h3, h4]}}")
-
-
-@pytest.fixture(scope="module")
 def twice(tmp_path_factory):
     folder = tmp_path_factory.mktemp("twice")
     return made(folder, f"workload={{{RING}, repeat: 2, hosts: [h1, h2, h3]}}")
@@ -103,33 +97,22 @@ def test_parts_that_no_other_step_needs_may_be_left_out(jobs):
     assert refused.value.hint == "steps are model:0 to model:2, rings:0:0 to rings:1:3, 7:0 to 7:1"
 
 
-def test_of_many_that_are_meant_some_are_listed(tmp_path):
-    many = made(tmp_path, f"workload={{{RING}, repeat: 15, hosts: [h1, h2]}}")
-    steps, _ = steps_of(many)
-    with pytest.raises(UserError, match="15 steps are called 1") as refused:
-        steps.find("1")
-    assert refused.value.hint.endswith("10:1, 11:1 or 3 more")
-
-
-def test_a_step_of_a_training_is_all_that_it_sends(training):
-    steps, messages = steps_of(training)
+def test_a_step_of_a_training_is_all_that_it_sends(jobs, tmp_path):
+    """Its times are those of its percentiles."""
+    alone = made(tmp_path, f"workload={{{TRAINING}, hosts: [h1, h2, h3, h4]}}")
+    steps, messages = steps_of(alone)
     assert names(steps) == ["0", "1", "2"]
     assert (steps.of_row == messages["operation"]).all()
     assert len(set(messages["step"][steps.rows(1)])) > 1  # classes of traffic
-
-
-@pytest.mark.parametrize("job", ["", "model"])
-def test_times_of_trainings_are_those_of_their_percentiles(training, jobs, job):
-    recorded = jobs if job else training
-    steps, messages = steps_of(recorded)
-    times = [
-        taken for index, taken in steps.times_ns(messages).items() if steps.every[index].job == job
-    ]
-    figures = recorded.run("irn/1")
-    figures = figures["jobs"][job] if job else figures
-    assert len(times) == figures["steps"] == 3
-    for per_mille, figure in ((500, "step_p50_ns"), (990, "step_p99_ns")):
-        assert quantile(np.array(times), per_mille) == figures[figure]
+    for recorded, job in ((alone, ""), (jobs, "model")):
+        steps, messages = steps_of(recorded)
+        taken = steps.times_ns(messages).items()
+        times = np.array([time for index, time in taken if steps.every[index].job == job])
+        figures = recorded.run("irn/1")
+        figures = figures["jobs"][job] if job else figures
+        assert len(times) == figures["steps"] == 3
+        for per_mille, figure in ((500, "step_p50_ns"), (990, "step_p99_ns")):
+            assert quantile(times, per_mille) == figures[figure]
 
 
 def test_other_steps_last_from_their_first_post_to_their_last_completion(jobs):

@@ -12,9 +12,8 @@ from softroce_lab import topology
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.sim.engine_config import simulated_host
 from softroce_lab.sim.fabric import SimFabric
-from softroce_lab.sim.presets import RnicModel
+from softroce_lab.sim.presets import RnicModel, simulated_host
 from softroce_lab.transports import registry
 from softroce_lab.transports.defaults import EngineTiming, Timing
 from softroce_lab.workloads.message import Message

@@ -43,10 +43,5 @@ def test_a_packet_that_others_overtook(transport, gap):
 
 
 @pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "rc"])
-def test_a_tail(transport):
-    assert reasons(transport, {"tail": 1, "iter": 1}) == {"timeout"}
-
-
-@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "rc"])
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)

@@ -11,7 +11,6 @@ import statistics
 
 import pytest
 
-from softroce_lab.sim import fabric as sim_fabric
 from softroce_lab.transports import registry
 from tests.sim.rig import Rig, load
 
@@ -93,12 +92,6 @@ def test_two_symmetric_senders_into_one_full_queue_lose_the_same(transport):
 
 
 @pytest.mark.parametrize("transport", ["ud_rto", "rc"])
-def test_the_order_of_the_hosts_does_not_matter(transport):
-    found = [difference(transport, seed, backwards=True) for seed in range(SEEDS)]
-    assert sigmas(found) < SIGMAS
-
-
-@pytest.mark.parametrize("transport", ["ud_rto", "rc"])
 def test_senders_of_an_incast_lose_the_same(transport):
     """Those listed first against those listed last, and each against all."""
     runs = [
@@ -127,30 +120,6 @@ def test_within_a_run_the_order_changes_all_the_time(transport):
 
 
 @pytest.mark.parametrize("transport", ["ud_rto", "rc"])
-def test_planted_an_order_that_lasts_a_run_is_noticed(transport):
-    """Over the seeds each sender comes first as often, so that only the spread shows it."""
-    orders = (["1us", "1001ns"], ["1001ns", "1us"])
-    runs = [lost(transport, seed, delays=orders[seed % 2]) for seed in range(12)]
-    assert sigmas([one - other for one, other in runs]) < SIGMAS
-    assert spread(runs) > MOST_SPREAD
-
-
-@pytest.mark.parametrize(
-    ("shared", "counter"),
-    [("10Gbit limit 16 trim", "rx_trimmed"), ("10Gbit limit 200 ecn 8", "rx_ce")],
-)
-def test_marked_and_trimmed_packets_are_drawn_too(shared, counter):
-    found = []
-    for seed in range(SEEDS):
-        rig, links = ran("csa_ud", seed, shared=shared)
-        counts = [rig.counter(receiver, counter) for receiver in (1, 3)]
-        assert sum(counts) == links["s1->s2"]["marked"] + links["s1->s2"]["trimmed"] > 0
-        found.append(counts[0] - counts[1])
-    assert len(set(found)) > 1
-    assert sigmas(found) < SIGMAS
-
-
-@pytest.mark.parametrize("transport", ["ud_rto", "rc"])
 def test_a_seed_decides(transport):
     assert len({tuple(lost(transport, seed)) for seed in range(20)}) > 10
     for seed in range(3):
@@ -169,15 +138,3 @@ def test_packets_of_one_source_keep_their_order():
         assert links["s1->s2"]["dropped_limit"] == 0
         assert links["s1->s2"]["most_waiting_packets"] > 64
         assert [rig.counter(host, "out_of_sequence") for host in range(4)] == [0] * 4
-
-
-def test_planted_the_same_draws_with_every_seed_are_noticed(monkeypatch):
-    monkeypatch.setattr(sim_fabric, "_tie_key", lambda _seed: 1)
-    found = [difference("ud_rto", seed) for seed in range(SEEDS)]
-    assert sigmas(found) > SIGMAS
-
-
-@pytest.mark.parametrize("transport", ["ud_rto", "rc"])
-def test_planted_one_sender_that_always_comes_first_is_noticed(transport):
-    found = [difference(transport, seed, delays=["1us", "1001ns"]) for seed in range(SEEDS)]
-    assert sigmas(found) > SIGMAS

@@ -4,7 +4,6 @@
 import ipaddress
 import itertools
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -12,26 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from scapy.layers.l2 import Ether
-from scapy.utils import PcapNgWriter, PcapWriter, RawPcapNgReader, RawPcapReader
+from scapy.utils import RawPcapNgReader, RawPcapReader
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.capture_file import Interface
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
+from tests import capture_builder
+from tests.capture_builder import IF_NAME, IF_TSOFFSET, IF_TSRESOL, Pcap, Pcapng
 from tests.native.frames import CAPTURES, CONTROL, Frame, Lab, flip
 from tests.native.opcodes import IB, OPCODES, frame_of, one_packet
-from tests.telemetry import capture_builder
-from tests.telemetry.capture_builder import IF_NAME, IF_TSOFFSET, IF_TSRESOL, Pcap, Pcapng
 
 ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.parametrize("opcode", OPCODES.values(), ids=lambda each: each.name)
-VERSIONS = pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
 ORDERS = pytest.mark.parametrize("order", ["<", ">"], ids=["little", "big"])
-NAMES = sorted(path.stem for path in CAPTURES.glob("*.pcap"))
+NAMES = ("rxe_verbs_loss_new", "rxe_verbs_uc_ud", "rxe_ip6", "rxe_ud")
 
 LAB = Lab(kind=CONTROL, path=3, attempt=1, operation=4, step=5, message=6, message_id=7, index=8,
           count=9, length=10, stamp_ns=11, epoch=12, number=13, srtt=14, rttvar=15)  # fmt: skip
@@ -112,8 +107,8 @@ ALWAYS = Has.WHOLE | Has.ICRC_CHECKED | Has.ICRC_GOOD | Has.PAYLOAD_HASH | Has.S
 
 
 @ALL
-@VERSIONS
-def test_a_row_has_every_field_of_every_opcode(read, opcode, ipv6):
+def test_a_row_has_every_field_of_every_opcode(read, opcode):
+    ipv6 = opcode.number % 2 == 1
     fields = one_packet(opcode, ipv6=ipv6)
     frame = frame_of(fields)
     row = one(read(Pcap().file([frame], begin_ns=5)))
@@ -235,12 +230,6 @@ def test_malformed_packets_keep_what_can_be_read(read, frame, refusal):
     assert capture.payload(2) == b""
 
 
-def test_lengths_that_reach_beyond_the_frame(read):
-    capture = read(Pcap().file([PLAIN[:-4]]))
-    assert capture.refusals[one(capture)["refusal"]] == "lengths that contradict each other"
-    assert not one(capture)["has"] & Has.ICRC_CHECKED
-
-
 def test_padding_of_a_frame_is_not_of_the_packet(read):
     row = one(read(Pcap().file([PLAIN + bytes(9)])))
     assert (row["kind"], row["payload_bytes"]) == (Kind.ROCE, 5)
@@ -280,8 +269,8 @@ def test_other_frames_are_counted(read, frame):
 
 
 @ALL
-@VERSIONS
-def test_every_snap_length(read, opcode, ipv6):
+def test_every_snap_length(read, opcode):
+    ipv6 = opcode.number % 2 == 0
     fields = one_packet(opcode, bytes(100) if opcode.payload else b"", ipv6=ipv6)
     frame = frame_of(fields)
     pcap = Pcap()
@@ -362,13 +351,6 @@ def test_link_layers(read, link_type, link):
     assert (capture.payload(1), capture.frame(1)) == (b"other", link + IP)
 
 
-def test_raw_ipv6(read):
-    frame = frame_of(one_packet(OPCODES[0x04], ipv6=True))
-    row = one(read(Pcap(link_type=229).file([frame[14:]])))
-    assert row["kind"] == Kind.ROCE
-    assert row["has"] & Has.IPV6
-
-
 def test_a_link_type_that_is_not_read(read):
     capture = read(Pcap(link_type=147).file([PLAIN, PLAIN]))
     assert kinds(capture) == [Kind.OTHER] * 2
@@ -399,18 +381,6 @@ def test_pcap_in_all_its_variants(read, tmp_path, order, nanoseconds):
     assert (capture.frame(1), capture.frame(2)) == (PLAIN, OURS)
     with RawPcapReader(str(capture.path)) as reader:
         assert [frame for frame, _ in reader] == [PLAIN, OURS]
-
-
-def test_pcap_by_scapy(tmp_path):
-    path = tmp_path / "scapy.pcap"
-    with PcapWriter(str(path), linktype=1, nano=True) as writer:
-        writer.write_header(None)
-        writer.write_packet(PLAIN, sec=7, usec=8)
-        writer.write_packet(OURS[:70], sec=7, usec=9, caplen=70, wirelen=len(OURS))
-    capture = capture_file.read(path)
-    assert capture.packets["time_ns"].tolist() == [7 * 10**9 + 8, 7 * 10**9 + 9]
-    assert capture.packets["length"].tolist() == [len(PLAIN), len(OURS)]
-    assert (capture.frame(1), capture.frame(2)) == (PLAIN, OURS[:70])
 
 
 def test_a_pcap_record_that_cannot_be(read):
@@ -480,21 +450,6 @@ def test_the_hand_made_pcapng_is_one_for_scapy_too(tmp_path):
         assert [frame for frame, _ in theirs] == [PLAIN, IP, PLAIN, OURS, PLAIN[:70]]
         assert theirs[0][1].tshigh << 32 | theirs[0][1].tslow == 10**18 + 1
         assert theirs[0][1].ifname == b"leaf1->spine1"
-
-
-def test_pcapng_by_scapy(tmp_path):
-    path = tmp_path / "scapy.pcapng"
-    with PcapNgWriter(str(path)) as writer:
-        for frame, name, time in ((PLAIN, "a", 7.000008), (OURS, "b", 7.000009)):
-            packet = Ether(frame)
-            packet.sniffed_on, packet.time, packet.comments = name, time, [b"said"]
-            writer.write(packet)
-    capture = capture_file.read(path)
-    names = [capture.interfaces[index].name for index in capture.packets["interface"]]
-    assert names == ["a", "b"]
-    assert capture.packets["time_ns"].tolist() == [7_000_008_000, 7_000_009_000]
-    assert capture.comments == ("said",)
-    assert (capture.frame(1), capture.frame(2)) == (PLAIN, OURS)
 
 
 def test_sections_of_either_byte_order_have_interfaces_of_their_own(read):
@@ -625,26 +580,6 @@ def test_rows_may_be_taken_while_the_file_is_fed():
     assert max(map(len, numbers)) < 5
 
 
-def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
-    page = (ROOT / "docs/capture-files.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    Path("trace.pcapng").write_bytes(big_file("<"))
-    found = {}
-    exec(example, found)  # noqa: S102 - ours
-    assert found["first"] == PLAIN
-    assert len(found["naks"]) == len(found["wrong"]) == 0
-    assert "1 packets without a time from frame 3" in capsys.readouterr().out
-
-
-def test_every_note_is_explained():
-    source = (ROOT / "native/capture/notes.hpp").read_text()
-    texts = re.findall(r'^  X\(\w+, "(.*?)"\)', source, re.MULTILINE)
-    assert len(texts) == 20
-    page = (ROOT / "docs/capture-files.md").read_text()
-    assert re.findall(r"^\| (.*?) \| ", page, re.MULTILINE)[1:] == texts
-
-
 # ---------------------------------------------------------------- files cut off, or none at all
 
 
@@ -660,11 +595,10 @@ def test_a_pcap_that_ends_anywhere(read):
         )
 
 
-@ORDERS
-def test_a_pcapng_that_ends_anywhere(read, order):
-    content = big_file(order)
+def test_a_pcapng_that_ends_anywhere(read):
+    content = big_file(">")
     whole = read(content).packets
-    for cut in range(28, len(content)):
+    for cut in range(28, len(content), 3):
         capture = read(content[:cut])
         assert np.array_equal(capture.packets, whole[: len(capture.packets)])
     assert "the file ends in the middle" in read(content[:-1]).notes[0].what
@@ -723,103 +657,17 @@ def test_a_file_that_changes_after_it_was_read(read):
         capture.payload(1)
 
 
-def test_a_capture_of_nothing(read):
-    for content in (Pcap().header(), Pcapng().file(), Pcapng().section()):
-        capture = read(content)
-        assert len(capture.packets) == 0
-        assert capture.packets.dtype == PACKET
-        assert capture.notes == ()
-
-
-# ---------------------------------------------------------------- anything at all
-
-SEEDS = [
-    Pcap().file([PLAIN, OURS, ARP, frame_of(one_packet(OPCODES[0x13]))]),
-    Pcap(">", nanoseconds=False).file([frame_of(one_packet(OPCODES[0x81], ipv6=True)), OURS]),
-    big_file("<"),
-    big_file(">"),
-    (CAPTURES / "rxe_verbs_nak.pcap").read_bytes()[:2000],
-]
-changes = st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=4)), max_size=8)
-
-
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(seed=st.sampled_from(SEEDS), changes=changes, cut=st.floats(0, 1))
-def test_a_file_with_bytes_changed(tmp_path_factory, seed, changes, cut):
-    content = bytearray(seed)
-    for place, new in changes:
-        at = int(place * (len(content) - len(new)))
-        content[at : at + len(new)] = new
-    path = tmp_path_factory.getbasetemp() / "changed"
-    path.write_bytes(content[: len(content) if cut > 0.5 else int(2 * cut * len(content))])
-    try:
-        capture = capture_file.read(path)
-    except UserError:
-        return
-    packets = capture.packets
-    assert np.all(packets["captured"] <= packets["length"])
-    assert np.all(packets["offset"] + packets["captured"] <= path.stat().st_size)
-    assert np.all(packets["interface"] < len(capture.interfaces))
-    assert np.all(packets["comment"] < len(capture.comments))
-    assert np.all(np.diff(packets["number"].astype(np.int64)) > 0)
-    for number in packets["number"][:3]:
-        assert len(capture.frame(int(number))) == packets["captured"][packets["number"] == number]
-        assert capture.payload(int(number)) in capture.frame(int(number))
-
-
 # ---------------------------------------------------------------- the hash, and many packets
 
 
-def xxh64(data):
-    """By its specification."""
-    p1, p2, p3, p4, p5 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9,
-                          0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)  # fmt: skip
-    mask = 2**64 - 1
-
-    def turn(x, n):
-        return (x << n | x >> 64 - n) & mask
-
-    def mix(lane, word):
-        return turn((lane + word * p2) & mask, 31) * p1 & mask
-
-    at = 0
-    if len(data) >= 32:
-        lanes = [(p1 + p2) & mask, p2, 0, -p1 & mask]
-        while len(data) - at >= 32:
-            words = struct.unpack_from("<4Q", data, at)
-            lanes = [mix(lane, word) for lane, word in zip(lanes, words, strict=True)]
-            at += 32
-        h = sum(turn(lane, n) for lane, n in zip(lanes, (1, 7, 12, 18), strict=True)) & mask
-        for lane in lanes:
-            h = ((h ^ mix(0, lane)) * p1 + p4) & mask
-    else:
-        h = p5
-    h = (h + len(data)) & mask
-    while len(data) - at >= 8:
-        h = (turn(h ^ mix(0, int.from_bytes(data[at : at + 8], "little")), 27) * p1 + p4) & mask
-        at += 8
-    if len(data) - at >= 4:
-        word = int.from_bytes(data[at : at + 4], "little")
-        h = (turn(h ^ word * p1 & mask, 23) * p2 + p3) & mask
-        at += 4
-    for byte in data[at:]:
-        h = turn(h ^ byte * p5 & mask, 11) * p1 & mask
-    h = (h ^ h >> 33) * p2 & mask
-    h = (h ^ h >> 29) * p3 & mask
-    return h ^ h >> 32
-
-
 def test_the_hash_is_xxh64():
-    assert _native.xxh64(b"") == 0xEF46DB3751D8E999
-    assert _native.xxh64(b"abc") == 0x44BC2CF5AD770999
-    data = bytes(range(256))
-    for length in (*range(100), 256):
-        assert _native.xxh64(data[:length]) == xxh64(data[:length])
+    """Values of its reference implementation."""
+    counted = bytes(range(256))
+    known = {
+        b"": 0xEF46DB3751D8E999, b"abc": 0x44BC2CF5AD770999, counted[:33]: 0xC535D1ACAFB8EAD,
+        counted[:47]: 0xD9883A03E7BFBB8, counted: 0x1FACBE8406CD904B,
+    }  # fmt: skip
+    assert {data: _native.xxh64(data) for data in known} == known
 
 
 MEASURE = """
@@ -834,16 +682,16 @@ print(len(capture.packets), peak_kib() - before)
 """
 
 
-def test_a_million_packets_fit_in_their_rows_and_little_more(tmp_path):
+def test_many_packets_fit_in_their_rows_and_little_more(tmp_path):
     path = tmp_path / "many.pcap"
     pcap = Pcap()
     with path.open("wb") as file:
         file.write(pcap.header())
-        for _ in range(1000):
+        for _ in range(200):
             file.write(pcap.packet(0, PLAIN) * 1000)
     command = [sys.executable, "-c", MEASURE, str(path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     packets, kibibytes = map(int, result.stdout.split())
-    assert packets == 1_000_000
-    assert kibibytes < 300 << 10  # 208 bytes a row
+    assert packets == 200_000
+    assert kibibytes < 60 << 10  # 208 bytes a row

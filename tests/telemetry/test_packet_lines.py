@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 
 import pytest
@@ -15,33 +14,21 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packet_lines import Lines, of_file
+from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcapng
 
 WALL_NS = 1_700_000_000_123_456_789
 
 
-def block(kind, body):
-    size = struct.pack("=I", len(body) + 12)
-    return struct.pack("=I", kind) + size + body + size
-
-
-def padded(data):
-    return data + bytes(-len(data) % 4)
-
-
-def option(code, value):
-    return struct.pack("=HH", code, len(value)) + padded(value)
-
-
 def stream(*packets):
-    """Section, two interfaces, packets (interface, frame, comment), statistics."""
-    yield block(0x0A0D0D0A, struct.pack("=IHHq", 0x1A2B3C4D, 1, 0, -1))
-    for name in (b"h1->s1", b"s1->h1"):
-        yield block(1, struct.pack("=HHI", 1, 0, 0) + option(9, b"\x09") + option(2, name))
+    """Two interfaces, packets (interface, frame, comment), statistics."""
+    ng = Pcapng()
+    names = (b"h1->s1", b"s1->h1")
+    yield ng.section()
+    yield from (ng.interface((IF_TSRESOL, b"\x09"), (IF_NAME, name)) for name in names)
     for interface, frame, comment in packets:
-        head = struct.pack("=IIIII", interface, *divmod(WALL_NS, 2**32), len(frame), 2000)
-        output = option(1, comment) + bytes(4) if comment else b""
-        yield block(6, head + padded(frame) + output)
-    yield block(5, struct.pack("=III", 0, 0, 0))
+        comments = [comment] if comment else []
+        yield ng.enhanced(WALL_NS, frame, *comments, interface=interface, length=2000)
+    yield ng.statistics(0, 0, 0)
 
 
 def lines(*packets):

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Loading by path and by name."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from softroce_lab import paths, topology
 from softroce_lab.errors import UserError
-from softroce_lab.inputs.validation import validate
-from softroce_lab.inputs.yaml_source import parse
-from softroce_lab.topology.model import TopologyFile
-from softroce_lab.topology.resolve import resolve
 
 
 def test_name_and_seed_can_be_given() -> None:
@@ -32,14 +27,3 @@ def test_a_profile_is_no_topology() -> None:
     with pytest.raises(UserError, match=r":\d+:1: this is a fault profile, not a top") as caught:
         topology.load(profile)
     assert "lab up TOPOLOGY --faults FILE" in str(caught.value.hint)
-
-
-def test_the_examples_of_the_reference_work() -> None:
-    reference = (paths.PROJECT_ROOT / "docs" / "topology.md").read_text()
-    examples = re.findall(r"```yaml\n(.*?)```", reference, re.DOTALL)
-    plans = [resolve(validate(TopologyFile, parse(example))) for example in examples]
-    assert [(plan.name, len(plan.faults)) for plan in plans] == [
-        ("demo", 8),
-        ("two-hosts", 2),
-        ("far-apart", 28),
-    ]

@@ -35,8 +35,13 @@ class ControlLoss:
         return self._most - self._cable.rules[self._place].limit
 
 
+def packets_sent(rig: PairRig, side: int) -> list[dict]:
+    """What this side sent since `rig.pair.keep_sent()`, decoded."""
+    frames = [frame for _, which, frame in rig.pair.take_sent() if which == side]
+    return [_native.decode_frame(frame, True) for frame in frames]
+
+
 def control_sent(rig: PairRig, body: int, side: int = 1) -> int:
     """Control messages of this type that this side sent since `rig.pair.keep_sent()`."""
-    frames = [frame for _, which, frame in rig.pair.take_sent() if which == side]
-    packets = [_native.decode_frame(frame, True) for frame in frames]
+    packets = packets_sent(rig, side)
     return sum(each["kind"] == CONTROL and each["payload"][0] == body for each in packets)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Congestion control by name, and what a plan calls for."""
 
-import dataclasses
-
 import pytest
 
-from softroce_lab import _native, topology
+from softroce_lab import topology
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.transports import congestion
 
@@ -20,12 +18,6 @@ def plan(tmp_path, link=""):
     path = tmp_path / "fabric.yaml"
     path.write_text(FABRIC.format(link=link))
     return topology.load(str(path))
-
-
-def test_the_registry_lists_its_names():
-    assert congestion.names() == ["bdp", "dcqcn", "grants", "nscc", "swift"]
-    for name in congestion.names():
-        assert congestion.check(name) == name
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
@@ -55,10 +47,3 @@ def test_cnps_come_at_most_once_a_round_trip(rtt_ns, interval_ns):
     assert (figures.base_rtt_ns, figures.cnp_interval_ns) == (rtt_ns, interval_ns)
     assert figures.line_rate_bps == 10**9
     assert congestion.FabricFigures.of(rtt_ns).line_rate_bps is None
-
-
-def test_the_figures_are_the_engine_s():
-    config = _native.MessageConfig()
-    for name, value in dataclasses.asdict(congestion.FabricFigures.of(9, 8)).items():
-        setattr(config, name, value)
-    assert (config.base_rtt_ns, config.line_rate_bps, config.cnp_interval_ns) == (9, 8, 50_000)

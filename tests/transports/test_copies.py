@@ -61,23 +61,6 @@ def test_copies_follow_each_other_packet_by_packet_as_attempts_on_other_paths(se
     assert rig.counters(1)["rx_duplicate"] == 6
 
 
-def test_a_single_copy_is_what_there_is_without_a_number(sent):
-    rig, handle = sent
-    rig.sides[0].endpoint.retransmit(handle, np.array([2], np.uint32))
-    left, _ = data_sent(rig)
-    assert [each[:2] for each in left] == [(2, 1)]
-
-
-@pytest.mark.parametrize("copies", [0, 1])
-def test_fewer_copies_do_not_take_back_those_that_wait(sent, copies):
-    rig, handle = sent
-    endpoint = rig.sides[0].endpoint
-    endpoint.retransmit(handle, np.array([3], np.uint32), False, 4)
-    endpoint.retransmit(handle, np.array([3], np.uint32), False, copies)
-    left, _ = data_sent(rig)
-    assert [each[:2] for each in left] == [(3, attempt) for attempt in (1, 2, 3, 4)]
-
-
 def test_copies_are_bounded(sent):
     rig, handle = sent
     rig.sides[0].endpoint.retransmit(handle, np.array([0], np.uint32), False, 1 << 20)
@@ -97,17 +80,6 @@ class Copies(MessagePolicy):
         missing = self.missing(send)
         again = SetTimer(send, now_ns + 1_000_000)
         return [Retransmit(send, missing, copies=np.int64(MOST_COPIES)), again]
-
-
-@pytest.mark.parametrize("framing", ["ud", "uc_immediate"])
-def test_copies_deliver_under_loss(framing):
-    rig = PairRig(Copies, seed=4, framing=framing)
-    for cable in rig.cables:
-        cable.delay_ns, cable.loss = 100_000, threshold(0.3)
-    for number in range(5):
-        rig.transfer((1, 2, number), 50_000)
-    rig.finish(within_ns=2 * SECOND_NS)
-    rig.check()
 
 
 def test_copies_count_toward_the_bound_of_attempts():

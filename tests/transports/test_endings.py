@@ -9,6 +9,7 @@ from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
+from tests import control_bodies
 from tests.transports.pair_rig import (
     CONTROL,
     DATA,
@@ -17,7 +18,6 @@ from tests.transports.pair_rig import (
     UNCODED,
     PairRig,
     noise,
-    threshold,
 )
 from tests.transports.sabotage import ControlLoss, control_sent, lose
 
@@ -62,22 +62,6 @@ def cut(rig, *directions):
 # ---------------------------------------------------------------- a peer falls silent
 
 
-def test_a_peer_falls_silent_in_mid_transfer(transport):
-    """The sender and the receiver of data both notice, after a second and before two."""
-    rig = make(transport)
-    for number in range(3):
-        rig.transfer((1, 2, number), 200 * CHUNK)
-    rig.step_until(300_000)
-    assert 0 < rig.counters(1)["rx_placed"] < 600
-    cut_ns = cut(rig, 0, 1)
-    rig.step_until(cut_ns + SECOND_NS)
-    assert [side.outstanding for side in rig.sides] == [3, 3]
-    rig.finish(within_ns=SECOND_NS)
-    assert rig.now_ns < cut_ns + 2 * SECOND_NS
-    assert statuses(rig) == [[RETRY] * 3, [RETRY] * 3]
-    rig.quiesce()
-
-
 def test_a_dead_peer_is_not_stormed(transport):
     """Of many sends whose packets are out each asks, or retransmits, more and more rarely."""
     rig = make(transport)
@@ -92,9 +76,7 @@ def test_a_dead_peer_is_not_stormed(transport):
     assert sent["tx_control"] + sent["tx_data"] <= 64 * each + DEFAULT_TIMING.keepalive_probes + 64
 
 
-@pytest.mark.parametrize(
-    ("most", "cut_at_ns"), [(2, 0), (3, 0), (8, 0), (3, 150_000), (8, 150_000)]
-)
+@pytest.mark.parametrize(("most", "cut_at_ns"), [(2, 0), (8, 150_000)])
 def test_a_silent_peer_does_not_cost_the_last_attempt(transport, most, cut_at_ns):
     """Keepalives decide what becomes of it; if it comes back, the message arrives. At 150 us `irn`
     has retransmitted packets that the cut then takes.
@@ -112,38 +94,6 @@ def test_a_silent_peer_does_not_cost_the_last_attempt(transport, most, cut_at_ns
     rig.check()
 
 
-@pytest.mark.parametrize("late_ns", [0, 3 * SECOND_NS])
-def test_a_peer_that_was_never_there(transport, late_ns):
-    """Nothing was ever heard; the time runs from the post."""
-    rig = make(transport)
-    cut(rig, 0, 1)
-    rig.step_until(late_ns)
-    rig.sides[0].send(KEY, noise(1, LENGTH))
-    rig.sides[1].receive(KEY, LENGTH)
-    rig.step_until(late_ns + SECOND_NS)
-    assert [side.outstanding for side in rig.sides] == [1, 1]
-    rig.finish(within_ns=SECOND_NS)
-    assert statuses(rig) == [[RETRY], [RETRY]]
-    assert untouched(rig)
-    rig.quiesce()
-
-
-@pytest.mark.parametrize("direction", [0, 1])
-@pytest.mark.parametrize("at_ns", [0, 300_000])
-def test_one_direction_falls_silent(transport, direction, at_ns):
-    """Who hears nothing gives up and says so; the other hears it, or then hears nothing either."""
-    rig = make(transport)
-    rig.transfer(KEY, 200 * CHUNK)
-    rig.step_until(at_ns)
-    cut_ns = cut(rig, direction)
-    rig.step_until(cut_ns + SECOND_NS)
-    assert rig.sides[0].outstanding
-    rig.finish(within_ns=1_500 * MILLISECOND_NS)
-    # Where the data still arrives, and only its sender hears nothing, the receiver is content.
-    assert statuses(rig) == [[RETRY], [SUCCESS if direction == 1 else RETRY]]
-    rig.quiesce()
-
-
 @pytest.mark.parametrize("direction", [0, 1])
 def test_who_hears_nothing_gives_up_and_tells_the_other(transport, direction):
     """Both end at once, not one after the other has fallen silent."""
@@ -155,19 +105,6 @@ def test_who_hears_nothing_gives_up_and_tells_the_other(transport, direction):
     rig.finish(within_ns=2 * SECOND_NS)
     assert SECOND_NS < rig.now_ns - cut_ns < 1_210 * MILLISECOND_NS
     assert statuses(rig) == [[RETRY], [RETRY]]
-
-
-def test_a_peer_falls_silent_while_questions_are_being_lost(transport):
-    """The questions were far apart already; the time is the same."""
-    rig = make(transport)
-    rig.sides[1].receive(KEY, LENGTH)  # nobody sends: there is nothing to do but ask
-    for cable in rig.cables:
-        cable.loss = threshold(0.6)
-    rig.step_until(SECOND_NS)
-    cut_ns = cut(rig, 0, 1)
-    rig.finish(within_ns=2 * SECOND_NS)
-    assert cut_ns + SECOND_NS - 300 * MILLISECOND_NS < rig.now_ns < cut_ns + 2 * SECOND_NS
-    assert rig.sides[1].statuses() == [RETRY]
 
 
 def test_work_after_the_peer_was_given_up(transport):
@@ -196,7 +133,7 @@ def test_work_after_the_peer_was_given_up(transport):
 # ---------------------------------------------------------------- not ready, too long
 
 
-@pytest.mark.parametrize("rnr_retry", [0, 1, 3])
+@pytest.mark.parametrize("rnr_retry", [0, 3])
 def test_a_receiver_that_is_never_ready(transport, rnr_retry):
     rig = make(transport, rnr_retry=rnr_retry)
     rig.pair.keep_sent()
@@ -224,40 +161,7 @@ def test_rnr_naks_during_a_pause_are_not_counted(transport):
     rig.check()
 
 
-def test_an_rnr_nak_that_was_overtaken_pauses_nothing(transport):
-    """The receive was posted after it left, and the receiver has said so meanwhile."""
-    rig = make(transport, settings={"framing": "ud"})
-    rig.cables[1].delay_ns = 5_000_000
-    rig.pair.keep_sent()
-    data = noise(1, CHUNK)
-    rig.sides[0].send(KEY, data)
-    rig.step_until(MILLISECOND_NS)
-    assert control_sent(rig, control.RNR) == 1
-    rig.cables[1].delay_ns = 100_000
-    rig.sides[1].expect(rig.sides[1].receive(KEY, CHUNK), data)
-    rig.finish(within_ns=DEFAULT_TIMING.t_max_ns)
-    rig.quiesce()
-    rig.check()
-
-
-def test_a_key_is_sent_again_after_its_receiver_was_not_ready(transport):
-    """The receive that comes too late for the first send is there for the second."""
-    rig = make(transport, rnr_retry=1)
-    data = noise(1, LENGTH)
-    rig.sides[0].send(KEY, data)
-    rig.finish()
-    receive = rig.sides[1].receive(KEY, LENGTH)
-    rig.step_until(rig.now_ns + 100 * MILLISECOND_NS)
-    assert rig.sides[1].outstanding == 1
-    rig.sides[1].expect(receive, data)
-    rig.sides[0].send(KEY, data)
-    rig.finish(within_ns=50 * MILLISECOND_NS)
-    assert statuses(rig) == [[NOT_READY, SUCCESS], [SUCCESS]]
-    assert untouched(rig)
-    rig.quiesce()
-
-
-@pytest.mark.parametrize("lost_words", [0, 2])
+@pytest.mark.parametrize("lost_words", [2])
 @pytest.mark.parametrize("capacity", [0, LENGTH - 1])
 def test_a_message_larger_than_the_receive(transport, capacity, lost_words):
     """The sender is told, nothing is written, and the receive takes a message that fits."""
@@ -283,7 +187,7 @@ def test_a_message_larger_than_the_receive(transport, capacity, lost_words):
 
 
 @pytest.mark.parametrize("fields", [{}, {"index_first": 3, "index_last": 3}])
-@pytest.mark.parametrize("most", [2, 5, DEFAULT_TIMING.most_attempts])
+@pytest.mark.parametrize("most", [2, DEFAULT_TIMING.most_attempts])
 def test_a_packet_is_lost_as_often_as_may_be(transport, fields, most):
     """Every packet, so that the receive never begins; and one, so that it never ends."""
     rig = make(transport, most_attempts=most, settings=UNCODED)
@@ -295,7 +199,7 @@ def test_a_packet_is_lost_as_often_as_may_be(transport, fields, most):
     rig.quiesce()
 
 
-@pytest.mark.parametrize("lost_words", [1, 20])
+@pytest.mark.parametrize("lost_words", [20])
 def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words):
     rig = make(transport, most_attempts=2)
     sabotage = ControlLoss(rig, 0, lost_words, control.REFUSE)
@@ -305,14 +209,6 @@ def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words)
     assert statuses(rig) == [[RETRY], [RETRY]]
     assert sabotage.lost == lost_words
     rig.quiesce()
-
-
-def test_that_a_send_has_failed_is_said_at_once(transport):
-    rig = make(transport, most_attempts=2)
-    lose(rig, 0, kind=DATA)
-    rig.transfer(KEY, 10 * CHUNK)
-    assert rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
-    rig.finish(within_ns=MILLISECOND_NS)
 
 
 def test_refusals_that_a_peer_never_acknowledges_are_bounded(transport):
@@ -338,45 +234,13 @@ def test_refusals_that_a_peer_never_acknowledges_are_bounded(transport):
     assert refused == {(1, rounds - 1, number) for number in range(slots)}
 
 
-def test_packets_of_a_failed_message_open_no_hanging_receive(transport):
-    """They come when all have given the message up and its key has a new receive."""
-    rig = make(transport, most_attempts=2, settings=UNCODED)
-    rig.cables[0].delay_ns = 400 * MILLISECOND_NS  # what follows overtakes the first attempt
-    lose(rig, 0, kind=DATA, index_first=5, index_last=5)
-    rig.transfer(KEY, 10 * CHUNK)
-    rig.step_until(200_000)
-    rig.cables[0].delay_ns = 100_000
-    lose(rig, 0, kind=DATA)
-    rig.finish(within_ns=300 * MILLISECOND_NS)
-    assert statuses(rig) == [[RETRY], [RETRY]]
-    rig.sides[1].receive(KEY, LENGTH)
-    rig.finish(within_ns=SECOND_NS)
-    assert statuses(rig) == [[RETRY], [RETRY, RETRY]]
-    rig.quiesce()
-
-
-def test_a_refusal_that_comes_twice_fails_one_receive(transport):
-    """The second copy comes when the key has a receive for the next message."""
-    rig = make(transport, most_attempts=2)
-    lose(rig, 0, kind=DATA)
-    rig.transfer(KEY, 10 * CHUNK)
-    ControlLoss(rig, 1, 1, control.ACK)
-    rig.finish()
-    assert statuses(rig) == [[RETRY], [RETRY]]
-    rig.cables[0].rules = []
-    rig.transfer(KEY, 10 * CHUNK)
-    rig.finish(within_ns=100 * MILLISECOND_NS)
-    assert statuses(rig) == [[RETRY, SUCCESS], [RETRY, SUCCESS]]
-    rig.quiesce()
-
-
 def test_a_refusal_heard_before_the_receive_does_not_fail_it_later(transport):
     """A copy that comes late names a message that is over; the key's next receive is another's."""
     rig = make(transport)
     refused = control.Refused(5, KEY, by_receiver=False, status=int(RETRY))
 
     def say_it():
-        rig.sides[0].endpoint.control(rig.sides[0].peer, control.encode(refused, 2008))
+        rig.sides[0].endpoint.control(rig.sides[0].peer, control_bodies.encode(refused, 2008))
         rig.step_until(rig.now_ns + 5 * MILLISECOND_NS)
 
     say_it()

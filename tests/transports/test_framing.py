@@ -13,15 +13,10 @@ from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.transports import registry
 from tests.transports.pair_rig import (
-    ADDRESSES,
     CONTROL,
-    DATA,
     MILLISECOND_NS,
     SECOND_NS,
-    UNCODED,
-    V6_ADDRESSES,
     PairRig,
-    config,
     noise,
     threshold,
 )
@@ -31,7 +26,6 @@ MTU = 2048
 PACKETS = 80
 LENGTH = PACKETS * MTU - 7
 UC = {"framing": "uc_immediate"}
-RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 INVALID = ibv_wc_status.IBV_WC_REM_INV_REQ_ERR
 
 
@@ -62,40 +56,8 @@ def all_statuses(rig):
 # ---------------------------------------------------------------- the seam
 
 
-def test_the_known_framings_are_told():
-    assert _native.framing_names() == ["ud", "uc_immediate"]
-    with pytest.raises(ValueError, match="unknown framing 'rc'; known: ud, uc_immediate"):
-        _native.FrameEndpoint(config(1, framing="rc"), 1)
-
-
-def test_a_packet_carries_a_whole_path_mtu_and_control_messages_do_not():
-    endpoint = _native.FrameEndpoint(config(1, framing="uc_immediate", path_mtu=1024), 1)
-    assert (endpoint.chunk_bytes, endpoint.control_bytes) == (1024, 984)
-    endpoint = _native.FrameEndpoint(config(1, path_mtu=1024), 1)
-    assert (endpoint.chunk_bytes, endpoint.control_bytes) == (984, 984)
-
-
-def test_an_immediate_has_room_for_1024_messages():
-    with pytest.raises(ValueError, match="at most 1024"):
-        _native.FrameEndpoint(config(1, framing="uc_immediate", message_slots=2048), 1)
-
-
-@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
-def test_nothing_is_lost_and_nothing_is_retransmitted(transport, addresses):
-    rig = make(transport, addresses=addresses)
-    for number, length in enumerate((0, 1, MTU, LENGTH)):
-        rig.transfer((1, 2, number), length)
-    rig.finish(2 * MILLISECOND_NS)
-    rig.quiesce()
-    rig.check()
-    counters = rig.counters(0)
-    assert counters["tx_data"] - counters["tx_parity"] == PACKETS + 3
-    assert rig.counters(0)["tx_retransmitted"] == 0
-    assert rig.sides[0].endpoint.peer_state(0).srtt_ns == 200_000
-
-
 @pytest.mark.parametrize("framing", _native.framing_names())
-@pytest.mark.parametrize("loss", [0.02, 0.1, 0.4])
+@pytest.mark.parametrize("loss", [0.02, 0.4])
 def test_every_policy_recovers_over_either_framing(transport, framing, loss):
     rig = make(transport, seed=3, framing=framing)
     for cable in rig.cables:
@@ -107,16 +69,6 @@ def test_every_policy_recovers_over_either_framing(transport, framing, loss):
     rig.quiesce()
     rig.check()
     assert rig.counters(0)["tx_retransmitted"] > 0
-
-
-def test_paths_are_used_alike(transport):
-    rig = make(transport, paths=4, **UNCODED)
-    rig.pair.keep_sent()
-    rig.transfer((1, 2, 3), LENGTH)
-    rig.finish()
-    ports = [int.from_bytes(frame[34:36], "big") for _, _, frame in rig.pair.take_sent()
-             if frame[42] == 0x2B]  # fmt: skip
-    assert [ports.count(0xC000 + path) for path in range(4)] == [PACKETS // 4] * 4
 
 
 # ---------------------------------------------------------------- random schedules
@@ -147,7 +99,7 @@ def schedule(seed):
     return rng, rig
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(15))
 def test_any_schedule_ends_in_delivery(seed):
     rng, rig = schedule(seed)
     slots = rig.sides[0].endpoint.message_slots
@@ -179,19 +131,6 @@ def test_a_send_waits_for_its_receive(name):
     assert rig.counters(1)["rx_no_recv"] == 0
 
 
-def test_a_receive_waits_for_its_send():
-    """Its clearance is said again, ever more rarely, and known when the send is posted."""
-    rig = make()
-    receive = rig.sides[1].receive((1, 2, 3), LENGTH)
-    rig.step_until(2 * SECOND_NS)
-    assert 5 <= rig.counters(1)["tx_clear"] <= 20
-    data = noise(1, LENGTH)
-    rig.sides[1].expect(receive, data)
-    rig.sides[0].send((1, 2, 3), data)
-    rig.finish(2 * MILLISECOND_NS)
-    rig.check()
-
-
 @pytest.mark.parametrize("most", [1, 3])
 def test_clearances_that_are_lost_are_said_again(most):
     rig = make()
@@ -201,18 +140,6 @@ def test_clearances_that_are_lost_are_said_again(most):
     rig.check()
     assert 1 < rig.counters(1)["tx_clear"] <= most + 1
     assert rig.counters(0)["rx_clear"] == 1
-
-
-def test_more_receives_are_posted_than_there_are_slots():
-    rig = make(message_slots=2)
-    data = [noise(each, LENGTH) for each in range(9)]
-    for number, each in enumerate(data):
-        rig.sides[1].expect(rig.sides[1].receive((1, 2, number), LENGTH), each)
-    for number, each in enumerate(data):
-        rig.sides[0].send((1, 2, number), each)
-        rig.step_until(SECOND_NS, lambda: rig.sides[0].outstanding == 0)
-    rig.finish(SECOND_NS)
-    rig.check()
 
 
 def test_sends_meet_receives_in_the_order_of_posting():
@@ -228,7 +155,7 @@ def test_sends_meet_receives_in_the_order_of_posting():
     assert (rig.sides[1].arena == rig.sides[1].expected).all()
 
 
-@pytest.mark.parametrize("capacity", [LENGTH - 1, LENGTH + 1, 0])
+@pytest.mark.parametrize("capacity", [LENGTH - 1, LENGTH + 1])
 def test_a_receive_of_another_length_fails_both(transport, capacity):
     rig = make(transport)
     rig.transfer((1, 2, 3), LENGTH, capacity=capacity)
@@ -252,35 +179,6 @@ def test_a_message_has_at_most_as_many_packets_as_an_offset_can_tell():
         assert ibv_wc_status(refused.status) == ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
 
 
-# ---------------------------------------------------------------- ends
-
-
-@pytest.mark.parametrize("when", ["at once", "in mid transfer"])
-@pytest.mark.parametrize("directions", [(0,), (1,), (0, 1)], ids=["there", "back", "both"])
-def test_total_loss_ends_in_error_at_both_ends(transport, directions, when):
-    rig = make(transport)
-    if when != "at once":
-        rig.transfer((1, 2, 2), LENGTH)
-        rig.transfer((1, 2, 3), 100 * LENGTH // 10)
-        rig.step_until(300_000, lambda: rig.counters(1)["rx_data"] > 0)
-    for direction in directions:
-        rig.cables[direction].down = True
-    rig.transfer((1, 2, 4), LENGTH)
-    rig.finish(5 * SECOND_NS)
-    rig.quiesce()
-    assert RETRY in rig.sides[0].statuses()
-    assert RETRY in rig.sides[1].statuses()
-    assert {*all_statuses(rig)} <= {0, RETRY}
-
-
-def test_all_data_lost_for_ever_ends_in_error_though_the_peer_is_alive(transport):
-    rig = make(transport)
-    lose(rig, 0, kind=DATA)
-    rig.transfer((1, 2, 3), 5 * MTU)
-    rig.finish(20 * SECOND_NS)
-    assert all_statuses(rig) == [RETRY] * 2
-
-
 # ---------------------------------------------------------------- generations
 
 
@@ -296,16 +194,3 @@ def test_late_packets_of_earlier_uses_of_a_slot_are_told_and_write_nothing():
     rig.check()
     assert rig.counters(1)["rx_stale_generation"] > 3
     assert rig.counters(1)["rx_placed"] == 14 * 3
-
-
-def test_a_late_packet_has_its_message_acknowledged_again():
-    """The sender's slot stays in use until it knows, though the receiver's is another's."""
-    rig = make(message_slots=1)
-    lose(rig, 1, kind=CONTROL, message=1)  # the first acknowledgement
-    rig.sides[1].expect(rig.sides[1].receive((1, 2, 0), MTU), noise(1, MTU))
-    rig.sides[1].expect(rig.sides[1].receive((1, 2, 1), MTU), noise(2, MTU))
-    rig.sides[0].send((1, 2, 0), noise(1, MTU))
-    assert rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
-    rig.sides[0].send((1, 2, 1), noise(2, MTU))
-    rig.finish(SECOND_NS)
-    rig.check()

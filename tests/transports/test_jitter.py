@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests.transports.pair_rig import DATA, MILLISECOND_NS, SECOND_NS, PairRig, noise
 from tests.transports.sabotage import lose
 
@@ -23,48 +22,6 @@ def test_an_interval_that_backs_off_is_neither_shorter_nor_much_longer(first, do
     if first << min(doublings, 40) >= most >= 2 * first:
         assert most // 2 <= interval <= most
     assert _native.backed_off(first, 0, most) == first
-
-
-def test_shares_are_spread_evenly():
-    shares = [_native.varied_share(10, number) for number in range(1, 10_001)]
-    counts = np.bincount(shares, minlength=10)
-    assert len(counts) == 10
-    assert np.abs(counts - 1000).max() < 4 * 30  # standard deviations
-
-
-def longest_run_in_vain(at_ns, period_ns, dead):
-    """Of repetitions in a row that meet an outage of this share of each period, of any phase."""
-    phases = np.linspace(0, period_ns, 50, endpoint=False)
-    met = (at_ns - phases[:, None]) % period_ns < dead * period_ns
-    run = longest = np.zeros(len(phases), int)
-    for each in met.T:
-        run = np.where(each, run + 1, 0)
-        longest = np.maximum(longest, run)
-    return longest.max()
-
-
-@pytest.mark.parametrize(
-    ("first_ms", "most_ms", "count", "in_vain"),
-    [
-        (10, 40, 40, 40),  # questions: all of them would be the end
-        (0.05, 40, 200, 100),  # timers, retransmissions: half of those that there are
-        (30, 40, 200, 100),  # on a long haul, where 3 R is close to T_max,
-        (50, 40, 200, 100),  # and beyond it
-    ],
-)
-def test_no_outage_that_comes_round_meets_every_repetition(first_ms, most_ms, count, in_vain):
-    """For 60 % of the time, in a twelfth of the longest interval to five times that."""
-    first_ns, most_ns = (round(ms * MILLISECOND_NS) for ms in (first_ms, most_ms))
-    at_ns = np.cumsum(
-        [_native.backed_off(first_ns, doublings, most_ns) for doublings in range(count)]
-    )
-    for times_a_most in np.arange(0.2, 12, 0.005):
-        assert longest_run_in_vain(at_ns, most_ns / times_a_most, 0.6) < in_vain, times_a_most
-
-
-def test_the_same_interval_each_time_would_meet_it():
-    at_ns = 40 * MILLISECOND_NS * np.arange(40)
-    assert longest_run_in_vain(at_ns, 20 * MILLISECOND_NS, 0.1) == 40
 
 
 @pytest.fixture
@@ -87,37 +44,6 @@ def unacknowledged():
         return rig, np.diff(at_ns)
 
     return run
-
-
-RTO_HIGH_NS = DEFAULT_TIMING.initial_rtt_ns / 24 * 320  # native/transport/selective_repeat.cpp
-
-
-@pytest.mark.parametrize(
-    ("transport", "least_ns", "most_ns"),
-    [
-        ("ud_rto", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
-        ("sdr_sr", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
-        ("sdr_sr_nack", DEFAULT_TIMING.t_max_ns / 2, DEFAULT_TIMING.t_max_ns),
-        ("irn", RTO_HIGH_NS, 2 * RTO_HIGH_NS),
-        ("srnic", RTO_HIGH_NS, 2 * RTO_HIGH_NS),
-    ],
-)
-def test_timers_that_bring_nothing_are_of_all_lengths(transport, least_ns, most_ns, unacknowledged):
-    _, intervals = unacknowledged(transport, 1)
-    late = intervals[8:]
-    assert len(late) > 20
-    assert least_ns - MILLISECOND_NS < late.min() < 1.1 * least_ns
-    assert 0.88 * most_ns < late.max() < most_ns + MILLISECOND_NS
-    assert np.abs(np.diff(late)).mean() > 0.09 * most_ns
-
-
-@pytest.mark.parametrize("transport", ["irn", "srnic"])
-def test_no_outage_meets_all_timeouts_of_the_engines_transports(transport, unacknowledged):
-    """Which have 40, the intervals of which are computed natively."""
-    _, intervals = unacknowledged(transport, 1)
-    at_ns = np.cumsum(intervals)
-    for times_a_most in np.arange(0.2, 12, 0.005):
-        assert longest_run_in_vain(at_ns, 2 * RTO_HIGH_NS / times_a_most, 0.6) < 35
 
 
 @pytest.mark.parametrize("company", [False, True])

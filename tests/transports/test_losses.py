@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Losses by name, each over both transports: all end in delivery, with the right bytes once."""
 
-import dataclasses
-
 import pytest
 
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests.transports.pair_rig import (
-    CONTROL,
     DATA,
     MILLISECOND_NS,
-    REPORT,
     SECOND_NS,
     UNCODED,
     PairRig,
@@ -54,15 +50,7 @@ def lost(rig):
 # ---------------------------------------------------------------- data
 
 
-def test_nothing_is_lost_and_nothing_is_retransmitted(transport):
-    rig = make(transport)
-    deliver(rig, LENGTH, within_ns=2 * MILLISECOND_NS)
-    counters = rig.counters(0)
-    assert counters["tx_data"] - counters["tx_parity"] == PACKETS
-    assert rig.counters(0)["tx_retransmitted"] == 0
-
-
-@pytest.mark.parametrize("index", [0, 1, PACKETS // 2, PACKETS - 1])
+@pytest.mark.parametrize("index", [0, PACKETS - 1])
 def test_one_packet(transport, index):
     rig = make(transport, **UNCODED)
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=index, index_last=index)
@@ -71,7 +59,7 @@ def test_one_packet(transport, index):
     assert rig.counters(0)["tx_retransmitted"] >= 1
 
 
-@pytest.mark.parametrize("k", [2, 3, 8, PACKETS - 1, PACKETS])
+@pytest.mark.parametrize("k", [2, PACKETS])
 def test_the_last_k_packets(transport, k):
     rig = make(transport, **UNCODED)
     lose(rig, 0, kind=DATA, attempt_last=0, index_first=PACKETS - k)
@@ -80,7 +68,7 @@ def test_the_last_k_packets(transport, k):
     assert k <= rig.counters(0)["tx_retransmitted"] <= PACKETS
 
 
-@pytest.mark.parametrize("length", [0, 1, CHUNK, LENGTH])
+@pytest.mark.parametrize("length", [0, LENGTH])
 def test_every_packet_of_a_messages_first_attempt(transport, length):
     rig = make(transport, **UNCODED)
     lose(rig, 0, kind=DATA, attempt_last=0)
@@ -88,46 +76,10 @@ def test_every_packet_of_a_messages_first_attempt(transport, length):
     assert lost(rig) == max(1, -(-length // CHUNK))
 
 
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_one_of_three_messages_whole(transport, which):
-    rig = make(transport, **UNCODED)
-    lose(rig, 0, kind=DATA, attempt_last=0, message=which)
-    deliver(rig, LENGTH, LENGTH, LENGTH, within_ns=100 * MILLISECOND_NS)
-    assert lost(rig) == PACKETS
-
-
-def test_the_next_message_tells_of_a_lost_tail(transport):
-    """With `csa_ud`: it begins when the one before it is out; no timer is waited for."""
-    rig = make(transport)
-    lose(rig, 0, kind=DATA, attempt_last=0, message=0, index_first=PACKETS - 3)
-    deliver(rig, LENGTH, 10 * LENGTH, within_ns=30 * MILLISECOND_NS)
-    if transport == "csa_ud":
-        first = next(each for each in rig.sides[1].completions if each.key == (1, 2, 0))
-        assert first.completed_ns < 2_500_000
-
-
-@pytest.mark.parametrize("attempts", [2, 5])
-def test_a_packet_again_and_again(transport, attempts):
-    rig = make(transport, **UNCODED)
-    lose(rig, 0, kind=DATA, attempt_last=attempts - 1, index_first=7, index_last=7)
-    deliver(rig, LENGTH, within_ns=200 * MILLISECOND_NS)
-    assert lost(rig) == attempts
-
-
 # ---------------------------------------------------------------- control messages and reports
 
 
-@pytest.mark.parametrize("length", [1, LENGTH])
-@pytest.mark.parametrize("most", [1, 3, 10])
-def test_the_first_nacks(most, length):
-    rig = make("csa_ud")
-    lose(rig, 0, kind=DATA, attempt_last=0, index_first=max(0, length // CHUNK - 3))
-    for number in range(most):
-        lose(rig, 1, kind=CONTROL, message=(1 << 31) + number)
-    deliver(rig, length, within_ns=500 * MILLISECOND_NS)
-
-
-@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("most", [5])
 def test_bitmaps(most):
     """Of a message that takes 8 ms to send: the receiver tells each millisecond."""
     rig = make("ud_rto")
@@ -146,8 +98,8 @@ def of_messages(transport):
     return transport
 
 
-@pytest.mark.parametrize("messages", [1, 5, 20])
-@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("messages", [20])
+@pytest.mark.parametrize("most", [4])
 def test_every_acknowledgement_of_a_batch(of_messages, messages, most):
     """More messages than a batch holds, too; sent again with the next, and that is lost, too."""
     rig = make(of_messages)
@@ -156,46 +108,13 @@ def test_every_acknowledgement_of_a_batch(of_messages, messages, most):
     assert sabotage.lost == lost(rig) == most
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_every_control_message_for_a_time(transport, side):
-    """Whatever it says: the first twelve of one side."""
-    rig = make(transport)
-    lose(rig, 0, kind=DATA, attempt_last=0, index_first=5, index_last=9)
-    lose(rig, 0, kind=DATA, attempt_last=0, message=1)
-    sabotage = ControlLoss(rig, side, 12)
-    deliver(rig, LENGTH, LENGTH, within_ns=SECOND_NS)
-    assert sabotage.lost or side == 0
-
-
-def test_every_report_for_a_time(of_messages):
-    """The window closes and no report opens it: what is in flight is written off in the end."""
-    rig = make(of_messages, window_packets=16)
-    lose(rig, 1, kind=REPORT)
-    rig.transfer((1, 2, 3), 10 * LENGTH)
-    rig.step_until(100 * MILLISECOND_NS)
-    assert rig.sides[0].outstanding
-    rig.cables[1].rules = []
-    rig.finish(within_ns=50 * MILLISECOND_NS)
-    rig.quiesce()
-    rig.check()
-    assert rig.counters(0)["window_forgiven"] >= 1
-
-
-def test_every_report_for_ever(transport):
-    joined_reports = 8  # of csa_ud: else they go with other messages, too
-    rig = make(transport, window_packets=16, without=joined_reports)
-    lose(rig, 1, kind=REPORT)
-    deliver(rig, LENGTH, within_ns=SECOND_NS)
-    assert rig.counters(0)["rx_report"] == 0
-
-
 # ---------------------------------------------------------------- random loss, blackout, grey path
 
 
 @pytest.mark.full("thirty-percent")
 def test_thirty_percent_in_each_direction(transport, full):
-    """30 % lost end to end in each direction: all is delivered; 10 seeds, in full 5,000."""
-    for seed in range(5_000 if full else 10):
+    """30 % lost end to end in each direction: all is delivered; 3 seeds, in full 5,000."""
+    for seed in range(5_000 if full else 3):
         rig = make(transport, seed=seed)
         for cable in rig.cables:
             cable.loss = threshold(0.3)
@@ -206,15 +125,7 @@ def test_thirty_percent_in_each_direction(transport, full):
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_thirty_percent_with_the_least_window(transport, seed):
-    rig = make(transport, seed=seed, window_packets=1, paths=1)
-    for cable in rig.cables:
-        cable.loss = threshold(0.3)
-    deliver(rig, LENGTH, within_ns=5 * SECOND_NS)
-
-
-@pytest.mark.parametrize("directions", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("directions", [(0,), (0, 1)])
 def test_a_blackout_of_300_ms(transport, directions):
     rig = make(transport)
     rig.transfer((1, 2, 3), 500 * CHUNK)
@@ -266,8 +177,8 @@ def test_every_packet_arrives_twice(transport, jitter_ns):
     assert rig.counters(1)["rx_duplicate"] >= 5 * PACKETS
 
 
-@pytest.mark.parametrize("slots", [1, 4, 1024])
-@pytest.mark.parametrize("first_id", [2**32 - 3, 2**31 - 3])
+@pytest.mark.parametrize("slots", [1, 1024])
+@pytest.mark.parametrize("first_id", [2**32 - 3])
 def test_ids_wrap(transport, first_id, slots):
     """Ids pass 2**32, and 2**31, where signed ones would; each slot is used again."""
     rig = make(transport, first_message_id=first_id, message_slots=slots)
@@ -299,7 +210,7 @@ def control_sent(rig):
     return sum(rig.counters(side)["tx_control"] for side in (0, 1))
 
 
-@pytest.mark.parametrize("receives", [1, 8])
+@pytest.mark.parametrize("receives", [8])
 def test_a_sender_that_starts_late(transport, receives):
     rig = make(transport)
     keys = [(1, 2, number) for number in range(receives)]
@@ -316,7 +227,7 @@ def test_a_sender_that_starts_late(transport, receives):
     rig.check()
 
 
-@pytest.mark.parametrize("sends", [1, 8])
+@pytest.mark.parametrize("sends", [8])
 def test_a_receive_posted_late(transport, sends):
     rig = make(transport)
     data = rig.sides[0].arena[:LENGTH].copy()
@@ -333,41 +244,3 @@ def test_a_receive_posted_late(transport, sends):
     rig.finish(within_ns=10 * MILLISECOND_NS)  # it asks at once
     rig.quiesce()
     rig.check()
-
-
-def test_not_ready_and_the_words_for_it_are_lost(transport):
-    rig = make(transport, timing=dataclasses.replace(DEFAULT_TIMING, rnr_retry=6))
-    sabotage = ControlLoss(rig, 1, 2, control.RNR)
-    data = rig.sides[0].arena[:LENGTH].copy()
-    rig.sides[0].send((1, 2, 3), data)
-    rig.step_until(50 * MILLISECOND_NS)
-    rig.sides[1].expect(rig.sides[1].receive((1, 2, 3), LENGTH), data)
-    rig.finish(within_ns=100 * MILLISECOND_NS)
-    rig.quiesce()
-    rig.check()
-    assert sabotage.lost == 2
-
-
-def test_the_next_receive_of_a_key_is_posted_ahead(transport):
-    """While the message before it arrives for longer than a look waits: nothing is asked twice."""
-    rig = make(transport)
-    rig.cables[0].packet_time_ns = MILLISECOND_NS
-    rig.transfer((1, 2, 3), LENGTH)
-    rig.step_until(5 * MILLISECOND_NS)
-    ahead = rig.sides[1].receive((1, 2, 3), LENGTH)
-    rig.step_until(SECOND_NS, lambda: not rig.sides[0].outstanding)
-    assert rig.counters(0)["tx_retransmitted"] == 0
-    assert rig.sides[1].outstanding == 1
-    data = rig.sides[0].arena[:LENGTH].copy()
-    rig.sides[1].expect(ahead, data)
-    rig.sides[0].send((1, 2, 3), data)
-    rig.finish()
-    rig.check()
-
-
-def test_looks_do_not_starve_the_data_of_a_slow_link(transport):
-    """Of 5 Mb/s: a packet takes longer than a look, and answers go before data."""
-    rig = make(transport)
-    rig.cables[0].packet_time_ns = 3 * MILLISECOND_NS
-    deliver(rig, LENGTH, within_ns=SECOND_NS)
-    assert rig.counters(0)["tx_control"] <= 4 * PACKETS

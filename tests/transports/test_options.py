@@ -18,10 +18,6 @@ OPTIONS = (
 )
 
 
-def test_what_is_not_given_is_the_default():
-    assert validated(OPTIONS, {}) == {option.name: option.default for option in OPTIONS}
-
-
 def test_given_values_are_read_by_type_and_unit():
     given = {"rto": 5, "weight": 1, "window": "2 ms", "chunk": "4 KiB", "rule": "fixed"}
     values = validated(OPTIONS, {**given, "eager": True})

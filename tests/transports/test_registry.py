@@ -9,7 +9,7 @@ from softroce_lab.transports.defaults import DEFAULT_TIMING
 from softroce_lab.transports.options import OptionError
 from softroce_lab.transports.policy import Feedback, MessagePolicy, Option, Retransmit, SetTimer
 from softroce_lab.transports.registry import Kind
-from tests.transports.pair_rig import SECOND_NS, PairRig, threshold
+from tests.transports.pair_rig import PairRig
 
 
 class EveryRound(MessagePolicy):
@@ -35,22 +35,6 @@ class EveryRound(MessagePolicy):
 
 
 OWN = registry.Entry.of(EveryRound)
-SESSIONS = [
-    "csa_ud",
-    "irn",
-    "rack_tlp",
-    "sdr_auto",
-    "sdr_ec",
-    "sdr_sr",
-    "sdr_sr_nack",
-    "srnic",
-    "ud_rto",
-]
-
-
-def test_the_names_are_sorted_and_found():
-    assert registry.transports() == sorted(["rc", *SESSIONS])
-    assert registry.transports(Kind.SESSION) == SESSIONS
 
 
 def test_an_entry_describes_itself():
@@ -96,12 +80,6 @@ def test_options_switch_off_their_parts():
     }
 
 
-def test_only_a_policys_endpoint_has_hooks_to_run():
-    endpoint = PairRig("ud_rto").sides[0].endpoint
-    with pytest.raises(ValueError, match="no user's policy"):
-        endpoint.take_calls(True)
-
-
 @pytest.mark.parametrize("name", ["", "csa-ud", "CSA_UD"])
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(UserError) as caught:
@@ -109,14 +87,3 @@ def test_an_unknown_name_lists_the_known_ones(name):
     assert f"'{name}'" in caught.value.what
     assert caught.value.hint == "known transports: " + ", ".join(registry.known())
     assert caught.value.exit_code == ExitCode.USAGE
-
-
-@pytest.mark.parametrize("loss", [0, 0.3])
-def test_a_users_own_policy_delivers(loss):
-    rig = PairRig(EveryRound, seed=5)
-    for cable in rig.cables:
-        cable.delay_ns, cable.loss = 100_000, threshold(loss)
-    for number, length in enumerate([0, 1, 2008, 100_000, 500_000]):
-        rig.transfer((1, 2, number), length)
-    rig.finish(within_ns=SECOND_NS)
-    rig.check()

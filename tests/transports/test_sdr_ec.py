@@ -124,8 +124,8 @@ def test_xor_restores_one_loss_in_each_group():
 
 
 @pytest.mark.parametrize("framing", ["ud", "uc_immediate"])
-@pytest.mark.parametrize("packets", [1, 3, 4, 5, 7, 8, 11])
-@pytest.mark.parametrize("less", [0, 1, 500])
+@pytest.mark.parametrize("packets", [1, 5, 11])
+@pytest.mark.parametrize("less", [0, 1])
 def test_messages_of_any_length_have_short_submessages_and_a_padded_chunk(framing, packets, less):
     length = packets * PACKET_BYTES[framing] - less
     for lost in range(packets):
@@ -136,47 +136,15 @@ def test_messages_of_any_length_have_short_submessages_and_a_padded_chunk(framin
         assert rig.counters(1)["rx_restored"] == 1
 
 
-def test_parity_of_a_short_chunk_is_no_longer_than_it():
-    rig = make(MDS | {"chunk": f"{4 * MTU} B"})
-    lose_first(rig, 1)  # the parity: packet 0 is the data
-    assert sent(rig, length=100) <= 2 * MILLISECOND_NS
-    assert rig.counters(0)["tx_data"] == 2
-
-
 @pytest.mark.parametrize("options", [MDS, XOR])
 def test_random_losses_of_chunks_of_several_packets(options):
     """Whatever is lost, of data, parity and control messages, every byte arrives."""
-    for seed in range(1, 41):
+    for seed in range(1, 6):
         rig = make(options | {"chunk": f"{2 * MTU} B"}, seed=seed)
         for cable in rig.cables:
             cable.loss = 1 << 61  # 12.5 %
         sent(rig, length=50 * MTU - 3)
         rig.quiesce()
-
-
-def test_a_corrupted_parity_is_lost_and_never_decoded_from():
-    for seed in range(1, 31):
-        rig = make(seed=seed)
-        rig.cables[0].corrupt = 1 << 62  # every fourth packet
-        sent(rig, packets=40)
-        assert rig.counters(1)["rx_wrong_icrc"] > 0
-
-
-def test_data_that_comes_after_it_was_restored_does_no_harm():
-    rig = make()
-    rig.cables[0].jitter_ns = 3 * MILLISECOND_NS
-    for number in range(20):
-        rig.transfer((1, 1, number), 9 * MTU)
-    rig.finish()
-    rig.check()
-
-
-def test_the_engine_is_told_which_codes_there_are():
-    for codes, packets in (([(0, 1)], 1), ([(1, 0)], 1), ([(200, 57)], 1), ([(4, 2)], 0)):
-        with pytest.raises(ValueError, match="a code has k, m >= 1"):
-            make(codes=codes, code_chunk_packets=packets)
-    with pytest.raises(ValueError, match="tell codes apart"):
-        make(codes=[(4, 2), (4, 1)])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +166,7 @@ def test_what_is_no_code_is_refused(options, what):
 
 def test_coding_in_slices_restores_every_byte():
     """As on a real clock, which the engine reads between the slices."""
-    for seed in range(1, 21):
+    for seed in range(1, 4):
         rig = make({"k": 32, "m": 8, "chunk": f"{4 * MTU} B"}, seed=seed)
         for side in rig.sides:
             side.endpoint.code_in_slices()

@@ -84,16 +84,3 @@ def test_the_mean_is_that_of_the_model(chunks, loss):
     times = [measured_ns("sdr_sr", chunks, loss, seed) for seed in range(1, RUNS + 1)]
     mean, deviation = model_ns(chunks, loss, 3 * RTT_NS)
     assert abs(statistics.fmean(times) - mean) < 3 * deviation / RUNS**0.5 + RTT_NS / 50
-
-
-def test_without_loss_it_is_exact():
-    """To the time of a packet, and of the acknowledgement that the last one waits for."""
-    assert measured_ns("sdr_sr", 64, 0, 1) == pytest.approx(64 * T_INJ_NS + RTT_NS, abs=2_000)
-
-
-def test_a_nack_spares_two_round_trips_of_what_is_not_the_tail():
-    rto = [measured_ns("sdr_sr", 64, 1e-3, seed) for seed in range(1, 21)]
-    nack = [measured_ns("sdr_sr_nack", 64, 1e-3, seed) for seed in range(1, 21)]
-    mean, deviation = model_ns(64, 1e-3, RTT_NS)
-    assert statistics.fmean(nack) < statistics.fmean(rto) - RTT_NS
-    assert statistics.fmean(nack) > mean - 3 * deviation / 20**0.5

@@ -102,15 +102,6 @@ def test_each_chunk_is_repeated_an_rto_after_its_last_packet_left(transport):
     )
 
 
-def test_an_overtaken_chunk_is_repeated_by_sr_nack_alone_when_it_hears_of_it():
-    assert repeated_ns(make("sdr_sr"), 2 * OF_CHUNK, 0) == about(3 * RTT_NS)
-    assert repeated_ns(make("sdr_sr_nack"), 2 * OF_CHUNK, 0) == about(RTT_NS)
-
-
-def test_what_is_missed_behind_all_that_is_there_is_not_overtaken():
-    assert repeated_ns(make("sdr_sr_nack"), 2 * OF_CHUNK, OF_CHUNK) == about(3 * RTT_NS)
-
-
 def test_timeouts_without_progress_back_off_once_a_round_trip():
     """Chunks have timers of their own: two that end in the same round trip are one timeout."""
     rig = make("sdr_sr", dataclasses.replace(QUICK, eager_rounds=1))

@@ -19,13 +19,6 @@ def test_the_rtt_is_measured_although_the_window_was_forgiven(transport):
     assert state.srtt_ns >= 2 * MILLISECOND_NS
 
 
-def test_an_unmeasured_window_is_forgiven_after_rto_high():
-    rig = rig_of("ud_rto", rto_high_ns=5 * MILLISECOND_NS)
-    rig.transfer((1, 2, 3), 400 * 2008)
-    rig.finish()
-    assert rig.counters(0)["window_forgiven"] == 0
-
-
 def rig_of(transport, **settings):
     rig = PairRig(
         transport,

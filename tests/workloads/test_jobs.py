@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Several workloads at the same time."""
 
-import numpy as np
 import pytest
 
 from softroce_lab.workloads.collectives.collective import Collective
@@ -17,7 +16,7 @@ SUM, SINK, PAIR = (
 )
 
 
-@pytest.mark.parametrize("order", range(5))
+@pytest.mark.parametrize("order", range(2))
 def test_each_job_s_bytes_arrive(order):
     work = Jobs({"sum": SUM, "sink": SINK, "pair": PAIR})
     buffers = carry_out(work, seed=4, order=order)
@@ -35,13 +34,6 @@ def test_a_job_is_what_it_is_alone():
     assert work.longest_message_bytes == 20
     assert [work.buffer_bytes_of(host) for host in (4, 2, 3)] == [60, 100, 0]
     assert len(work.initial(3, 1)) == len(work.expected(3, 1)) == 0
-
-
-def test_bytes_do_not_depend_on_other_jobs():
-    one, two = Jobs({"pair": PAIR}), Jobs({"sum": SUM, "pair": PAIR})
-    assert np.array_equal(one.initial(3, 1), two.initial(3, 1))
-    assert np.array_equal(one.expected(7, 1), two.expected(7, 1))
-    assert not np.array_equal(one.initial(3, 1), Jobs({"other": PAIR}).initial(3, 1))
 
 
 def test_a_host_takes_part_in_one_job():

@@ -2,15 +2,21 @@
 """Mixture of experts: whom tokens go to, and that all of them come back."""
 
 import collections
-import math
 
 import numpy as np
 import pytest
 
-from softroce_lab.workloads.gate import popularity, tokens_of_experts
-from softroce_lab.workloads.moe import COMBINE, DISPATCH, Gate, MixtureOfExperts, tokens_of_hosts
+from softroce_lab.workloads.moe import (
+    COMBINE,
+    DISPATCH,
+    Gate,
+    MixtureOfExperts,
+    UnequalAllToAll,
+    popularity,
+    tokens_of_experts,
+    tokens_of_hosts,
+)
 from softroce_lab.workloads.streams import Stream
-from softroce_lab.workloads.unequal import UnequalAllToAll
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import Network, carry_out
 
@@ -21,7 +27,7 @@ def moe(gate=None, **more):
     return MixtureOfExperts(RANKS, gate or Gate(50, 8, 3, 0.9), 16, 100, **more)
 
 
-@pytest.mark.parametrize("order", range(6))
+@pytest.mark.parametrize("order", range(3))
 def test_all_bytes_arrive_in_any_order(order):
     work = moe(layers=3, token_ns=10, seed=2)
     buffers = carry_out(work, seed=5, order=order, depth=1 + order % 3)
@@ -64,15 +70,6 @@ def test_experts_compute_as_long_as_they_have_tokens():
     assert network.now_ns == 10 * max(map(sum, zip(*tokens_of_hosts(work, 0), strict=True)))
 
 
-def test_nothing_to_send_is_no_message():
-    work = MixtureOfExperts(tuple(range(8)), Gate(2, 64, 1), 16, 100)
-    made = work.schedule().messages
-    assert all(each.length_bytes for each in made)
-    assert len(made) == work.message_count <= 2 * 8 * 2
-    buffers = carry_out(work, seed=5)
-    assert mismatches(work, list(buffers.items()), 5) == []
-
-
 def test_messages_have_names_of_their_own():
     work = moe(layers=2)
     made = work.schedule().messages
@@ -101,35 +98,6 @@ def test_popularity_is_zipf_s_in_an_order_that_the_seed_draws():
     assert set(popularity(8, 0.0, 1)) == {weights.max()}
 
 
-@pytest.mark.parametrize("skew", [0.0, 0.5, 1.5])
-def test_experts_get_tokens_as_they_are_popular(skew):
-    weights, tokens = popularity(8, skew, 4), 200_000
-    share = weights / weights.sum()
-    counts = tokens_of_experts(tokens, 1, weights, 9)
-    sigma = np.sqrt(tokens * share * (1 - share))
-    assert (abs(counts - tokens * share) < 4 * sigma).all()
-
-
-def test_the_second_expert_is_drawn_among_the_rest():
-    weights = np.array([4, 2, 1], dtype=np.int64)
-    counts = tokens_of_experts(70_000, 2, weights, 1)
-    never = [  # the two others are drawn, in one order or the other
-        w[1] * w[2] / 7 * (1 / (7 - w[1]) + 1 / (7 - w[2]))
-        for w in ((4, 2, 1), (2, 4, 1), (1, 4, 2))
-    ]
-    for count, missing in zip(counts, never, strict=True):
-        expected = 70_000 * (1 - missing)
-        assert abs(count - expected) < 4 * math.sqrt(70_000 * missing * (1 - missing))
-
-
-def test_each_layer_has_popular_experts_of_its_own():
-    work = moe(Gate(50, 4, 1, 16.0), layers=40)  # of 65,537 tokens, one goes to another expert
-    popular = [int(np.sum(tokens_of_hosts(work, layer), axis=0).argmax()) for layer in range(40)]
-    counts = np.bincount(popular, minlength=4)
-    assert (abs(counts - 10) < 4 * math.sqrt(40 * 1 / 4 * 3 / 4)).all()
-    assert (counts > 0).all()
-
-
 def test_tokens_of_many_experts_are_drawn_in_batches_as_if_at_once():
     """16 tokens a batch: each draw takes the next number, and a place among the experts left."""
     weights, top_k, tokens = popularity(1 << 16, 0.5, 3), 2, 40
@@ -142,12 +110,6 @@ def test_tokens_of_many_experts_are_drawn_in_batches_as_if_at_once():
             expected[chosen] += 1
             left[chosen] = 0
     assert np.array_equal(tokens_of_experts(tokens, top_k, weights, 11), expected)
-
-
-def test_seed_and_host_draw():
-    assert tokens_of_hosts(moe(seed=1), 0) == tokens_of_hosts(moe(seed=1), 0)
-    assert tokens_of_hosts(moe(seed=1), 0) != tokens_of_hosts(moe(seed=2), 0)
-    assert tokens_of_hosts(moe(layers=2), 0) != tokens_of_hosts(moe(layers=2), 1)
 
 
 @pytest.mark.parametrize(

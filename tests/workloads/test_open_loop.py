@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Open-loop traffic: Poisson arrivals, sizes, destinations, incasts, and streams of hosts."""
 
-import collections
 import dataclasses
 import itertools
 from fractions import Fraction
@@ -9,11 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from softroce_lab.experiment.hosts.settings import packed, unpacked
-from softroce_lab.workloads import open_loop
 from softroce_lab.workloads.open_loop import IncastMix, OpenLoop
 from softroce_lab.workloads.sizes import PUBLISHED, Sizes
-from softroce_lab.workloads.streams import words
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.distances import assert_drawn_from, assert_exponential
 
@@ -61,12 +57,6 @@ def gaps(flows):
     return np.concatenate([np.diff(at_ns, prepend=0) for at_ns in each])
 
 
-def test_a_link_of_half_the_rate_has_half_the_flows():
-    work = traffic(4, sizes="hadoop", rates_bps=(RATE_BPS, RATE_BPS // 2) * 2)
-    sent = np.bincount(work.flows["source"], weights=work.flows["bytes"])
-    assert sent[0] + sent[2] == pytest.approx(2 * (sent[1] + sent[3]), rel=0.02)
-
-
 def test_destinations_are_all_others_equally_often():
     flows = traffic(5, sizes="hadoop").flows
     counts = np.zeros((5, 5))
@@ -95,22 +85,6 @@ def test_one_host_more_changes_no_other_stream(hosts):
     assert moved.mean() == pytest.approx(1 / hosts, abs=0.1)
 
 
-def test_one_host_more_changes_one_sender_of_an_incast_at_most():
-    few, more = (incasts_of(traffic(hosts, incast=INCAST)) for hosts in (16, 17))
-    old = {event: senders for event, senders in more.items() if event[1] < 16}
-    assert old.keys() == few.keys()
-    for event, senders in old.items():
-        assert senders - {16} <= few[event]
-
-
-def test_a_job_more_changes_no_stream():
-    """Streams are of the host, not of its rank: other hosts may take part elsewhere."""
-    work = traffic(2)
-    elsewhere = dataclasses.replace(work, ranks=(0, 9))
-    of_first = [each.flows[each.flows["source"] == 0] for each in (work, elsewhere)]
-    assert of_first[0].tobytes() == of_first[1].tobytes()
-
-
 def incasts_of(work):
     """(when, to whom) -> from whom."""
     found = {}
@@ -131,77 +105,6 @@ def test_incasts_have_their_degree_and_their_share():
     assert {sink for _, sink in events} == set(range(16))
     senders = np.bincount([rank for each in events.values() for rank in each])
     assert senders.min() > 0.6 * senders.mean()
-
-
-def test_incasts_at_a_host_are_a_poisson_process():
-    incast = IncastMix(4, Fraction(20, 100), 16_000)
-    work = traffic(8, incast=incast, sizes="ali-storage")
-    events, gaps_ns = incasts_of(work), []
-    for sink in range(8):
-        at_ns = sorted(event[0] for event in events if event[1] == sink)
-        gaps_ns += np.diff(at_ns, prepend=0).tolist()
-    assert len(gaps_ns) > 2000
-    assert_exponential(np.array(gaps_ns), 4 * 16_000 * 8e9 / (0.6 * 0.2 * RATE_BPS))
-
-
-def test_gaps_sizes_and_destinations_are_independent():
-    """Spearman's rank correlation: of n independent pairs it has a variance of 1 / (n - 1)."""
-    flows = traffic(8).flows
-    for rank in range(8):
-        mine = flows[flows["source"] == rank]
-        gaps_ns = np.diff(mine["at_ns"], prepend=0)
-        columns = (gaps_ns, mine["bytes"], mine["destination"])
-        limit = 4 / np.sqrt(len(mine) - 2)
-        for one, other in itertools.combinations(columns, 2):
-            for pair in ((one, other), (one[1:], other[:-1]), (one[:-1], other[1:])):
-                places = [np.argsort(np.argsort(each, kind="stable")) for each in pair]
-                assert abs(np.corrcoef(*places)[0, 1]) < limit
-
-
-def test_no_number_of_a_stream_is_drawn_for_two_things(monkeypatch):
-    """Each host has six streams: gaps and sizes of flows and of incasts, destinations, senders."""
-    drawn = collections.defaultdict(list)
-
-    def recorded(key, first, count):
-        drawn[key].append((first, first + count))
-        return words(key, first, count)
-
-    monkeypatch.setattr(open_loop, "words", recorded)
-    events = len(incasts_of(traffic(6, incast=dataclasses.replace(INCAST, degree=4))))
-    for parts in drawn.values():
-        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(sorted(parts)))
-    assert len(drawn) == 6 * 6 + events  # and each incast a stream of who sends
-
-
-def test_a_fifth_of_the_time_is_warm_up():
-    work = traffic()
-    assert (work.warm == (work.flows["at_ns"] >= 4 * MS)).all()
-
-
-def test_the_load_of_flows_with_figures_is_of_the_time_in_which_they_arrive():
-    work = traffic(duration_ns=20 * MS)
-    late = work.flows["bytes"][work.flows["at_ns"] >= 4 * MS].sum()
-    assert float(work.measured_load) == pytest.approx(late * 8e9 / (16 * RATE_BPS * 16 * MS))
-
-
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("sizes", PUBLISHED)
-@pytest.mark.parametrize("incast", [None, INCAST])
-def test_the_load_of_flows_with_figures_is_the_load_asked_for(sizes, load, incast):
-    for seed in range(2):
-        work = traffic(16, load, 10 * MS, sizes, seed=seed, incast=incast)
-        assert float(work.measured_load) == pytest.approx(float(load), rel=0.01)
-
-
-@pytest.mark.parametrize("sizes", PUBLISHED)
-def test_sizes_and_gaps_before_and_after_the_warm_up_are_distributed_alike(sizes):
-    work = traffic(16, LOADS[1], 50 * MS, sizes, seed=5)
-    mean_ns = float(work.sizes.mean_bytes * 8 * 10**9 / (LOADS[1] * RATE_BPS))
-    for part in (work.flows[work.warm], work.flows[~work.warm]):
-        assert_drawn_from(work.sizes, part["bytes"])
-    late = work.flows[work.warm]
-    each = (late["at_ns"][late["source"] == rank] for rank in range(16))
-    assert_exponential(np.concatenate([np.diff(at_ns) for at_ns in each]), mean_ns)
 
 
 def test_messages_are_the_flows_one_each():
@@ -233,13 +136,6 @@ def test_buffers_afterwards_are_what_messages_bring():
     assert mismatches(work, list(buffers.items()), 2) == []
     assert mismatches(work, list(before.items()), 2) != []
     assert work.buffer_bytes_of(2) == len(work.initial(2, 2)) == 0
-
-
-def test_another_process_finds_the_same():
-    work = traffic(4)
-    _ = work.flows
-    assert len(packed(work)) < 8000
-    assert unpacked(packed(work)).flows.tobytes() == work.flows.tobytes()
 
 
 def test_too_short_a_time_for_the_load_is_refused():

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softroce_lab.workloads.message import FLOAT32, INT32
 from softroce_lab.workloads.streams import (
     Stream,
-    elements,
     exponentials,
     jumps,
     random_bytes,
@@ -49,26 +47,6 @@ def test_all_derangements_are_equally_likely():
     assert len(found) == 9  # of four
     assert min(found.values()) > 850
     assert max(found.values()) < 1150
-
-
-def test_bounds():
-    assert {Stream(n).below(1) for n in range(9)} == {0}
-    assert {Stream(n).below(3) for n in range(99)} == {0, 1, 2}
-    for bad in (0, -1, (1 << 64) + 1):
-        with pytest.raises(ValueError, match="no number is below"):
-            Stream(0).below(bad)
-    with pytest.raises(ValueError, match="nothing to exchange"):
-        Stream(0).derangement(1)
-
-
-def test_elements():
-    floats = elements(1, 1000, FLOAT32)
-    assert floats.dtype == np.float32
-    assert -1 <= floats.min() < -0.9
-    assert 0.9 < floats.max() < 1
-    integers = elements(1, 1000, INT32)
-    assert integers.dtype == np.int32
-    assert integers.min() < -(2**30) < 2**30 < integers.max()
 
 
 def test_exponentials_are_logarithms():

@@ -67,17 +67,6 @@ def test_gradients_are_summed_up_by_any_algorithm(algorithm):
     assert np.allclose(first, total, atol=1e-5)
 
 
-@pytest.mark.parametrize("mix", MIXES)
-def test_messages_are_counted_without_them_and_have_names_of_their_own(mix):
-    work = training(mix, steps=2)
-    made = work.schedule().messages
-    assert len(made) == work.message_count
-    assert len({(each.source, each.destination, each.key) for each in made}) == len(made)
-    assert max(each.length_bytes for each in made) <= work.longest_message_bytes
-    for each in made:
-        assert each.source_offset + each.length_bytes <= work.buffer_bytes_of(each.source)
-
-
 def test_one_forward_one_backward():
     def passes(stage, microbatches):
         order = one_forward_one_backward(stage, 4, microbatches)
@@ -109,18 +98,6 @@ def test_ranks_are_those_of_megatron():
     assert [*map(list, parallel.expert_groups(0))] == [[0, 2], [4, 6], [1, 3], [5, 7]]
 
 
-def test_each_kind_of_traffic_is_between_the_hosts_that_it_is_for():
-    work = training((2, 2, 2, 2), steps=1)
-    pairs = collections.defaultdict(set)
-    for each in work.schedule().messages:
-        rank, peer = (work.ranks.index(host) for host in (each.source, each.destination))
-        pairs[each.key[1]].add(rank ^ peer)
-    del pairs[Traffic.BARRIER]
-    assert pairs == {
-        Traffic.TENSOR: {1}, Traffic.EXPERT: {2}, Traffic.GRADIENT: {2}, Traffic.PIPELINE: {4},
-    }  # fmt: skip
-
-
 def test_sizes_of_traffic():
     work = training((2, 2, 2, 2))
     sent = collections.Counter()
@@ -132,15 +109,6 @@ def test_sizes_of_traffic():
     assert sent[Traffic.TENSOR, host] == layers * microbatches * 4 * 60
     assert sent[Traffic.EXPERT, host] == layers * microbatches * 4 * 30
     assert sent[Traffic.BARRIER, host] == 0
-
-
-def test_a_pipeline_carries_activations_on_and_gradients_of_the_same_size_back():
-    model = dataclasses.replace(MODEL, microbatches=5)
-    work = training((1, 1, 3, 1), model=model)
-    sent = collections.Counter()
-    for each in messages(work, Traffic.PIPELINE):
-        sent[work.ranks.index(each.source), work.ranks.index(each.destination)] += each.length_bytes
-    assert sent == dict.fromkeys([(0, 1), (1, 2), (2, 1), (1, 0)], 5 * 60)
 
 
 def test_buckets_are_equal_parts_that_hold_no_more_than_they_may():
@@ -184,7 +152,7 @@ def test_experts_exchange_around_the_second_half_of_a_layer_which_comes_first_on
     assert network.now_ns == 2002 + 2 * 2001
 
 
-@pytest.mark.parametrize("order", range(8))
+@pytest.mark.parametrize("order", range(3))
 def test_no_host_enters_the_barrier_before_it_has_its_gradients(order):
     """Those of its last bucket arrive when all is computed: nothing else would keep it."""
     work = training((4, 1, 1, 1), steps=2)
@@ -220,7 +188,7 @@ def test_jitter_is_drawn_from_seed_host_and_step():
 
 
 @pytest.mark.parametrize("hosts", [3, 4, 5])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_step_begins_before_all_hosts_have_ended_the_one_before(hosts, seed):
     slow = dataclasses.replace(MODEL, jitter_ppm=900_000, gradient_bytes=0)
     work = training((hosts, 1, 1, 1), model=slow, steps=2, seed=seed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Congestion control: how many packets may be in flight to a peer, and when the next one may leave.
-// A registry by name; docs/congestion.md has the sources.
+// A registry by name; docs/explanation/transports.md has the sources.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // DCQCN's reaction point: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments",
 // SIGCOMM 2015, section 3.1 and figure 7; parameters of figure 14, for 40 Gb/s links. What the
-// paper leaves open is marked [D] and listed in docs/congestion.md.
+// paper leaves open is marked [D] and listed in docs/explanation/transports.md.
 //
 // All in integers. Nothing here waits for a timer: what timers would have done is done when the
 // flow sends its next packet or receives a CNP again, in the same order.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // NSCC: network signal-based congestion control of the Ultra Ethernet specification 1.0, section
 // 3.6.13. The specification is not at hand, so the rules are those of the consortium's simulator,
-// uec.cpp of uet-htsim. What differs is marked [D] and listed in docs/congestion.md.
+// uec.cpp of uet-htsim. What differs is marked [D] and listed in docs/explanation/transports.md.
 //
 // Marks and queueing delay together choose one of four responses:
 //

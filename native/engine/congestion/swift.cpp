@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Swift: Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the
 // Datacenter", SIGCOMM 2020: algorithm 1, and the target of section 3.5. What the paper leaves open
-// is marked [D] and listed in docs/congestion.md.
+// is marked [D] and listed in docs/explanation/transports.md.
 //
 // Doubles, with nothing but the four operations that IEEE 754 rounds alike everywhere.
 #include <algorithm>

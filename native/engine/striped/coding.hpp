@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Erasure-coded messages: the packets of the data, and behind them, with higher indices, those of
-// the parity (docs/sdr.md). Chunks of data are coded k at a time, as submessages. What the parity
+// the parity. Chunks of data are coded k at a time, as submessages. What the parity
 // is, and what can be restored with it, is the session's; here is where its packets lie.
 #pragma once
 

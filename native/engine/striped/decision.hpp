@@ -41,7 +41,7 @@ struct Decision {
 inline constexpr std::uint8_t kCauseOfEvent = 1, kCauseOfControl = 32, kCauseOfLoss = 64;
 inline constexpr std::size_t kCauses = 72;
 
-// The words of docs/run-directory.md for a cause.
+// Words for a cause, as in events.parquet.
 inline std::string cause_name(std::size_t cause) {
   if (cause >= kCauseOfLoss) {
     std::string ways;

@@ -8,7 +8,7 @@
 // The address is that of the packet's place under a zero-based root key, where slot i covers
 // [i*M, (i+1)*M). Packets go round-robin over queue pairs, the channels; generations distinguish
 // a slot's uses, and each has channels of its own. The channels of a generation, M, and the content
-// of the user's immediate are this project's definitions (docs/framing.md).
+// of the user's immediate are this project's definitions (docs/reference/wire-format.md).
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Events of queue pairs, one by one, for the event log (docs/telemetry.md). The log is usually off:
+// Events of queue pairs, one by one, for the event log. The log is usually off:
 // then an event costs one branch.
 #pragma once
 

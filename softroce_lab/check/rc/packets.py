@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check import opcodes
-from softroce_lab.check.connections import PATH_MTUS, Connection, unwrapped
+from softroce_lab.check.connections import PATH_MTUS, PSNS, Connection, unwrapped
 from softroce_lab.check.evidence import Evidence, Indices, Mask
 from softroce_lab.check.opcodes import Family
 
-_PSNS = 1 << 24
 _PLACE_BITS = 33  # places in time; PSNs that count on have the rest of 63 bits
-_Columns = TypeVar("_Columns", "Requests", "Answers")
 
 
 class Moments:
@@ -53,26 +51,32 @@ def _moment(psn: _Number, place: _Number) -> _Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class Requests:
+class _Packets:
     """By time. `rows` are indices of the capture's rows, `place` their places in time."""
 
     rows: Indices
     place: Indices
     number: npt.NDArray[np.uint32]
-    time_ns: npt.NDArray[np.int64]
+    time_ns: Indices
     opcode: npt.NDArray[np.uint8]
     family: npt.NDArray[np.uint8]
-    begins: Mask
-    ends: Mask
-    psn: Indices
-    end: Indices
     payload_bytes: Indices
-    dma_length: Indices
-    asks: Mask  # for an acknowledgement
     lost: Mask  # behind this place
+    psn: Indices
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Requests(_Packets):
+    """Requests, or packets of UC."""
+
+    begins: Mask
+    ends: Mask
+    end: Indices  # PSN behind it
+    dma_length: Indices
+    asks: Mask  # for an acknowledgement
 
     @functools.cached_property
     def top(self) -> Indices:
@@ -139,7 +143,6 @@ class Requests:
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """When each PSN was requested."""
         return Moments(self.psn, self.place)
 
     @functools.cached_property
@@ -152,23 +155,11 @@ class Requests:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers:
-    """By time, as Requests."""
+class Answers(_Packets):
+    """Responses."""
 
-    rows: Indices
-    place: Indices
-    number: npt.NDArray[np.uint32]
-    time_ns: npt.NDArray[np.int64]
-    opcode: npt.NDArray[np.uint8]
-    family: npt.NDArray[np.uint8]
-    psn: Indices
     syndrome: npt.NDArray[np.uint8]
     msn: Indices
-    payload_bytes: Indices
-    lost: Mask
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def _are(self, kind: int) -> Mask:
         mask: Mask = (self.family == Family.ACKNOWLEDGE) & (self.syndrome >> 5 == kind)
@@ -176,12 +167,10 @@ class Answers:
 
     @functools.cached_property
     def is_ack(self) -> Mask:
-        """A positive acknowledgement."""
         return self._are(opcodes.ACK)
 
     @functools.cached_property
     def is_rnr(self) -> Mask:
-        """Receiver not ready."""
         return self._are(opcodes.RNR_NAK)
 
     @functools.cached_property
@@ -191,7 +180,6 @@ class Answers:
 
     @functools.cached_property
     def is_fatal(self) -> Mask:
-        """A NAK that ends the connection."""
         return self._are(opcodes.NAK) & ~self._is_sequence_error
 
     @functools.cached_property
@@ -229,28 +217,6 @@ class Seen:
     at_responder: bool  # or the responder: so it is known, not guessed
 
 
-def seen_at_requester(evidence: Evidence, connection: Connection) -> Seen:
-    """As near to the requester as the capture has it."""
-    ask, answer = connection.requests, connection.answers
-    return _seen(
-        evidence,
-        connection,
-        ask.sent if ask else np.empty(0, np.int64),
-        answer.arrivals if answer else np.empty(0, np.int64),
-    )
-
-
-def seen_at_responder(evidence: Evidence, connection: Connection) -> Seen:
-    """As near to the responder as the capture has it."""
-    ask, answer = connection.requests, connection.answers
-    return _seen(
-        evidence,
-        connection,
-        ask.arrivals if ask else np.empty(0, np.int64),
-        answer.sent if answer else np.empty(0, np.int64),
-    )
-
-
 def has_several_places(connection: Connection) -> bool:
     """Whether requester and responder are seen at different ones."""
     return any(
@@ -259,19 +225,24 @@ def has_several_places(connection: Connection) -> bool:
     )
 
 
-def _seen(evidence: Evidence, connection: Connection, ask: Indices, answer: Indices) -> Seen:
+def seen(evidence: Evidence, connection: Connection, *, near_requester: bool) -> Seen:
+    """As near to the requester, or to the responder, as the capture has it."""
+    ask = answer = np.empty(0, np.int64)
+    flow, back = connection.requests, connection.answers
+    if flow:
+        ask = flow.sent if near_requester else flow.arrivals
+    if back:
+        answer = back.arrivals if near_requester else back.sent
     ask = _of(evidence, connection, ask, answers=False)
     answer = _of(evidence, connection, answer, answers=True)
     mtu = connection.agreed.path_mtu or path_mtu(evidence, np.concatenate((ask, answer)))
     requests = requests_of(evidence, ask, mtu)
-    flow, back = connection.requests, connection.answers
-    both = flow is not None and back is not None
     return Seen(
         requests=requests,
         answers=_answers(evidence, answer, requests),
         path_mtu=mtu,
-        at_requester=bool(both and flow and back and flow.at_sender and back.at_receiver),
-        at_responder=bool(both and flow and back and flow.at_receiver and back.at_sender),
+        at_requester=bool(flow and back and flow.at_sender and back.at_receiver),
+        at_responder=bool(flow and back and flow.at_receiver and back.at_sender),
     )
 
 
@@ -316,7 +287,6 @@ def _common(evidence: Evidence, rows: Indices) -> dict[str, npt.NDArray[np.gener
 
 
 def requests_of(evidence: Evidence, rows: Indices, mtu: int) -> Requests:
-    """The rows, which are by time, as requests."""
     packets, common = evidence.packets, _common(evidence, rows)
     psn = unwrapped(packets["psn"][rows])
     length = packets["dma_length"][rows].astype(np.int64)
@@ -347,6 +317,6 @@ def _near(psn: Indices, place: npt.NDArray[np.generic], requests: Requests) -> I
     if not len(requests):
         return unwrapped(psn)
     before = np.maximum(np.searchsorted(requests.place, place) - 1, 0)
-    base, half = requests.psn[before], _PSNS // 2
-    near: Indices = base + (psn - base + half) % _PSNS - half
+    base, half = requests.psn[before], PSNS // 2
+    near: Indices = base + (psn - base + half) % PSNS - half
     return near

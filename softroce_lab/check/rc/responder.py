@@ -7,10 +7,16 @@ import numpy as np
 
 from softroce_lab.check.evidence import Indices, Mask
 from softroce_lab.check.opcodes import IMMEDIATE, NAK_CODES, Family
-from softroce_lab.check.rc.case import OVERTAKEN, Case, named, next_of_psn, ranged
+from softroce_lab.check.rc.case import (
+    BEGINS_BEHIND,
+    OVERTAKEN,
+    Case,
+    Place,
+    named,
+    next_of_psn,
+    ranged,
+)
 from softroce_lab.check.rc.packets import Answers, Moments, Requests
-from softroce_lab.check.rc.psns import BEGINS_BEHIND
-from softroce_lab.check.rc.walk import Place
 from softroce_lab.check.verdict import Rules, Tally
 
 RULES = Rules()
@@ -20,9 +26,7 @@ _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
 
 
 @RULES.rule(
-    "rc.nak-once-per-gap",
-    "a missing PSN is told of by one NAK, until it comes",
-    "IBA 9.7.5.2.2",
+    "rc.nak-once-per-gap", "a missing PSN is told of by one NAK, until it comes", "IBA 9.7.5.2.2"
 )
 @RULES.rule(
     "rc.nak-names-gap",
@@ -30,7 +34,6 @@ _PATIENCE_NS = 1_000_000_000  # or, at the end of a capture, as long
     "IBA 9.7.5.2.2",
 )
 def check_naks(case: Case) -> None:
-    """NAKs of the sequence error."""
     answers, walk = case.near_responder.answers, case.walk
     naks = np.flatnonzero(answers.is_sequence_nak)
     once = case.tally["nak-once-per-gap"]
@@ -41,7 +44,7 @@ def check_naks(case: Case) -> None:
             (answers.number[first], answers.number[again]),
             f"a second NAK for {named(int(answers.psn[again]))}, which did not come meanwhile",
         )
-    behind = {each.answer for each in walk.behind}
+    behind = set(walk.behind)
     greatest = np.maximum.accumulate(case.near_responder.requests.psn)
     if len(case.near_responder.requests):
         for nak in naks.tolist():
@@ -52,8 +55,8 @@ def check_naks(case: Case) -> None:
 def _never_refused(case: Case, psn: int) -> bool:
     """Whether the request of this PSN needs no receive, so that no RNR NAK can refuse it.
 
-    Linux names a refused PSN in a second NAK (docs/checks.md). Without a refusal the expected PSN
-    never comes back to it: two NAKs of it prove a fault, whether or not it arrived meanwhile.
+    Linux names a refused PSN in a second NAK. Without a refusal the expected PSN never comes back
+    to it: two NAKs of it prove a fault, whether or not it arrived meanwhile.
     """
     requests = case.near_responder.requests
     at = requests.moments.next(psn, 0)
@@ -208,14 +211,13 @@ def check_answers(case: Case) -> None:
     if not len(requests):
         return
     early = answers.place > requests.place[0]
-    surprises = {each.answer: each for each in walk.ahead}
     sent, in_order = case.tally["ack-of-sent"], case.tally["in-order"]
-    fine = int(np.count_nonzero(early)) - len(surprises)
+    fine = int(np.count_nonzero(early)) - len(walk.ahead)
     sent.passed(fine)
     in_order.passed(fine)
     tops = np.maximum.accumulate(requests.end)
-    for surprise in walk.ahead:
-        at, through = surprise.answer, int(answers.through[surprise.answer])
+    for at, expected in walk.ahead:
+        through = int(answers.through[at])
         before = int(np.searchsorted(requests.place, answers.place[at])) - 1
         if case.asked_before[at]:
             unseen.doubts(BEGINS_BEHIND)
@@ -225,7 +227,7 @@ def check_answers(case: Case) -> None:
         elif through > tops[before]:
             _beyond(requests, answers.number[at], int(tops[before]), through, before, sent, unseen)
         else:
-            _out_of_order(case, int(answers.number[at]), surprise.expected, before)
+            _out_of_order(case, int(answers.number[at]), expected, before)
 
 
 def _beyond(
@@ -327,7 +329,6 @@ def _time_ns(case: Case, place: int) -> int:
     is_proven=True,
 )
 def check_final(case: Case) -> None:
-    """What follows a NAK that ends the connection."""
     answers, tally = case.near_responder.answers, case.tally["error-is-final"]
     for fatal in np.flatnonzero(answers.is_fatal).tolist():
         following = np.arange(fatal + 1, len(answers))

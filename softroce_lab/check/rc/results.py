@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Responses to READs and atomics."""
+"""What responses carry: MSNs, the results of READs and atomics, and no reserved values."""
 
 from __future__ import annotations
 
@@ -7,17 +7,91 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softroce_lab.check.evidence import Indices
-from softroce_lab.check.opcodes import Family
-from softroce_lab.check.rc.case import Case, named, ranged
+from softroce_lab.check.evidence import Evidence, Indices
+from softroce_lab.check.opcodes import ACK, KINDS, NAK, NAK_CODES, Family
+from softroce_lab.check.rc.case import MSNS, OVERTAKEN, Case, Messages, Place, named, ranged
 from softroce_lab.check.rc.packets import Answers
-from softroce_lab.check.rc.walk import Place
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry.packets import Has
 
 RULES = Rules()
 _MOST_READS = 1024  # outstanding, of which the response may belong to any
+ONE_PKEY = ("all packets of one direction carry the same P_Key", "IBA 9.2, 10.9")
+
+
+@RULES.rule(
+    "rc.msn-monotonic",
+    "the MSN of a responder never goes back",
+    "IBA 9.7.7.1, C9-148",
+    is_proven=True,
+    of_one_life=True,
+)
+def check_msn_order(case: Case) -> None:
+    answers, tally = case.near_responder.answers, case.tally["msn-monotonic"]
+    reported = np.flatnonzero(answers.has_aeth)
+    if len(reported) < 2:
+        return
+    steps = (np.diff(answers.msn[reported]) + MSNS // 2) % MSNS - MSNS // 2
+    back = np.flatnonzero(steps < 0)
+    tally.passed(len(steps) - len(back))
+    if len(back) and case.may_overtake_before:
+        tally.doubts(OVERTAKEN, len(back))
+        return
+    for at in back.tolist():
+        one, other = reported[at], reported[at + 1]
+        tally.failed(
+            (answers.number[one], answers.number[other]),
+            f"MSN {answers.msn[other]} after {answers.msn[one]}",
+        )
+
+
+@RULES.rule(
+    "rc.msn-right",
+    "the MSN counts the messages that were completed up to the acknowledged PSN",
+    "IBA 9.7.7.1, C9-148",
+    of_one_life=True,
+)
+def check_msns(case: Case) -> None:
+    answers, tally = case.near_responder.answers, case.tally["msn-right"]
+    if not len(case.near_responder.requests):
+        return
+    messages = Messages(case.near_responder)
+    _check_msns_of_results(case, messages)
+    usual = np.array([messages.usual[part] for part in messages.part.tolist()], np.int64)
+    wrong = np.flatnonzero((messages.excess - usual) % MSNS > messages.spare)
+    tally.passed(len(usual) - len(wrong))
+    for at in wrong.tolist():
+        due = int(messages.msn[at] - messages.excess[at] + usual[at]) % MSNS
+        tally.failed(
+            [answers.number[messages.reported[at]]],
+            f"MSN {messages.msn[at]} at {named(int(messages.through[at]) - 1)}, where {due} is due",
+        )
+
+
+def _check_msns_of_results(case: Case, messages: Messages) -> None:
+    """Results count their own request, and no more than had come (C9-148).
+
+    A result that is sent again also counts messages that came since.
+    """
+    requests, answers = case.near_responder.requests, case.near_responder.answers
+    tally = case.tally["msn-right"]
+    results = np.flatnonzero(answers.is_result & answers.has_aeth)
+    once, of = requests.of_psn(answers.psn[results])
+    own = requests.end[once[np.maximum(of, 0)]]
+    before = np.searchsorted(requests.place, answers.place[results])
+    top = np.maximum(np.maximum.accumulate(requests.end)[np.maximum(before - 1, 0)], own)
+    part = messages.part_of(own)
+    usual = np.array([messages.usual.get(each, -1) for each in part.tolist()], np.int64)
+    known = (of >= 0) & (before > 0) & (usual >= 0) & (part == messages.part_of(top))
+    tally.doubts("what results count, no acknowledgement tells", int(np.count_nonzero(~known)))
+    more = (answers.msn[results] - messages.ended(own) - usual) % MSNS
+    wrong = known & (more > messages.ended(top) - messages.ended(own))
+    tally.passed(int(np.count_nonzero(known & ~wrong)))
+    for which in np.flatnonzero(wrong).tolist():
+        at, due = int(results[which]), int(messages.ended(own)[which] + usual[which]) % MSNS
+        text = f"MSN {answers.msn[at]} in a result of {named(int(answers.psn[at]))}, {due} is due"
+        tally.failed([answers.number[at]], text)
 
 
 @dataclass
@@ -36,7 +110,7 @@ class _Response:
     "path MTU and as what was asked for",
     "IBA 9.7.5.1, 9.7.6.1.4",
 )
-def check_sequence(case: Case) -> None:
+def check_read_responses(case: Case) -> None:
     """READ responses as they come, each from its request on."""
     answers = case.near_responder.answers
     responses = np.flatnonzero(answers.family == Family.READ_RESPONSE)
@@ -117,7 +191,7 @@ class _Reader:
     def _take(self, due: _Response, at: int, size: int, place: int) -> None:
         ends = due.left <= self.mtu
         wanted = (3 if ends else 0) if not due.begun else (2 if ends else 1)
-        # Requested again from the middle on, Linux continues with a Middle (docs/checks.md).
+        # Requested again from the middle on, Linux continues with a Middle.
         goes_on = due.repeated and not due.begun and place == (2 if ends else 1)
         if (place != wanted and not goes_on) or size != max(min(due.left, self.mtu), 0):
             self._wrong(at, size, due, wanted)
@@ -195,7 +269,6 @@ def _missing_ends(begin: int, end: int, came: Indices) -> tuple[int, int]:
     "IBA 9.7.5.1",
 )
 def check_kinds(case: Case) -> None:
-    """Results by the request whose PSN they have."""
     requests, answers = case.near_responder.requests, case.near_responder.answers
     tally = case.tally["result-kind"]
     results = np.flatnonzero(answers.is_result)
@@ -246,3 +319,46 @@ def _compare(answers: Answers, values: Indices, one: Indices, other: Indices, ta
                 (answers.number[first], answers.number[again]),
                 f"{named(int(answers.psn[again]))} answered with {now:#x}, before with {before:#x}",
             )
+
+
+@RULES.rule(
+    "rc.syndrome",
+    "an AETH carries a defined syndrome and NAK code, that of a result an ACK",
+    "IBA 9.7.5.2.1",
+    is_proven=True,
+)
+def check_syndromes(case: Case) -> None:
+    """Every AETH: the kind in the upper three bits, the code of a NAK in the lower five."""
+    answers, tally = case.near_responder.answers, case.tally["syndrome"]
+    reported = np.flatnonzero(answers.has_aeth)
+    kind, code = answers.syndrome[reported] >> 5, answers.syndrome[reported] & 31
+    reserved = ~np.isin(kind, KINDS) | ((kind == NAK) & (code >= len(NAK_CODES)))
+    wrong = reserved | (answers.is_result[reported] & (kind != ACK))
+    tally.passed(int(np.count_nonzero(~wrong)))
+    for at in reported[wrong].tolist():
+        syndrome, psn = int(answers.syndrome[at]), int(answers.psn[at])
+        what = "a result" if answers.is_result[at] else "an acknowledgement"
+        tally.failed([answers.number[at]], f"syndrome {syndrome:#04x} in {what} of {named(psn)}")
+
+
+@RULES.rule("rc.pkey", *ONE_PKEY, is_proven=True)
+def check_pkeys(case: Case) -> None:
+    check_one_pkey(case.evidence, case.near_requester.requests.rows, case.tally["pkey"])
+    check_one_pkey(case.evidence, case.near_responder.answers.rows, case.tally["pkey"])
+
+
+def check_one_pkey(evidence: Evidence, rows: Indices, tally: Tally) -> None:
+    """Rows of one direction: the P_Key of most of them is that of all."""
+    if not len(rows):
+        return
+    pkeys = evidence.packets["pkey"][rows]
+    values, counts = np.unique(pkeys, return_counts=True)
+    usual = values[counts.argmax()]
+    odd = rows[pkeys != usual]
+    tally.passed(len(rows) - len(odd))
+    proven = evidence.packets["has"][odd] & Has.ICRC_GOOD != 0
+    tally.doubts("bits may have flipped: the ICRC is not known", int(np.count_nonzero(~proven)))
+    for row in odd[proven].tolist():
+        packet = evidence.packets[row]
+        text = f"P_Key {packet['pkey']:#06x} in PSN {packet['psn']}, {usual:#06x} in the others"
+        tally.failed([packet["number"]], text)

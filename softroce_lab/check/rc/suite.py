@@ -8,19 +8,11 @@ from collections.abc import Iterable
 from softroce_lab.check import doubt
 from softroce_lab.check.connections import Connection, connections
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.rc import fields, messages, msn, psns, requester, responder, results
+from softroce_lab.check.rc import requester, responder, results
 from softroce_lab.check.rc.case import Case
 from softroce_lab.check.verdict import Suite, Tally, Verdict, tallies
 
-RULES = (
-    *psns.RULES,
-    *messages.RULES,
-    *requester.RULES,
-    *responder.RULES,
-    *msn.RULES,
-    *results.RULES,
-    *fields.RULES,
-)
+RULES = (*requester.RULES, *responder.RULES, *results.RULES)
 
 
 def check(evidence: Evidence) -> Iterable[Verdict]:

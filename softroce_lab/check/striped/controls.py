@@ -2,40 +2,69 @@
 """The control messages of a stream in both directions, parsed.
 
 Each is listed once, however many links it was captured on. Those that the snap length cut are
-counted, for then nothing follows from what was not read.
-"""
+counted, for then nothing follows from what was not read."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.striped import feedback
-from softroce_lab.check.striped.feedback import Feedback
 from softroce_lab.check.striped.messages import CONTROL, NEVER, PATH_PROBE, Stream, Striped
 from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
-from softroce_lab.transports.control import (
-    Ack,
-    Chunks,
-    Clear,
-    Nack,
-    PacketSet,
-    Refused,
-    Rnr,
-    Sack,
-)
+from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
+IRN, SRNIC, RACK_TLP = "irn", "srnic", "rack_tlp"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP)
+_SACKING = (SRNIC, RACK_TLP)
+
+_ACK, _NACK, _SACK = 16, 17, 18
+_HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
+_WORD_BITS = 64
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
 SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
 TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC, SDR_AUTO)
 """By timers of the sender, which has a bitmap."""
 _UNSEEN = "oracle"  # of which no capture has feedback
+_IDS = 1 << 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Feedback:
+    """PACKET_ACK, PACKET_NACK or PACKET_SACK: packets [0, cumulative) are here, and these."""
+
+    id: int
+    cumulative: int
+    packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK
+    transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
+
+    @property
+    def end(self) -> int:
+        """Behind the highest packet that is here."""
+        return max(self.cumulative, *(packet + 1 for packet in self.packets), 0)
+
+
+def parse_feedback(body: bytes) -> Feedback | None:
+    """None: it is something else."""
+    if len(body) < _HEAD.size:
+        return None
+    kind, id_, cumulative, _ = _HEAD.unpack_from(body)
+    rest = body[_HEAD.size :]
+    if kind == _ACK and not rest:
+        return Feedback(id_, cumulative, (), ())
+    if kind == _NACK and len(rest) == _PACKET.size:
+        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
+    if kind == _SACK and len(rest) == _WORD.size:
+        base, bits = _WORD.unpack(rest)
+        there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
+        return Feedback(id_, cumulative, tuple(there), _SACKING)
+    return None
 
 
 def _known(protocol: object) -> str:
@@ -75,9 +104,6 @@ class Asked:
         if self.beyond is not None:
             named |= indices >= self.beyond
         return named
-
-
-_IDS = 1 << 32
 
 
 def _missing(words: list[tuple[int, int]]) -> tuple[PacketSet | None, int | None]:
@@ -156,7 +182,7 @@ class Controls:
         if body is None:
             self.cut[stream] += 1
             return None
-        message: control.Message | Feedback | None = feedback.parse(body)
+        message: control.Message | Feedback | None = parse_feedback(body)
         if message is None:
             try:
                 message = control.decode(body)
@@ -174,7 +200,6 @@ class Controls:
         )
 
     def _body(self, sightings: list[int]) -> bytes | None:
-        """The body, from whichever sighting has all of it."""
         view = self.view
         packets = view.evidence.packets
         for number in sightings:

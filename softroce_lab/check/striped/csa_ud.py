@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CSA-UD (docs/protocols.md, section 1): the receiver checks, and nothing is retransmitted
-unasked.
-"""
+"""CSA-UD (docs/explanation/csa-ud.md): the receiver checks, nothing is retransmitted unasked, and
+numbers on paths are counted, probed and settled."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from softroce_lab.check.striped.controls import CSA_UD, Asked, Controls
-from softroce_lab.check.striped.losses import Losses, Understood
-from softroce_lab.check.striped.messages import CONTROL, DATA, NEVER, PATH_PROBE, Stream, Striped
+from softroce_lab.check.striped.controls import CSA_UD, Asked, ControlMessage, Controls
+from softroce_lab.check.striped.losses import Bounds, Losses, Understood
+from softroce_lab.check.striped.messages import (
+    CONTROL,
+    DATA,
+    NEVER,
+    PATH_PROBE,
+    Places,
+    Stream,
+    Striped,
+)
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.transports.control import Nack
 
-_NACKS = "docs/protocols.md, section 1, Loss checks"
+_NACKS = "docs/explanation/csa-ud.md, Loss checks"
 RULES = Rules()
 
 _TIMER = 2  # of the flags of a NACK
@@ -27,6 +35,8 @@ MESSAGE_BYTES = 512  # an acknowledgement, path probes and a keepalive
 ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 # keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
 KEEPALIVE_BYTES = 4 * 128
+_NUMBERS = 1 << 24  # a path has, then they wrap
+_PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 
 
 def _of_each_stream(
@@ -58,99 +68,104 @@ def _named(view: Striped, losses: Losses, number: int) -> str:
 )
 @_of_each_stream
 def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
-    view, controls, losses = lab.view, lab.controls, lab.losses
-    bounds = lab.bounds(stream)
-    refused = controls.places(controls.refused)
-    doubt = controls.doubts_feedback(stream) or view.doubts_timers
+    view, losses = lab.view, lab.losses
+    bound_ns = lab.bounds(stream).nack_ns
+    refused = lab.controls.places(lab.controls.refused)
+    doubt = lab.controls.doubts_feedback(stream) or view.doubts_timers
     early = 0
     for number in _mine(losses, stream):
-        gone_at, asked_at = int(losses.gone_at[number]), int(losses.asked_at[number])
-        if controls.failed[losses.message[number]]:
+        if _need_not_follow(lab, number):
             tally.passed()
+            early += not lab.controls.failed[losses.message[number]]
             continue
-        if _asked_before(view, controls, losses, number):
-            early += 1
-            tally.passed()
-            continue
-        until = min(asked_at, int(refused[losses.message[number]]))
-        waited_ns = _since(view, gone_at, until)
-        if until != NEVER and (waited_ns <= bounds.nack_ns or not view.stamped):
-            tally.passed()
-        elif losses.unsure[number]:
-            tally.doubts("another copy may have arrived")
-        elif doubt:
-            tally.doubts(doubt)
-        elif waited_ns <= bounds.nack_ns and losses.message[number] not in controls.acked:
-            tally.doubts("the capture ends too soon after it")
-        else:
+        gone_at = int(losses.gone_at[number])
+        until = min(int(losses.asked_at[number]), int(refused[losses.message[number]]))
+        why = "another copy may have arrived" if losses.unsure[number] else doubt
+        waited_ns = _too_late(lab, number, tally, (gone_at, until), bound_ns, why)
+        if waited_ns is not None:
             when = f"after {waited_ns / 1e6:.1f} ms" if until != NEVER else "never"
             tally.failed(
-                [view.frame(place) for place in (gone_at, until) if place != NEVER],
+                view.frames(gone_at, until),
                 f"{_named(view, losses, number)} was lost and asked for {when}; "
-                f"the bound is {bounds.nack_ns / 1e6:.1f} ms",
+                f"the bound is {bound_ns / 1e6:.1f} ms",
             )
     if early:
         tally.notes_that(f"{early} were asked for before they were lost, and retransmitted for it")
 
 
-def _asked_before(view: Striped, controls: Controls, losses: Losses, number: int) -> bool:
-    """Whether the next attempt follows a NACK from before the loss: then none need follow."""
+def _need_not_follow(lab: Understood, number: int) -> bool:
+    """Whether no NACK need follow this loss.
+
+    Its message failed, or the next attempt follows a NACK from before the loss.
+    """
+    losses, sent = lab.losses, lab.view.transmissions
+    if lab.controls.failed[losses.message[number]]:
+        return True
     if not losses.retransmitted_at[number] < losses.asked_at[number]:
         return False
-    following = view.transmissions[losses.of[number] + 1]
-    return _asked_between(controls, view.transmissions[losses.of[number]], following)
+    of = losses.of[number]
+    return _asked_between(lab.controls, sent[of], sent[of + 1])
 
 
-def _since(view: Striped, begin: int, end: int) -> int:
-    """From one place to another, or to the capture's end; ns."""
-    end_ns = view.end_ns if end == NEVER else int(view.time_ns(end))
-    return end_ns - int(view.time_ns(begin))
+def _too_late(
+    lab: Understood,
+    number: int,
+    tally: Tally,
+    places: tuple[int, int],
+    bound_ns: int,
+    doubt: str | None,
+) -> int | None:
+    """Decides whether a loss was dealt with in time, from one place to another, or to the end.
+
+    How long it took, ns, if that is a violation, which is not counted yet.
+    """
+    view, (begin, until) = lab.view, places
+    end_ns = view.end_ns if until == NEVER else int(view.time_ns(until))
+    waited_ns = end_ns - int(view.time_ns(begin))
+    if until != NEVER and (waited_ns <= bound_ns or not view.stamped):
+        tally.passed()
+    elif doubt:
+        tally.doubts(doubt)
+    elif waited_ns <= bound_ns and lab.losses.message[number] not in lab.controls.acked:
+        tally.doubts("the capture ends too soon after it")
+    else:
+        return waited_ns
+    return None
 
 
 @RULES.rule(
-    "csa.retransmit",
-    "what a NACK names is sent again within the bound, if it is lost",
-    _NACKS,
+    "csa.retransmit", "what a NACK names is sent again within the bound, if it is lost", _NACKS
 )
 @_of_each_stream
 def _retransmit(lab: Understood, stream: Stream, tally: Tally) -> None:
     """From a NACK's arrival at the sender, so only where it was captured there."""
-    view, controls, losses = lab.view, lab.controls, lab.losses
-    bounds = lab.bounds(stream)
-    refused = controls.places(controls.refused)
+    view, losses = lab.view, lab.losses
+    bound_ns = lab.bounds(stream).retransmit_ns
+    refused = lab.controls.places(lab.controls.refused)
+    doubt = _doubts_retransmissions(view, stream)
     for number in _mine(losses, stream):
-        failed = bool(controls.failed[losses.message[number]])
-        if failed or _asked_before(view, controls, losses, number):
+        if _need_not_follow(lab, number):
             tally.passed()
             continue
         if losses.asked_at[number] == NEVER:
             continue  # the rule above
-        last_received_at = int(losses.last_received_at[number])
-        retransmitted_at = int(losses.retransmitted_at[number])
-        until = min(retransmitted_at, int(refused[losses.message[number]]))
-        if last_received_at == NEVER:
+        heard_at = int(losses.last_received_at[number])
+        until = min(int(losses.retransmitted_at[number]), int(refused[losses.message[number]]))
+        if heard_at == NEVER:
             if until != NEVER:
                 tally.passed()
             else:
                 tally.doubts("no NACK was seen to reach the sender")
             continue
-        waited_ns = _since(view, last_received_at, until)
-        if until != NEVER and (waited_ns <= bounds.retransmit_ns or not view.stamped):
-            tally.passed()
-        elif losses.unsure[number]:
-            tally.doubts("an earlier copy may have arrived")
-        elif doubt := _doubts_retransmissions(view, stream):
-            tally.doubts(doubt)
-        elif waited_ns <= bounds.retransmit_ns and losses.message[number] not in controls.acked:
-            tally.doubts("the capture ends too soon after it")
-        else:
+        why = "an earlier copy may have arrived" if losses.unsure[number] else doubt
+        waited_ns = _too_late(lab, number, tally, (heard_at, until), bound_ns, why)
+        if waited_ns is not None:
             when = f"{waited_ns / 1e6:.1f} ms after" if until != NEVER else "never after"
-            places = (int(losses.gone_at[number]), last_received_at, until)
+            places = (int(losses.gone_at[number]), heard_at, until)
             tally.failed(
-                [view.frame(place) for place in places if place != NEVER],
+                view.frames(*places),
                 f"{_named(view, losses, number)} retransmitted {when} the NACK that named it "
-                f"arrived; "
-                f"the bound is {bounds.retransmit_ns / 1e6:.1f} ms",
+                f"arrived; the bound is {bound_ns / 1e6:.1f} ms",
             )
 
 
@@ -188,7 +203,7 @@ def _asked(lab: Understood, stream: Stream, tally: Tally) -> None:
         else:
             id_ = view.messages["id"][one["message"]]
             tally.failed(
-                [view.frame(int(each["at"])) for each in (before, one) if each is not None],
+                view.frames(*(each["at"] for each in (before, one) if each is not None)),
                 f"packet {one['index']} of message id {id_}: attempt {one['attempt']}, and no "
                 f"NACK since the attempt before lacked it",
             )
@@ -233,7 +248,7 @@ def _is_of_a_timer(asked: Asked) -> bool:
 @RULES.rule(
     "csa.complete",
     "a message is acknowledged when its bitmap is full, not before",
-    "docs/protocols.md, section 1, Acknowledgements",
+    "docs/explanation/csa-ud.md, Acknowledgements and silence",
 )
 @_of_each_stream
 def _complete(lab: Understood, stream: Stream, tally: Tally) -> None:
@@ -307,7 +322,7 @@ def _show_hole(
 @RULES.rule(
     "csa.control-share",
     "control traffic keeps within its share of the data",
-    "docs/checks-striped.md, Control's share",
+    "docs/howto/capture.md, Bounds of control messages",
 )
 @_of_each_stream
 def _share(lab: Understood, stream: Stream, tally: Tally) -> None:
@@ -334,7 +349,7 @@ def _share(lab: Understood, stream: Stream, tally: Tally) -> None:
         tally.doubts("no data was seen: a sender without an answer asks on and on")
     else:
         last = np.flatnonzero(both & (view.kinds == CONTROL))[-1]
-        tally.failed([view.frame(int(view.places[last]))], f"{share}; {allowed:.0f} are allowed")
+        tally.failed(view.frames(view.places[last]), f"{share}; {allowed:.0f} are allowed")
 
 
 def _timers_bytes(
@@ -363,3 +378,173 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
     names = stream << np.uint64(48) | qp << np.uint64(24) | view.column("psn", rows)
     _, first = np.unique(names, return_index=True)
     return int(view.column("length", rows[first]).sum(dtype=np.int64))
+
+
+# ---------------------------------------------------------------- numbers on paths
+
+
+@RULES.rule(
+    "csa.numbers",
+    "data packets and probes of a path count up by one, in one connection epoch",
+    "docs/explanation/csa-ud.md, Path numbers",
+)
+@RULES.rule(
+    "csa.probes",
+    "a sender that falls silent has probed each path that carried data, or named it in a probe",
+    "docs/explanation/csa-ud.md, Path probe",
+)
+@RULES.rule(
+    "csa.settled",
+    "a NACK settles no number beyond those that came, and none that it settled goes back",
+    "docs/explanation/csa-ud.md, NACK",
+)
+def _path_numbers(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
+    view, controls = lab.view, lab.controls
+    numbered = np.isin(view.kinds, (DATA, PATH_PROBE))
+    for number in sorted(controls.of(CSA_UD) - controls.cleared):
+        stream = view.streams[number]
+        mine = np.flatnonzero(numbered & (view.stream_of == number))
+        sent = mine[view.taps.leaves[mine]]
+        if len(sent) and not view.missed:
+            _numbers(view, sent, numbers)
+            _probes(view, stream, sent, probes)
+        _settled(view, controls, stream, mine, settled)
+
+
+def _by_path(view: Striped, which: Places) -> Iterator[tuple[int, Places]]:
+    paths = view.column("lab_path", which) % _PATHS
+    for path in np.unique(paths).tolist():
+        yield path, which[paths == path]
+
+
+def _numbers(view: Striped, sent: Places, tally: Tally) -> None:
+    epochs = view.column("lab_epoch", sent)
+    other = sent[epochs != epochs[0]]
+    if len(other):
+        text = f"epoch {int(view.column('lab_epoch', other)[0])} among packets of {int(epochs[0])}"
+        tally.failed(view.frames(*view.places[[sent[0], other[0]]]), text, len(other))
+    for path, of_path in _by_path(view, sent):
+        numbers: Places = view.column("lab_number", of_path).astype(np.int64)
+        steps = (numbers[1:] - numbers[:-1]) % _NUMBERS
+        wrong = np.flatnonzero(steps != 1)
+        tally.passed(len(of_path) - len(wrong))
+        for at in wrong.tolist():
+            text = f"path {path}: number {numbers[at + 1]} follows {numbers[at]}"
+            tally.failed(view.frames(*view.places[of_path[at : at + 2]]), text)
+
+
+def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
+    """Where nothing left for longer than the bound, a probe was the last on each path, or named the
+    number behind it.
+    """
+    doubt = "packets wait for contexts" if view.waits_for_contexts else view.doubts_timers
+    if view.pacing and not doubt:  # who may not send probes after SRTT + 4 RTTVAR, of full queues
+        doubt = f"{view.pacing} may let a packet wait for many round trips"
+    if doubt or not view.stamped:
+        tally.doubts(doubt or "frames have no times")
+        return
+    bound_ns = Bounds.of(view, stream).probe_ns
+    times = view.time_ns(view.places[sent])
+    silent = np.flatnonzero(np.diff(np.append(times, view.end_ns)) > bound_ns)
+    probes = view.column("lab_kind", sent) == PATH_PROBE
+    by_others = _named_in_probes(view, sent[probes])
+    paths = view.column("lab_path", sent) % _PATHS
+    numbers = view.column("lab_number", sent).astype(np.int64)
+    last = np.full(int(paths.max()) + 1, -1)
+    begin = 0
+    for end in silent.tolist():
+        part = np.arange(begin, end + 1)
+        last[paths[part]] = part  # of several the last one stays
+        open_ = [
+            n
+            for n in last[last >= 0].tolist()
+            if not probes[n] and (int(paths[n]), (int(numbers[n]) + 1) % _NUMBERS) not in by_others
+        ]
+        begin = end + 1
+        if not open_:
+            tally.passed()
+            continue
+        text = f"no probe within {bound_ns / 1e6:.3f} ms behind the last data on path"
+        named = ", ".join(str(int(paths[n])) for n in open_)
+        tally.failed(view.frames(*view.places[sent[open_]]), f"{text} {named}")
+
+
+def _named_in_probes(view: Striped, probes: Places) -> set[tuple[int, int]]:
+    """The paths that probes name beside their own, each with its next number."""
+    found: set[tuple[int, int]] = set()
+    rows = view.evidence.packets[view.rows[probes]]
+    for number, length in zip(rows["number"].tolist(), rows["lab_length"].tolist(), strict=True):
+        body = view.evidence.capture.payload(number)[:length]
+        words = np.frombuffer(body[: len(body) // 4 * 4], ">u4").tolist()
+        found.update((word >> 24, word % _NUMBERS) for word in words)
+    return found
+
+
+def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, tally: Tally) -> None:
+    nacks = [each for each in controls.sent if each.stream == stream.back]
+    nacks = [each for each in nacks if isinstance(each.body, Nack)]
+    if not nacks:
+        return
+    if not stream.whole or view.missed:
+        tally.doubts("not all that came to the receiver was captured", len(nacks))
+        return
+    lost = view.evidence.is_lost[view.rows[mine]]
+    seen = mine[view.taps.arrives[mine] & ~lost] if stream.arrives else mine
+    by_others = _named_by(view, seen)
+    came = {
+        path: _progress(view, of_path, by_others.get(path, []))
+        for path, of_path in _by_path(view, seen)
+    }
+    before: ControlMessage | None = None
+    for nack in nacks:
+        wrong = [path for path in came if _beyond(nack, path, *came[path])]
+        back = [] if before is None else [p for p in came if _ahead(before, nack, p) > 0]
+        if wrong or back:
+            what = "beyond what had come" if wrong else "behind what was settled before"
+            text = f"path {(wrong or back)[0]}: a NACK settles numbers {what}"
+            tally.failed([view.frame(nack.at)], text)
+        else:
+            tally.passed()
+        before = nack
+
+
+def _named_by(view: Striped, seen: Places) -> dict[int, list[tuple[int, int]]]:
+    """Of each path the places of probes on others that name it, and the number before its next."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    probes = seen[view.column("lab_kind", seen) == PATH_PROBE]
+    for each in probes.tolist():
+        place = int(view.places[each])
+        for path, following in _named_in_probes(view, np.array([each])):
+            found.setdefault(path, []).append((place, (following - 1) % _NUMBERS))
+    return found
+
+
+def _progress(
+    view: Striped, of_path: Places, by_others: list[tuple[int, int]]
+) -> tuple[Places, npt.NDArray[np.int64]]:
+    """Places, and the number behind the highest until there, without wrapping."""
+    places: Places = np.append(view.places[of_path], [place for place, _ in by_others])
+    numbers = np.append(
+        view.column("lab_number", of_path).astype(np.int64), [number for _, number in by_others]
+    ).astype(np.int64)
+    order = np.argsort(places, kind="stable")
+    unwrapped = np.unwrap(numbers[order], period=_NUMBERS)
+    return places[order].astype(np.int64), np.maximum.accumulate(unwrapped) + 1
+
+
+def _beyond(nack: ControlMessage, path: int, places: Places, behind: npt.NDArray[np.int64]) -> bool:
+    at = int(np.searchsorted(places, nack.at)) - 1
+    if at < 0:
+        return False  # nothing of the path was captured before
+    return 0 < (_settled_of(nack, path) - int(behind[at])) % _NUMBERS < _NUMBERS // 2
+
+
+def _ahead(before: ControlMessage, nack: ControlMessage, path: int) -> int:
+    """How far the first settles more than the second; 0: not at all."""
+    ahead = (_settled_of(before, path) - _settled_of(nack, path)) % _NUMBERS
+    return ahead if ahead < _NUMBERS // 2 else 0
+
+
+def _settled_of(nack: ControlMessage, path: int) -> int:
+    assert isinstance(nack.body, Nack)  # noqa: S101
+    return nack.body.settled[path]

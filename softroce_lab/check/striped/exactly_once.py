@@ -7,37 +7,30 @@ import dataclasses
 
 import numpy as np
 
-from softroce_lab.check import taps
-from softroce_lab.check.evidence import DUPLICATED
-from softroce_lab.check.striped import acknowledged, coded, csa_ud
+from softroce_lab.check.evidence import DUPLICATED, ends
+from softroce_lab.check.striped import csa_ud
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
+from softroce_lab.check.striped.rows import packet_sizes
+from softroce_lab.check.striped.selective_repeat import SeenPackets
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 
-_ONCE = "docs/protocols.md, section 1, Exactly once"
-_ACKS = "docs/protocols.md, section 1, Acknowledgements"
+_ONCE = "docs/explanation/csa-ud.md, Packets and messages"
+_ACKS = "docs/explanation/csa-ud.md, Acknowledgements and silence"
 RULES = Rules()
 _HALF_OF_IDS = 1 << 31
 _ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
 
 
-@RULES.rule(
-    "once.whole",
-    "what is acknowledged was at the receiver, every packet of it",
-    _ACKS,
-)
+@RULES.rule("once.whole", "what is acknowledged was at the receiver, every packet of it", _ACKS)
 def _whole(lab: Understood, tally: Tally) -> None:
     for stream in lab.view.data_streams():
         csa_ud.check_complete(lab.view, lab.controls, stream, tally)
 
 
-@RULES.rule(
-    "once.acknowledged",
-    "what is whole at the receiver is acknowledged, or refused",
-    _ACKS,
-)
+@RULES.rule("once.acknowledged", "what is whole at the receiver is acknowledged, or refused", _ACKS)
 def _acknowledged(lab: Understood, tally: Tally) -> None:
     for stream in lab.view.data_streams():
         _check_acknowledged(lab.view, lab.controls, stream, tally)
@@ -69,16 +62,12 @@ def _check_acknowledged(view: Striped, controls: Controls, stream: Stream, tally
             tally.doubts("the receiver sent nothing more, or the capture ends")
             continue
         tally.failed(
-            [view.frame(at), view.frame(int(view.places[last[-1]]))],
+            view.frames(at, view.places[last[-1]]),
             f"message id {messages['id'][number]} was whole, and is never acknowledged",
         )
 
 
-@RULES.rule(
-    "once.ack-known",
-    "an acknowledgement is of a message that was sent",
-    _ACKS,
-)
+@RULES.rule("once.ack-known", "an acknowledgement is of a message that was sent", _ACKS)
 def _ack_known(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
     for message, sent in controls.acked.items():
@@ -86,7 +75,7 @@ def _ack_known(lab: Understood, tally: Tally) -> None:
         early = sent.at < view.messages["first_at"][message]
         if early and view.messages["begun"][message] and stream.leaves:
             tally.failed(
-                [view.frame(sent.at), view.frame(int(view.messages["first_at"][message]))],
+                view.frames(sent.at, view.messages["first_at"][message]),
                 f"message id {view.messages['id'][message]} acknowledged before it was sent",
             )
         else:
@@ -115,7 +104,7 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
 @RULES.rule(
     "once.told",
     "what an answer to a packet calls received was at the receiver before",
-    "docs/transports.md, What `irn` and `srnic` share",
+    "docs/explanation/transports.md, `irn`",
 )
 def _feedback(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -127,7 +116,7 @@ def _feedback(lab: Understood, tally: Tally) -> None:
         if not view.messages["begun"][message]:
             tally.doubts("the message began before the capture", len(reports))
             continue
-        packets = acknowledged.Packets.of(view, message)
+        packets = SeenPackets.of(view, message)
         for sent in reports:
             packet = packets.unfounded(sent)
             if packet is None:
@@ -141,9 +130,7 @@ def _feedback(lab: Understood, tally: Tally) -> None:
 
 
 @RULES.rule(
-    "once.bytes",
-    "every sighting of a packet carries the same bytes, retransmitted or not",
-    _ONCE,
+    "once.bytes", "every sighting of a packet carries the same bytes, retransmitted or not", _ONCE
 )
 def _bytes(lab: Understood, tally: Tally) -> None:
     view = lab.view
@@ -161,8 +148,11 @@ def _bytes(lab: Understood, tally: Tally) -> None:
     late = view.places[view.data[which[1:]]] > view.packet_arrived_at[packet[1:]]
     # Without a capture of the receiver's link, it is unknown whether a retransmission is late.
     sending = np.repeat(np.arange(len(view.begins)), view.sightings)[which]
-    arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
-    blind = differs & ~arrives[view.stream_of[view.data[which[1:]]]] & (sending[1:] != sending[:-1])
+    blind = (
+        differs
+        & ~view.are_arrivals_seen[view.stream_of[view.data[which[1:]]]]
+        & (sending[1:] != sending[:-1])
+    )
     tally.doubts(
         "whether it had arrived when it was retransmitted was not captured", int(blind.sum())
     )
@@ -177,7 +167,7 @@ def _bytes(lab: Understood, tally: Tally) -> None:
         pair = view.data[which[[number, number + 1]]]
         one = view.transmissions[view.packet_begins[packet[number]]]
         tally.failed(
-            [view.frame(int(place)) for place in view.places[pair]],
+            view.frames(*view.places[pair]),
             f"{view.name(one)} with other bytes",
         )
 
@@ -185,7 +175,7 @@ def _bytes(lab: Understood, tally: Tally) -> None:
 @RULES.rule(
     "once.length",
     "a packet is one of its message's, and as long as count and length leave it",
-    "docs/protocols.md, section 1",
+    "docs/explanation/transports.md, What all striped transports share",
 )
 def _length(lab: Understood, tally: Tally) -> None:
     """All packets of a message but the last are of one size, the same for all of a stream."""
@@ -195,7 +185,7 @@ def _length(lab: Understood, tally: Tally) -> None:
         view.column(name, view.data[which]).astype(np.int64)
         for name in ("payload_bytes", "lab_index", "lab_count", "lab_length")
     )
-    size = coded.packet_sizes(view)[view.stream_of[view.data[which]]]
+    size = packet_sizes(view)[view.stream_of[view.data[which]]]
     messages = view.messages[np.repeat(view.transmissions["message"], view.sightings)[which]]
     parity = messages["parity"].astype(np.int64)
     count = np.where(parity > 0, messages["count"], total)
@@ -210,7 +200,7 @@ def _length(lab: Understood, tally: Tally) -> None:
         of = f"packet {index[number]} of a message of {count[number]} packets"
         if index[number] < count[number]:
             of += f" has {bytes_[number]} bytes instead of {wanted[number]}"
-        tally.failed([view.frame(int(view.places[view.data[which[number]]]))], of)
+        tally.failed(view.frames(view.places[view.data[which[number]]]), of)
 
 
 @RULES.rule(
@@ -238,7 +228,7 @@ def _copies(lab: Understood, tally: Tally) -> None:
         rows = view.data[begin : begin + int(view.sightings[number])]
         at = rows[view.taps.arrives[rows]]
         tally.failed(
-            [view.frame(int(view.places[each])) for each in at],
+            view.frames(*view.places[at]),
             f"{view.name(one)}, attempt {one['attempt']}, "
             f"arrived {one['arrivals']} times, and no rule duplicated it",
         )
@@ -255,11 +245,7 @@ def _who_may_duplicate(view: Striped) -> str | None:
     return None
 
 
-@RULES.rule(
-    "once.id",
-    "a message id means one message as long as that is under way",
-    _ONCE,
-)
+@RULES.rule("once.id", "a message id means one message as long as that is under way", _ONCE)
 def _id(lab: Understood, tally: Tally) -> None:
     """Within one id all packets agree about the message."""
     view = lab.view
@@ -274,7 +260,7 @@ def _id(lab: Understood, tally: Tally) -> None:
         places = view.places[view.data[np.flatnonzero(wrong & (message_of == number))[:2]]]
         first = int(view.messages["first_at"][number])
         tally.failed(
-            [view.frame(first), *(view.frame(int(each)) for each in places)],
+            view.frames(first, *places),
             f"message id {view.messages['id'][number]} is two messages at once",
         )
     _more_than_there_were(view, tally)
@@ -289,7 +275,7 @@ def _more_than_there_were(view: Striped, tally: Tally) -> None:
     if sent > known:
         newest = view.messages[np.argmax(view.messages["first_at"])]
         tally.failed(
-            [view.frame(int(newest["first_at"]))],
+            view.frames(newest["first_at"]),
             f"{sent} message ids were sent, and the run had {known} messages",
         )
 
@@ -319,7 +305,7 @@ def _by_run(view: Striped) -> list[_Counted]:
         return []
     if run.only is not None:
         # Only hosts whose last link was captured; deliveries to others are unknown.
-        seen = {taps.ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
+        seen = {ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
         counters = [each for host, each in run.only.get("counters", {}).items() if host in seen]
         streams = [stream for stream in streams if stream.arrives]
         if not counters or not streams:
@@ -327,7 +313,7 @@ def _by_run(view: Striped) -> list[_Counted]:
         short_of_it = sum(
             link.get("on_its_way", 0) + sum((link.get("wire") or {}).get(name, 0) for name in _CUT)
             for link in run.links.get(str(run.only.get("run")), [])
-            if taps.ends(link["name"])[1] in run.manifest.get("hosts", [])
+            if ends(link["name"])[1] in run.manifest.get("hosts", [])
         )
         return [_Counted(streams, counters, run.only.get("emulator_drops", 0), short_of_it)]
     first, of = view.messages["first_at"], view.messages["stream"]
@@ -349,7 +335,7 @@ _UNPLACED = ("rx_no_recv", "rx_slot_busy", "rx_stale_generation", "rx_message_to
 @RULES.rule(
     "once.counted",
     "the receiver counted as duplicates what came to it twice",
-    "docs/run-directory.md",
+    "docs/reference/run-directory.md",
 )
 def _counted(lab: Understood, tally: Tally) -> None:
     view = lab.view
@@ -387,7 +373,7 @@ def _counted(lab: Understood, tally: Tally) -> None:
 @RULES.rule(
     "once.verified",
     "the bytes of the run were compared, and are those that were sent",
-    "docs/run-directory.md",
+    "docs/reference/run-directory.md",
 )
 def _verified(lab: Understood, tally: Tally) -> None:
     run = lab.view.evidence.run
@@ -408,9 +394,7 @@ def _verified(lab: Understood, tally: Tally) -> None:
 
 
 @RULES.rule(
-    "once.ended-well",
-    "no message of the run ended in error",
-    "docs/run-directory.md",
+    "once.ended-well", "no message of the run ended in error", "docs/reference/run-directory.md"
 )
 def _ended_well(lab: Understood, tally: Tally) -> None:
     run = lab.view.evidence.run

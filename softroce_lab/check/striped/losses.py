@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Every transmission of a striped message that was lost, and its outcome: requested,
-retransmitted, arrived. And how long each may take (docs/checks-striped.md derives the bounds).
-"""
+retransmitted, arrived. And how long each may take (docs/howto/capture.md has the bounds), and
+took."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.evidence import Evidence
+from softroce_lab import units
+from softroce_lab.check.evidence import Evidence, once
 from softroce_lab.check.striped.controls import Asked, Controls
 from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
+from softroce_lab.check.verdict import Rules, Tally
+from softroce_lab.statistics import marked
 
 _MACHINE_NS = 40_000_000  # a busy machine's most decision latency, without a record
+_HERE = "docs/howto/capture.md, Times of recovery"
+RULES = Rules()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,8 +111,7 @@ class Losses:
         view, sent = self.view, self.view.transmissions
         covered = np.zeros(len(self.of), dtype=np.bool_)
         unsure = np.zeros(len(self.of), dtype=np.bool_)
-        arrives = np.array([each.arrives for each in view.streams], dtype=np.bool_)
-        blind = ~arrives[self.stream]
+        blind = ~view.are_arrivals_seen[self.stream]
         unsure |= blind & sent["duplicated"][self.of]
         for number in np.flatnonzero(sent["attempt"][self.of] > 0).tolist():
             place = self.of[number]
@@ -146,20 +150,78 @@ class Understood:
     losses: Losses
     _bounds: dict[int, Bounds] = dataclasses.field(default_factory=dict)
 
-    @classmethod
-    def of(cls, evidence: Evidence) -> Understood:
-        """Made once for all of them."""
-        kept = evidence.kept.get(__name__)
-        if isinstance(kept, cls):
-            return kept
-        view = Striped(evidence)
-        controls = Controls(view)
-        understood = cls(view, controls, Losses(view, controls))
-        evidence.kept[__name__] = understood
-        return understood
-
     def bounds(self, stream: Stream) -> Bounds:
         """Of the times that its recovery may take."""
         if stream.number not in self._bounds:
             self._bounds[stream.number] = Bounds.of(self.view, stream)
         return self._bounds[stream.number]
+
+
+@once
+def understood(evidence: Evidence) -> Understood:
+    """What the checkers of striped messages see of a capture."""
+    view = Striped(evidence)
+    controls = Controls(view)
+    return Understood(view, controls, Losses(view, controls))
+
+
+# ---------------------------------------------------------------- how long recovery took
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of times, ns; percentiles are values that occurred."""
+
+    count: int
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+    @classmethod
+    def of(cls, times_ns: Places) -> Distribution:
+        p50, p99, most = np.percentile(times_ns, [50, 99, 100], method="higher")
+        return cls(len(times_ns), int(p50), int(p99), int(most))
+
+    def __str__(self) -> str:
+        times = (self.p50_ns, self.p99_ns, self.max_ns)
+        p50, p99, most = (units.format_duration(each) for each in times)
+        return f"p50 {p50}, p99 {marked(p99, 990, self.count)}, max {most}, n {self.count:,}"
+
+
+def measure(lab: Understood) -> dict[str, dict[str, Distribution]]:
+    """By transport, by what is behind the point of the rule."""
+    view, controls, losses = lab.view, lab.controls, lab.losses
+    steps = {
+        "detected": np.where(losses.asked_at < losses.retransmitted_at, losses.asked_at, NEVER),
+        "retransmitted": losses.retransmitted_at,
+        "repaired": losses.arrived_at,
+    }
+    found: dict[str, dict[str, Distribution]] = {}
+    if not view.stamped:
+        return found
+    streams: dict[str, list[int]] = {}
+    for stream in view.data_streams():
+        name = controls.transports.get(stream.number, "no transport told")
+        streams.setdefault(name, []).append(stream.number)
+    for name, numbers in streams.items():
+        of_these = np.isin(losses.stream, numbers) & ~losses.covered
+        for step, until in steps.items():
+            mine = of_these & (until != NEVER) & (until > losses.gone_at)
+            if mine.any():
+                times = view.time_ns(until[mine]) - view.time_ns(losses.gone_at[mine])
+                found.setdefault(name, {})[step] = Distribution.of(times)
+    return found
+
+
+@RULES.rule("recovery.detected", "from a loss to the first NACK or SACK that names it", _HERE)
+@RULES.rule("recovery.retransmitted", "from a loss to the next attempt", _HERE)
+@RULES.rule(
+    "recovery.repaired", "from a loss to the packet's arrival at the receiver's link", _HERE
+)
+def check(lab: Understood, *tallies: Tally) -> None:
+    """Nothing can fail here: the notes have the figures, `measure` the numbers."""
+    by_step = {tally.rule.short: tally for tally in tallies}
+    for transport, steps in measure(lab).items():
+        for step, times in steps.items():
+            by_step[step].passed(times.count)
+            by_step[step].notes_that(f"{transport}: {times}")

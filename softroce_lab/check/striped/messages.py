@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check import opcodes, renamed
+from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
-from softroce_lab.check.striped import coded, uc
-from softroce_lab.check.taps import Taps, addresses, mix
+from softroce_lab.check.striped.rows import Taps, addresses, mix, split_parity, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
 
@@ -28,6 +27,8 @@ Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
 
 NEVER = 1 << 62
+RENAMED_TIMING = {"alive_ns": "keepalive_interval_ns"}
+"""Names in run directories made before they were renamed: old and new."""
 _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 # Those that send less than a packet a round trip, too (native/engine/congestion).
 _PACING = ("swift", "dcqcn")
@@ -96,7 +97,7 @@ class Striped:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.packets = uc.translated(evidence)
+        self.packets = translated(evidence)
         ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0)
         in_time = evidence.in_time
         self.places = np.flatnonzero(ours[in_time])  # of all rows with the lab header
@@ -161,12 +162,11 @@ class Striped:
 
     @property
     def waits_for_contexts(self) -> bool:
-        """Whether packets waited for contexts, by the run's record."""
         return bool(self._recorded().get("contexts_missed"))
 
     def _recorded_times(self) -> dict[str, int]:
         recorded: dict[str, int] = self._recorded().get("timing", {})
-        return {renamed.TIMING.get(name, name): time_ns for name, time_ns in recorded.items()}
+        return {RENAMED_TIMING.get(name, name): time_ns for name, time_ns in recorded.items()}
 
     def _recorded(self) -> Mapping[str, Any]:
         """The run's record in the run directory, if there is one."""
@@ -236,7 +236,7 @@ class Striped:
         self.begins = np.flatnonzero(new)  # of transmissions in self.data
         self.transmissions = self._transmissions(message_of[order])
         self.messages = self._messages()
-        coded.split(self)
+        split_parity(self)
         self._find_gone()
 
     def _transmissions(self, message_of: npt.NDArray[np.int64]) -> Table:
@@ -393,7 +393,6 @@ class Striped:
 
     @functools.cached_property
     def packet_message(self) -> Places:
-        """The message of each packet."""
         of: Places = self.transmissions["message"][self.packet_begins].astype(np.int64)
         return of
 
@@ -421,18 +420,24 @@ class Striped:
         return arrived
 
     def time_ns(self, places: Places | int) -> npt.NDArray[np.int64]:
-        """When the frames at these places were captured."""
         rows = self.evidence.in_time[places]
         times: npt.NDArray[np.int64] = self.evidence.packets["time_ns"][rows].astype(np.int64)
         return times
 
     def frame(self, place: int) -> int:
-        """The number of the frame at this place."""
         return int(self.evidence.packets["number"][self.evidence.in_time[place]])
+
+    def frames(self, *places: int) -> list[int]:
+        """Numbers of the frames at these places, but NEVER."""
+        return [self.frame(int(place)) for place in places if place != NEVER]
+
+    @functools.cached_property
+    def are_arrivals_seen(self) -> npt.NDArray[np.bool_]:
+        """Of each stream whether it was captured where it reaches its receiver."""
+        return np.array([each.arrives for each in self.streams], dtype=np.bool_)
 
     @functools.cached_property
     def end_ns(self) -> int:
-        """When the capture ended."""
         times = self.evidence.packets["time_ns"]
         return int(times.max()) if len(times) else 0
 
@@ -442,7 +447,6 @@ class Striped:
         return bool(np.all(self.evidence.packets["has"] & Has.STAMPED))
 
     def stream(self, transmission: np.void) -> Stream:
-        """Who sent it."""
         return self.streams[int(self.messages["stream"][transmission["message"]])]
 
     def name(self, transmission: np.void) -> str:
@@ -451,7 +455,6 @@ class Striped:
         return f"packet {transmission['index']} of message id {id_}"
 
     def find_message(self, stream: int, id_: int) -> int | None:
-        """The message by this id of a stream."""
         name = np.uint64(stream << 32 | id_)
         found = int(np.searchsorted(self.message_names, name))
         if found < len(self.message_names) and self.message_names[found] == name:
@@ -470,6 +473,5 @@ class Striped:
         return named
 
     def data_streams(self) -> Iterator[Stream]:
-        """The streams that carry messages."""
         for number in np.unique(self.messages["stream"]).tolist():
             yield self.streams[number]

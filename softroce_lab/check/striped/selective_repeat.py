@@ -1,31 +1,227 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Selective repeat, by either transport: what was lost is sent again, and nothing else."""
+"""Selective repeat, by any transport: what was lost is sent again, and nothing else."""
 
 from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.check.fault_rules import dropped_by_queues
-from softroce_lab.check.striped import acknowledged, feedback
-from softroce_lab.check.striped.acknowledged import Acknowledgements
-from softroce_lab.check.striped.controls import CSA_UD, TIMED, Asked, Controls
+from softroce_lab.check import fault_rules
+from softroce_lab.check.striped.controls import (
+    BY_FEEDBACK,
+    CSA_UD,
+    IRN,
+    RACK_TLP,
+    TIMED,
+    Asked,
+    ControlMessage,
+    Controls,
+    Feedback,
+)
 from softroce_lab.check.striped.losses import Bounds, Losses, Understood
-from softroce_lab.check.striped.messages import NEVER, Stream, Striped
+from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
+from softroce_lab.transports.defaults import MILLISECOND_NS
 
-_PAGE = "docs/protocols.md, section"
+_LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
 _MOST_ATTEMPTS = 65535  # the header counts no further
 _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
 
 
+# ---------------------------------------------------------------- what senders knew by feedback
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timers:
+    """Of a stream, ns (docs/explanation/transports.md)."""
+
+    least_ns: int  # no timer is shorter
+    longest_ns: int  # nor any wait longer
+
+    @classmethod
+    def of(cls, transport: str, view: Striped) -> Timers:
+        """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
+
+        Those of `rack_tlp` follow the measured RTT: no capture shows how short they may be.
+        """
+        if transport == RACK_TLP:
+            return cls(0, max(view.irn_rto_ns[1], 2 * view.timing.t_max_ns))
+        fixed_ns = view.timing.fixed_rto_ns
+        low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
+        least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
+        return cls(least_ns, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
+
+
+class Acknowledgements:
+    """All feedback on one message, in time, as it reached the sender's link."""
+
+    def __init__(self, view: Striped, message: int, reports: Sequence[ControlMessage]) -> None:
+        self._view = view
+        ordered = sorted(
+            (each for each in reports if each.last_received_at != NEVER), key=_received_at
+        )
+        self.unsure = not all(each.sure for each in ordered)  # whether all of it is known
+        bodies = [each.body for each in ordered]
+        self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
+        self.time_ns = view.time_ns(self.at)
+        cumulative = [body.cumulative for body in bodies]  # type: ignore[union-attr]
+        ends = [body.end for body in bodies]  # type: ignore[union-attr]
+        self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
+        self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
+        part = slice(*view.messages[["begin", "end"]][message].item())
+        self.sent = view.transmissions[part]
+        self.sent_ns = view.time_ns(self.sent["at"])
+        self.way_ns = _way_ns(view, view.stream(self.sent[0]))
+        self._beyond: dict[
+            int, int
+        ] = {}  # when a packet beyond the cumulative index was first reported
+        for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
+            for packet in body.packets:  # type: ignore[union-attr]
+                self._beyond.setdefault(packet, time_ns)
+
+    def reported_ns(self, packet: int) -> int:
+        """When a report of the packet first passed the sender's link; NEVER."""
+        place = int(np.searchsorted(self.cumulative, packet, side="right"))
+        below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
+        return min(below, self._beyond.get(packet, NEVER))
+
+    @functools.cached_property
+    def overtaken(self) -> bool:
+        """Whether feedback was reordered before the sender's link without a known rule.
+
+        Then it may be reordered after it, too. Each control message has the next number.
+        """
+        view = self._view
+        if fault_rules.are_known(view.evidence):
+            return False
+        received = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
+        numbers = view.column("lab_message", np.flatnonzero(received & (view.kinds == CONTROL)))
+        return bool(np.any(np.diff(numbers.astype(np.int64)) < 0))
+
+    def gap(self, packet: int, at: int) -> bool:
+        """Whether a higher one was known to have arrived by then."""
+        before = int(np.searchsorted(self.at, at))
+        return before > 0 and int(self.end[before - 1]) > packet + 1
+
+    def may_have_run_out(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
+        """Whether the timer can have expired in between.
+
+        The packet at the cumulative index is retransmitted then, though others may leave before
+        it. If its acknowledgement comes first it is not.
+        """
+        since_ns, until_ns = self._waits
+        expires_ns = np.maximum(since_ns + least_ns, before_ns + 1)
+        return bool(np.any(expires_ns <= np.minimum(until_ns, now_ns)))
+
+    @functools.cached_property
+    def _waits(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """When the timer began for the packet at the cumulative index, ns, and until when it can
+        have expired: that packet was retransmitted, or its acknowledgement had come.
+
+        It begins when the cumulative acknowledgement advances and when that packet is sent.
+        """
+        steps = np.flatnonzero(np.diff(self.cumulative, prepend=0))
+        begin_ns = [0, *self.time_ns[steps].tolist()]
+        end_ns = [*(self.time_ns[steps] + self.way_ns).tolist(), NEVER]
+        at = np.append(0, self.cumulative[steps])
+        index = self.sent["index"]
+        first, behind = (np.searchsorted(index, at, side) for side in ("left", "right"))
+        waits = list[tuple[int, int]]()
+        for step in range(len(at)):
+            sent_ns = self.sent_ns[first[step] : behind[step]].tolist()
+            for each_ns, next_ns in itertools.pairwise([*sent_ns, NEVER]):
+                until_ns = min(next_ns, end_ns[step])
+                if each_ns < end_ns[step] and until_ns != NEVER:
+                    waits.append((max(each_ns, begin_ns[step]), until_ns))
+        since, until = np.array(waits, dtype=np.int64).reshape(-1, 2).T
+        return since, until
+
+
+def _received_at(sent: ControlMessage) -> int:
+    return sent.last_received_at
+
+
+def why_not(
+    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, *, strict: bool
+) -> str | None:
+    """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
+
+    `strict`: the timers are known, for the capture lies in its run directory.
+    """
+    stream = view.stream(one)
+    packet, at = int(one["index"]), int(one["at"])
+    now_ns = int(view.time_ns(at))
+    way_ns = acks.way_ns
+    if acks.reported_ns(packet) < now_ns - way_ns:
+        return "a report that it had arrived had reached its sender"
+    transport = controls.transports[stream.number]
+    if acks.gap(packet, at) or not strict or transport == RACK_TLP:
+        return None
+    number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
+    before_ns = int(acks.sent_ns[number - 1])
+    if acks.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
+        return None
+    return "no packet behind it was known to have arrived, and no timer ran out"
+
+
+def _way_ns(view: Striped, stream: Stream) -> int:
+    """From the sender's link to the sender it may take as long as a round trip that was measured.
+
+    Plus the delay of rules on that link: the capture is at its beginning.
+    """
+    mine = np.flatnonzero(view.stream_of == stream.number)
+    srtt, var = (int(view.column(name, mine).max()) for name in ("lab_srtt_ns", "lab_rttvar_ns"))
+    usual_ns = max(srtt + view.timing.lost_rttvar_weight * var, view.timing.initial_rtt_ns)
+    return usual_ns + fault_rules.held_back_ns(view.evidence, view.answers(stream))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeenPackets:
+    """The packets of a message that were seen, in the order of their indices."""
+
+    index: npt.NDArray[np.int64]
+    arrived_at: npt.NDArray[np.int64]  # at the receiver's link, first
+    below_at: npt.NDArray[np.int64]  # where the last of the first n had arrived
+
+    @classmethod
+    def of(cls, view: Striped, message: int) -> SeenPackets:
+        first = view.packet_message
+        part = slice(*np.searchsorted(first, [message, message + 1]).tolist())
+        index = view.transmissions["index"][view.packet_begins[part]].astype(np.int64)
+        arrived = view.packet_arrived_at[part]
+        return cls(index, arrived, np.maximum.accumulate(np.append(-1, arrived)))
+
+    def unfounded(self, sent: ControlMessage) -> int | None:
+        """The first packet that this feedback calls there and that had not come; None: all had."""
+        body: Feedback = sent.body  # type: ignore[assignment]
+        below = int(np.searchsorted(self.index, body.cumulative))
+        if below < body.cumulative:
+            return int(np.setdiff1d(np.arange(below + 1), self.index[:below])[0])
+        if self.below_at[below] > sent.at:
+            return int(self.index[np.flatnonzero(self.arrived_at[:below] > sent.at)[0]])
+        return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
+
+    def _had_come(self, packet: int, sent: ControlMessage) -> bool:
+        place = int(np.searchsorted(self.index, packet))
+        here = place < len(self.index) and self.index[place] == packet
+        return bool(here and self.arrived_at[place] < sent.at)
+
+
+# ---------------------------------------------------------------- rules
+
+
 @RULES.rule(
     "sr.only-holes",
     "a packet is sent again when it was lost, or said to be missing",
-    f"{_PAGE} 1, Loss checks; 2; docs/transports.md",
+    "docs/explanation/transports.md",
 )
 def _only_holes(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -42,7 +238,7 @@ def _only_holes(lab: Understood, tally: Tally) -> None:
         came = bool(np.any(before["arrivals"] > 0))
         spurious += transport in TIMED and came
         lost = len(before) and before[-1]["gone_at"] < one["at"]
-        if transport in feedback.TRANSPORTS:
+        if transport in BY_FEEDBACK:
             _by_feedback(view, controls, acks, one, before, tally)
         elif lost or _may(view, controls, one, transport):
             tally.passed()
@@ -81,14 +277,14 @@ def _by_feedback(
         return
     if message not in acks:
         acks[message] = Acknowledgements(view, message, controls.feedback.get(message, []))
-    why = acknowledged.why_not(view, controls, acks[message], one, strict=view.times_senders)
+    why = why_not(view, controls, acks[message], one, strict=view.times_senders)
     if not why:
         tally.passed()
     elif acks[message].unsure:
         tally.doubts("one copy of the feedback had flipped bits, and the ICRCs were cut off")
     elif acks[message].overtaken:
         tally.doubts("answers overtook each other, and may behind the capture")
-    elif dropped_by_queues(view.evidence, view.answers(stream)):
+    elif fault_rules.dropped_by_queues(view.evidence, view.answers(stream)):
         tally.doubts("the queue of the sender's link, behind the capture, dropped packets")
     else:
         _blame(view, one, before, tally, why)
@@ -152,7 +348,7 @@ def _blame(
     tally: Tally,
     why: str = "nobody lost it and nobody asked for it",
 ) -> None:
-    frames = [view.frame(int(each["at"])) for each in (*before, one)]
+    frames = view.frames(*before["at"], one["at"])
     tally.failed(
         frames,
         f"{view.name(one)}: attempt {one['attempt']}, although {why}",
@@ -162,7 +358,7 @@ def _blame(
 @RULES.rule(
     "sr.repaired",
     "a lost packet is sent again, or its message ends in error",
-    f"{_PAGE} 1, Loss checks; 2",
+    "docs/explanation/transports.md",
 )
 def _repaired(lab: Understood, tally: Tally) -> None:
     view, controls, losses = lab.view, lab.controls, lab.losses
@@ -187,7 +383,7 @@ def _repaired(lab: Understood, tally: Tally) -> None:
             tally.doubts(view.doubts_timers or "the capture ends too soon after it")
         else:
             tally.failed(
-                [view.frame(int(losses.gone_at[number]))],
+                view.frames(losses.gone_at[number]),
                 f"{view.name(view.transmissions[losses.of[number]])} was lost and never sent again",
             )
 
@@ -203,8 +399,8 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
     if stream.number not in controls.of(CSA_UD):  # a timer of ud_rto starts when all is out
         since = max(since, int(view.messages["last_at"][message]))
     transport = controls.transports.get(stream.number)
-    if transport in feedback.TRANSPORTS:
-        longest_ns = acknowledged.Timers.of(transport, view).longest_ns
+    if transport in BY_FEEDBACK:
+        longest_ns = Timers.of(transport, view).longest_ns
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
@@ -213,7 +409,7 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
 @RULES.rule(
     "sr.attempts",
     "attempts at a packet count up from 0, one by one",
-    f"{_PAGE} 3",
+    "docs/reference/wire-format.md",
 )
 def _attempts(lab: Understood, tally: Tally) -> None:
     view = lab.view
@@ -237,7 +433,7 @@ def _attempts(lab: Understood, tally: Tally) -> None:
         how = "again" if again[number] else "out of turn"
         places = [int(sent["at"][n]) for n in (number - 1, number) if n == number or same[number]]
         tally.failed(
-            [view.frame(place) for place in places],
+            view.frames(*places),
             f"{view.name(one)}: attempt {one['attempt']} {how}",
         )
 
@@ -256,7 +452,7 @@ def _keep_to_a_path(sent: npt.NDArray[np.void]) -> bool:
 @RULES.rule(
     "sr.other-path",
     "a packet is sent again on another path than the time before",
-    f"{_PAGE} 1, Loss checks",
+    "docs/explanation/csa-ud.md, Loss checks",
 )
 def _other_path(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
@@ -271,7 +467,7 @@ def _other_path(lab: Understood, tally: Tally) -> None:
         shares = np.bincount(sent["path"][mine]) / max(int(mine.sum()), 1)
         occasions = np.flatnonzero(again & mine)
         transport = controls.transports.get(number)
-        if transport == USERS or transport in feedback.TRANSPORTS:
+        if transport == USERS or transport in BY_FEEDBACK:
             continue  # paths of its own, and a message that stays on its path
         if transport is None:
             tally.doubts(_UNKNOWN, len(occasions))
@@ -293,6 +489,6 @@ def _other_path(lab: Understood, tally: Tally) -> None:
                 tally.doubts("most packets took that path, for the others lose more")
                 continue
             tally.failed(
-                [view.frame(int(sent[place - 1]["at"])), view.frame(int(one["at"]))],
+                view.frames(sent[place - 1]["at"], one["at"]),
                 f"{view.name(one)} retransmitted on path {one['path']}, which lost it",
             )

@@ -6,20 +6,14 @@ from __future__ import annotations
 import dataclasses
 
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.striped import (
-    csa_ud,
-    exactly_once,
-    path_numbers,
-    recovery_time,
-    selective_repeat,
-)
-from softroce_lab.check.striped.losses import Understood
+from softroce_lab.check.striped import csa_ud, exactly_once, losses, selective_repeat
+from softroce_lab.check.striped.losses import understood
 from softroce_lab.check.verdict import Suite, verdicts
 
 
 def figures(evidence: Evidence) -> dict[str, dict[str, dict[str, int]]]:
     """Recovery times by transport and step: for JSON."""
-    times = recovery_time.measure(Understood.of(evidence))
+    times = losses.measure(understood(evidence))
     return {
         transport: {step: dataclasses.asdict(each) for step, each in steps.items()}
         for transport, steps in times.items()
@@ -29,8 +23,7 @@ def figures(evidence: Evidence) -> dict[str, dict[str, dict[str, int]]]:
 _RULES = (
     *selective_repeat.RULES,
     *csa_ud.RULES,
-    *path_numbers.RULES,
     *exactly_once.RULES,
-    *recovery_time.RULES,
+    *losses.RULES,
 )
-SUITE = Suite(_RULES, check=lambda evidence: verdicts(_RULES, Understood.of(evidence)), of="lab")
+SUITE = Suite(_RULES, check=lambda evidence: verdicts(_RULES, understood(evidence)), of="lab")

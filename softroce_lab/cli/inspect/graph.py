@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from softroce_lab.cli import completion
-from softroce_lab.cli.options import Json, LabOrFile, either, warn_of_damage
+from softroce_lab.cli.options import (
+    Json,
+    LabOrFile,
+    either,
+    print_document,
+    warn_of_damage,
+)
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.faults import lines
@@ -56,7 +61,7 @@ def graph(
     if svg_file is not None:
         _write(svg_file, svg.render(seen.plan, found))
     elif as_json:
-        print(json.dumps(_document(seen, found), indent=1))
+        print_document(**_document(seen, found))
     else:
         _print(seen.plan, found, plain=ascii_only or not _can_draw())
         for host in describe.kernel_hosts(seen.plan, seen.condition):
@@ -76,7 +81,6 @@ def _write(file: Path, text: str) -> None:
 
 def _document(seen: view.View, found: Marks) -> dict[str, Any]:
     return {
-        "schema_version": describe.SCHEMA_VERSION,
         "up": seen.is_up,
         "tiers": [[node.name for node in tier] for tier in rows(seen.plan)],
         "lab": describe.plan_document(seen.plan),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab inspect path`: which paths the fabric chooses for flows between two hosts."""
+"""`lab inspect path`: which paths the fabric chooses between two hosts; with --ping round trips."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import enum
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -15,12 +15,14 @@ import typer
 
 from softroce_lab import units
 from softroce_lab.cli import completion
-from softroce_lab.cli.inspect import ping as pinging
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, LabOrFile
-from softroce_lab.errors import UserError
+from softroce_lab.cli.options import Json, LabOrFile, print_document, warn_of_damage
+from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.fabric import guests
 from softroce_lab.fabric.net import routes
-from softroce_lab.fabric.observe import describe, trace, view
+from softroce_lab.fabric.observe import ping as pinging
+from softroce_lab.fabric.observe import trace, view
+from softroce_lab.fabric.rights import needing_root
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Port
 
@@ -105,10 +107,10 @@ def path(
     """
     if ping:
         seen = view.of_lab(lab)
-        pinging.send(
-            seen, _ends(seen, source, target, rail), count=count, interval=interval, size=size,
-            timeout=timeout, ipv6=ipv6, as_json=as_json,
-        )  # fmt: skip
+        options: dict[str, Any] = {"count": count, "size_bytes": size, "ipv6": ipv6}
+        options["interval_ns"] = units.parse_time_ns(interval)
+        options["timeout_ns"] = units.parse_time_ns(timeout)
+        _ping(seen, _ends(seen, source, target, rail), as_json=as_json, **options)
         return
     seen = view.of(lab)
     flow = _flow(seen, source, target, rail, proto, dport)
@@ -124,7 +126,7 @@ def path(
     for each in document.get("flows", ()) if live else ():
         each["queue_pairs"] = used[each["sport"]]
     if as_json:
-        print(json.dumps({"schema_version": describe.SCHEMA_VERSION, **document}, indent=1))
+        print_document(**document)
     else:
         _print(document, {n: near for n, (near, _) in locate.half_names(seen.plan).items()})
 
@@ -132,7 +134,7 @@ def path(
 def _ends(seen: view.View, source: str, target: str, rail: int) -> tuple[Port, Port]:
     ends = locate.rail(seen.plan, source, rail), locate.rail(seen.plan, target, rail)
     if ends[0].node == ends[1].node:
-        raise UserError(f"{ends[0].node} is both ends", hint="name two hosts")
+        raise UserError(f"{ends[0].node} is named as both ends", hint="name two hosts")
     return ends
 
 
@@ -141,7 +143,7 @@ def _flow(
 ) -> trace.Flow:
     ends = _ends(seen, source, target, rail)
     if dport is None and proto is not Protocol.ROCE:
-        raise UserError(f"{proto.value} without a destination port", hint="say --dport N")
+        raise UserError(f"--proto {proto.value} needs a destination port", hint="add --dport N")
     number = trace.PROTOCOLS["tcp" if proto is Protocol.TCP else "udp"]
     return trace.Flow(ends[0], ends[1], number, dport or trace.ROCE_PORT)
 
@@ -180,16 +182,12 @@ def _document(
     *,
     ipv6: bool,
 ) -> dict[str, Any]:
-    ends = [
-        {"host": port.node, "port": port.name, "address": port.address6 if ipv6 else port.address}
-        for port in (flow.source, flow.target)
-    ]
     head = {
         "lab": seen.plan.name,
         "up": seen.is_up,
         "load_balancing": seen.plan.load_balancing,
-        "from": ends[0],
-        "to": ends[1],
+        "from": _end(flow.source, ipv6=ipv6),
+        "to": _end(flow.target, ipv6=ipv6),
         "proto": proto.value,
         "dport": flow.dport,
     }
@@ -237,3 +235,64 @@ def _way(path: dict[str, Any], starts: Mapping[int, str]) -> str:
     """The nodes on the way; of parallel links, the port by which it leaves."""
     end = "" if path["end"] == "arrived" else f"  ({path['end']})"
     return " > ".join([*(starts[number] for number in path["links"]), path["nodes"][-1]]) + end
+
+
+# --- Round trips ---------------------------------------------------------------------------------
+
+
+def _end(port: Port, *, ipv6: bool) -> dict[str, Any]:
+    address = port.address6 if ipv6 else port.address
+    return {"host": port.node, "port": port.name, "address": address}
+
+
+def _ping(
+    seen: view.View, ends: tuple[Port, Port], *, as_json: bool, ipv6: bool, **options: Any
+) -> None:
+    """Send ICMP echo requests, and print the replies. Exits with 1 if no reply arrives."""
+    size_bytes = options["size_bytes"]
+    pinging.check_size(size_bytes, seen.plan.mtu, ipv6=ipv6)
+    documents = [_end(port, ipv6=ipv6) for port in ends]
+    if not as_json:
+        names = [f"{port} ({each['address']})" for port, each in zip(ends, documents, strict=True)]
+        print(f"{' to '.join(names)}, {size_bytes} bytes")
+    options["say"] = (lambda _: None) if as_json else _print_reply
+    warn_of_damage(seen.damage())
+    source = seen.plan.node(ends[0].node)
+    if source in seen.plan.guests:
+        with seen.guest(source.name) as guest:
+            outcome = guests.kind(source.kind).ping(guest, *ends, ipv6=ipv6, **options)
+    else:
+        with _opened(seen, *ends, ipv6=ipv6) as pinger:
+            outcome = pinging.run(pinger, **options)
+    duplicates = len(outcome.replies) - len(outcome.firsts)
+    if as_json:
+        counts = {"sent": outcome.sent, "received": len(outcome.firsts), "duplicates": duplicates}
+        replies = [dataclasses.asdict(reply) for reply in outcome.replies]
+        facts = {"loss": outcome.loss, "rtt_ns": outcome.rtt_ns(), "replies": replies}
+        print_document(**{"from": documents[0], "to": documents[1]}, **counts, **facts)
+    else:
+        extra = f", {duplicates} duplicates" if duplicates else ""
+        lost = f"{100 * outcome.loss:.3g} % lost"
+        print(f"{outcome.sent} sent, {len(outcome.firsts)} received, {lost}{extra}")
+        times = (outcome.rtt_ns() or {}).items()
+        if times:
+            shown = ", ".join(f"{name} {units.format_duration(each)}" for name, each in times)
+            print(f"round trip: {shown}")
+    if not outcome.replies:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _opened(seen: view.View, source: Port, target: Port, *, ipv6: bool) -> pinging.Pinger:
+    try:
+        with seen.inside(source.node), needing_root():
+            return pinging.Pinger(source, target, ipv6=ipv6)
+    except OSError as error:
+        raise RunError(f"cannot send from {source}: {error.strerror}") from error
+
+
+def _print_reply(reply: pinging.Reply) -> None:
+    note = ", duplicate" if reply.duplicate else ""
+    hops = units.format_count(reply.hops, "hop")
+    print(
+        f"{reply.sequence:6}  {units.format_duration(reply.rtt_ns):>10}  {hops}{note}", flush=True
+    )

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli import completion
+from softroce_lab.cli import completion, tables
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Lab, either
+from softroce_lab.cli.options import Json, Lab, either, print_json, say
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.observe import stats as counters
@@ -68,16 +68,17 @@ def stats(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show counters of queue pairs, ports, links and hosts; docs/telemetry.md defines them.
+    """Show counters of queue pairs, ports, links and hosts.
 
     Prints one counter a line, without zeros; with --interval --json, one document a line.
     """
     interval_ns = None if interval is None else units.parse_time_ns(interval)
     if interval_ns is not None and interval_ns < _LEAST_INTERVAL_NS:
-        raise UserError(f"an interval of {interval}", hint="50ms at least")
+        raise UserError(f"--interval {interval} is too short", hint="50ms at least")
     repeats = interval_ns is not None
     if sum((as_json, openmetrics, listen is not None)) > 1 or (repeats and (openmetrics or listen)):
-        raise UserError("several ways to show the counters", hint="choose one of them")
+        why = "--json, --openmetrics and --listen exclude each other, --interval the last two"
+        raise UserError(why, hint="choose one of them")
     name, names = _split(what or [], lab)
     with counters.collecting(view.of_lab(name), names) as collector:
         if listen is not None:
@@ -91,7 +92,7 @@ def stats(
         elif interval_ns is not None:
             _watch(collector, interval_ns, as_json=as_json, everything=everything)
         elif as_json:
-            print(json.dumps(collector.collect().document(), indent=1))
+            print_json(collector.collect().document())
         else:
             _print(collector.collect(), None, everything=everything)
 
@@ -129,12 +130,8 @@ def _print(now: Stats, before: Stats | None, *, everything: bool) -> None:
     for title, name, value, rate in rows:
         tail = f"  {rate:>14,.0f}/s" if rate else ""
         print(f"{title:{first}}  {name:30}  {value:>16}{tail}")
-    _notes(now)
-
-
-def _notes(now: Stats) -> None:
     for note in now.notes:
-        typer.echo(f"lab: {note}", err=True)
+        say(note)
 
 
 # --- Again and again -----------------------------------------------------------------------------
@@ -175,12 +172,8 @@ def _table(now: Stats, rows: list[Row], most: int) -> Table:
     shown = rows
     if len(rows) > most:
         shown = sorted(rows, key=lambda row: -(row[3] or 0))[:most]
-    table = Table(box=None, pad_edge=False)
+    table = tables.table("of<", "counter<", "value", "a second", no_wrap=True)
     table.title = f"{now.lab}: {len(shown)} of {len(rows)} counters"
-    for heading in ("of", "counter"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("value", "a second"):
-        table.add_column(heading, justify="right", no_wrap=True)
     for title, name, value, rate in shown:
         table.add_row(title, name, f"{value:,}", f"{rate:,.0f}" if rate else "")
     return table

@@ -15,11 +15,11 @@ from http import HTTPStatus
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-import typer
 from prometheus_client.core import Metric
 from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 from prometheus_client.registry import Collector as Registry
 
+from softroce_lab.cli.options import say
 from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.fabric.observe.openmetrics import Metrics
 from softroce_lab.fabric.observe.stats import Collector
@@ -36,7 +36,7 @@ def serve(collector: Collector, where: str) -> None:
     address, port = loopback(where)
     with Server(address, port, collector) as server:
         host = f"[{address}]" if address.version == 6 else str(address)
-        typer.echo(f"lab: http://{host}:{server.server_port}{PATH}", err=True)
+        say(f"http://{host}:{server.server_port}{PATH}")
         server.serve_forever(poll_interval=0.2)
 
 

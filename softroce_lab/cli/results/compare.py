@@ -3,25 +3,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units
-from softroce_lab.cli import completion
-from softroce_lab.cli.options import Json
+from softroce_lab.cli import completion, tables
+from softroce_lab.cli.options import Json, print_document, say
 from softroce_lab.errors import ExitCode, UserError
-from softroce_lab.results import comparison, ratios, recorded, sign_tests, unlike
+from softroce_lab.results import comparison, ratios, recorded, sign_tests
 from softroce_lab.results.comparison import Comparison, Line, Passed, Values
 from softroce_lab.results.ratios import Comparisons
 from softroce_lab.results.recorded import Recorded
 from softroce_lab.statistics import ALPHA
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 from softroce_lab.transports import registry
 
 app = typer.Typer(add_completion=False)
@@ -97,7 +93,8 @@ def compare(
     """Compare runs, sweeps or transports, seed by seed: better, worse, or no difference shown."""
     if figures or only or ladder or transport is not None:
         if changed or fail_on_worse:
-            raise UserError("ratios have no verdicts", hint="no --changed, no --fail-on-worse")
+            what = "--changed and --fail-on-worse: no effect on ratios, which have no verdicts"
+            raise UserError(what, hint="leave them out")
         _print_ratios(runs, (baseline, transport, ladder), figures, only or (), as_json)
         return
     first, *others = _directories(runs, baseline)
@@ -107,10 +104,10 @@ def compare(
         found = {str(each.path): comparison.compared(first, each) for each in others}
     else:
         base, found = baseline, dict(comparison.with_baseline(first, baseline))
-    notes = {str(each.path): list(unlike.notes(first, each)) for each in others}
+    notes = {str(each.path): list(comparison.notes(first, each)) for each in others}
     if as_json:
-        about = {"schema_version": SCHEMA_VERSION, "first": str(first.path), "baseline": baseline}
-        print(json.dumps(about | {"comparisons": _documents(found, notes)}, indent=1))
+        about = {"first": str(first.path), "baseline": baseline}
+        print_document(**about, comparisons=_documents(found, notes))
     else:
         for name, each in found.items():
             _print(base, name, each, changed=changed)
@@ -124,7 +121,7 @@ def _check(directories: Sequence[Recorded]) -> None:
     """Warn of directories that are not whole. UserError for a table that is cut."""
     for directory in directories:
         if directory.warning:
-            typer.echo(f"lab: {directory.path} is {directory.warning}", err=True)
+            say(f"{directory.path} is {directory.warning}")
         directory.check_tables()
 
 
@@ -137,7 +134,7 @@ def _print_ratios(
 ) -> None:
     """`chosen`: baseline, transport, ladder. UserError if the choices do not fit each other."""
     if len(names) > 2:
-        raise UserError("ratios are of two directories at most")
+        raise UserError("ratios are of two directories at most", hint="leave the others out")
     figures = list(figures or ratios.DEFAULTS)
     ratios.check_figures(figures)
     directories = [Recorded(_found(each)) for each in names]
@@ -150,15 +147,14 @@ def _print_ratios(
         for directory, each in zip(directories, values, strict=True)
     }
     if as_json:
-        about = {"schema_version": SCHEMA_VERSION, "ratios": [each.document() for each in found]}
-        print(json.dumps(about | {"failed": failed}, indent=1))
+        print_document(ratios=[each.document() for each in found], failed=failed)
         return
     _print_ratio_table(found, figures)
     for path, runs in failed.items():
         for run in runs:
             print(f"no figures, failed in {path}: {run}")
     for each in directories[1:]:
-        for note in unlike.notes(directories[0], each):
+        for note in comparison.notes(directories[0], each):
             print(note)
 
 
@@ -181,14 +177,14 @@ def _compared(
 
 
 def _print_ratio_table(rows: Sequence[ratios.Row], figures: Sequence[str]) -> None:
-    table = Table("compared", "cell", *figures, "pairs", box=None, pad_edge=False)
+    headings = ("compared", "cell", *figures, "pairs")
+    table = tables.table(*(f"{each}<" for each in headings))
     for row in rows:
         values = [row.ratios[figure] for figure in figures]
         pairs = [value.pairs for value in values if value is not None]
         table.add_row(row.compared, row.cell, *("-" if v is None else str(v) for v in values),
                       str(min(pairs, default=0)))  # fmt: skip
-    console = Console()
-    (console if console.is_terminal else Console(width=10_000)).print(table)
+    tables.show(table)
 
 
 def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
@@ -196,7 +192,7 @@ def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
     if baseline is not None and len(names) > 1:
         raise UserError("--baseline compares transports of one directory", hint="name one")
     if baseline is None and len(names) < 2:
-        raise UserError("two directories are compared, or more", hint=_ALONE)
+        raise UserError("two directories are needed, or more", hint=_ALONE)
     first, *others = (Recorded(_found(each)) for each in names)
     if any(each.is_sweep != first.is_sweep for each in others):
         raise UserError("a run and a sweep cannot be compared")
@@ -206,7 +202,6 @@ def _directories(names: Sequence[str], baseline: str | None) -> list[Recorded]:
 def _documents(
     found: Mapping[str, Comparison], notes: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """For `--json`."""
     return [
         {
             "with": name,
@@ -230,18 +225,15 @@ def _found(name: str) -> Path:
 def _print(first: str, second: str, found: Comparison, *, changed: bool) -> None:
     print(f"{second}, compared with {first}")
     shown = [line for line in found.lines if not changed or line.verdict != _NO_DIFFERENCE]
-    table = Table(box=None, pad_edge=False)
     titles = ("cell", "transport", "figure", "first", "second", "second / first", "pairs")
-    for title in (*titles, "verdict"):
-        table.add_column(title, no_wrap=True)
+    table = tables.table(*(f"{each}<" for each in (*titles, "verdict")), no_wrap=True)
     for line in shown:
         ratio = line.ratio
         factor = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
         table.add_row(line.cell, line.transport, line.figure, line.shown(line.first),
                       line.shown(line.second), factor, str(line.pairs), _verdict(line))  # fmt: skip
     if shown:
-        console = Console()
-        (console if console.is_terminal else Console(width=10_000)).print(table)
+        tables.show(table)
     elif found.lines:
         count = units.format_count(len(found.lines), "figure")
         print(f"  {_NO_DIFFERENCE} in any of {count}")

@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
+from softroce_lab.cli.options import print_document, say
 from softroce_lab.cli.results.options import runs_of
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.results.blame import search, words
+from softroce_lab.results.blame import words
 from softroce_lab.results.blame.charges import Blame
 from softroce_lab.results.blame.investigation import Investigation
 from softroce_lab.results.recorded import Recorded
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 
 def show(
@@ -42,7 +39,7 @@ def show(
             result = searched(known, most_runs, quiet=quiet)
         except KeyboardInterrupt:
             what = f"{known.known.name}: interrupted; its charges are known at the end only"
-            typer.echo(f"lab: {what}", err=True)
+            say(what)
             raise
         if as_json:
             documents.append(_document(result, known))
@@ -50,7 +47,7 @@ def show(
             print("\n" * bool(number), end="")
             _print(result, known)
     if as_json:
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "runs": documents}, indent=1))
+        print_document(runs=documents)
 
 
 def _print(result: Blame, known: Investigation) -> None:
@@ -121,16 +118,12 @@ def searched(known: Investigation, most_runs: int, *, quiet: bool) -> Blame:
     """What losses cost it, by `most_runs` runs at most. RunError."""
     with Counting("repeating", f"runs of {known.known.name}", quiet=quiet) as screen:
         screen.begin(most_runs)
-        return search.searched(known, most_runs, _Shown(screen).up_to)
+        shown = 0
 
+        def show(made: int) -> None:
+            nonlocal shown
+            for _ in range(shown, made):
+                screen.add()
+            shown = made
 
-class _Shown:
-    """Runs that the screen has counted."""
-
-    def __init__(self, screen: Counting) -> None:
-        self._screen, self._count = screen, 0
-
-    def up_to(self, made: int) -> None:
-        while self._count < made:
-            self._count += 1
-            self._screen.add()
+        return known.blame(most_runs, show)

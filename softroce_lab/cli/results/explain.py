@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -11,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from softroce_lab.cli.modes import ModalCommand, Mode, flag
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, print_document
 from softroce_lab.cli.results.options import (
     STEPS,
     RunArgument,
@@ -22,14 +21,12 @@ from softroce_lab.cli.results.options import (
     runs_of,
 )
 from softroce_lab.errors import UserError
-from softroce_lab.results import explained, ladder, program_story, recorded, story
+from softroce_lab.results import ladder, program_story, recorded, story
 from softroce_lab.results.blame.charges import LEAST_RUNS, USUAL_RUNS
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.program_story import ProgramRun
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
-from softroce_lab.results.story import Story
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+from softroce_lab.results.story import Explained, Story
 
 app = typer.Typer(add_completion=False)
 
@@ -114,7 +111,7 @@ def explain(
             tale += _of_messages(found, each, where, message, worst or 1, step)
     if as_json:
         stories = [each.one.document() | {"oracle_ns": each.bound_ns} for each in tale if each.one]
-        print(json.dumps({"schema_version": SCHEMA_VERSION, "stories": stories}, indent=1))
+        print_document(stories=stories)
         return
     if found.warning:
         print(f"{found.warning}\n")
@@ -140,7 +137,7 @@ def _of_messages(
     else:
         steps = Steps.of(found, run, known.messages.columns)
         index = steps.find(step)
-        of_step = [explained.step_words(known, steps, index)]
+        of_step = [story.step_words(known, steps, index)]
         chosen = [known.story(row) for row in story.worst(known.messages, 1, steps.of_row == index)]
     for one in chosen:
         yield _Shown(one, of_step + known.words(one), known.loss_words(), known.bound_ns(one))

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from softroce_lab import units
-from softroce_lab.cli.options import Json, Quiet
+from softroce_lab.cli.options import Json, Quiet, print_document, say
 from softroce_lab.cli.results.cost import searched
 from softroce_lab.cli.results.options import (
     RunOrSweep,
@@ -25,7 +24,6 @@ from softroce_lab.results.blame.charges import USUAL_RUNS
 from softroce_lab.results.blame.investigation import Investigation
 from softroce_lab.results.page import assemble, blamed
 from softroce_lab.results.recorded import Recorded
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
 
@@ -63,11 +61,10 @@ def report(
     assemble.write(path, text)
     size = len(text.encode())
     if as_json:
-        document = {"schema_version": SCHEMA_VERSION, "page": str(path), "bytes": size}
-        print(json.dumps(document | {"run_dir": str(found.path)}, indent=1))
+        print_document(page=str(path), bytes=size, run_dir=str(found.path))
         return
     if found.warning:
-        typer.echo(f"lab: {found.path} is {found.warning}", err=True)
+        say(f"{found.path} is {found.warning}")
     print(f"{path}: {units.format_bytes(size)}")
 
 

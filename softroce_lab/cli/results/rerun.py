@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
 from softroce_lab.cli.experiment_options import RunsUnder
-from softroce_lab.cli.options import Json, Quiet, saying
+from softroce_lab.cli.options import Json, Quiet, print_json, saying
 from softroce_lab.cli.results.options import RunOrSweep, Trust, origin
 from softroce_lab.cli.running.experiment import RunScreen
 from softroce_lab.cli.running.sweep import SweepScreen
 from softroce_lab.errors import ExitCode
-from softroce_lab.results import again, again_failover, again_sweep, recorded
+from softroce_lab.results import recorded
+from softroce_lab.results import rerun as repeating
 from softroce_lab.results.recorded import Recorded
 
 app = typer.Typer(add_completion=False)
@@ -37,14 +37,14 @@ def rerun(
     whose = origin(trusted=trust)
     if found.is_sweep:
         with SweepScreen(quiet=quiet) as screen:
-            comparison = again_sweep.again(found, screen, under=output, origin=whose)
-    elif again_failover.holds(found):
-        comparison = again_failover.again(found, saying(quiet), under=output, origin=whose)
+            comparison = repeating.sweep_again(found, screen, under=output, origin=whose)
+    elif repeating.is_failover(found):
+        comparison = repeating.failover_again(found, saying(quiet), under=output, origin=whose)
     else:
         with RunScreen(quiet=quiet) as screen:
-            comparison = again.again(found, screen, under=output, origin=whose)
+            comparison = repeating.again(found, screen, under=output, origin=whose)
     if as_json:
-        print(json.dumps(comparison.document(), indent=1))
+        print_json(comparison.document())
     else:
         for each in comparison.differences:
             print(each)

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from softroce_lab import units, writable
+from softroce_lab.cli import tables
+from softroce_lab.cli.options import print_json
 from softroce_lab.cli.running import experiment
 from softroce_lab.cli.running.experiment import Running, RunScreen
 from softroce_lab.errors import ExitCode
@@ -43,7 +43,7 @@ def run(path: Path, overrides: Overrides, transports: Sequence[str] | None, how:
     if how.junit is not None:
         crosscheck.write_junit(how.junit, outcome)
     if how.as_json:
-        print(json.dumps(outcome.document(), indent=1))
+        print_json(outcome.document())
     else:
         _print(outcome)
     faithful = all(about.faithful == about.runs for about in outcome.about)
@@ -62,11 +62,8 @@ def _warn_of_few_seeds(experiment: Experiment, screen: RunScreen) -> None:
 
 
 def _print(outcome: Outcome) -> None:
-    table = Table(box=None, pad_edge=False)
-    headings = ("transport", "quantity", "virtual", "real", "margin", "off by, in margins")
-    for heading in (*headings, "p same", "p differs", "verdict"):
-        left = heading in ("transport", "quantity", "verdict")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+    headings = ("transport<", "quantity<", "virtual", "real", "margin", "off by, in margins")
+    table = tables.table(*headings, "p same", "p differs", "verdict<", no_wrap=True)
     before = None
     for each in outcome.comparisons:
         table.add_row(*_cells(each, named=each.transport != before))

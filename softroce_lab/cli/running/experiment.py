@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from softroce_lab import units, writable
-from softroce_lab.cli import run_table
+from softroce_lab.cli import tables
+from softroce_lab.cli.options import print_json
 from softroce_lab.cli.running import gates
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode
@@ -101,7 +101,7 @@ def _show(outcome: Outcome, *, as_json: bool, error: BrokenOffError | None = Non
     """What was found; with `error`, until then."""
     if as_json:
         failed = {} if error is None else {"verdict": "failed", "error": error.what}
-        print(json.dumps(outcome.document() | failed, indent=1))
+        print_json(outcome.document() | failed)
     else:
         _print(outcome)
 
@@ -127,7 +127,7 @@ def _describe(experiment: Experiment, *, as_json: bool) -> None:
         "notes": experiment_run.notes(experiment),
     }
     if as_json:
-        print(json.dumps(document, indent=1))
+        print_json(document)
         return
     labels = ", ".join(transport.label for transport in experiment.transports)
     amount = units.format_count(work.message_count, "message")
@@ -178,7 +178,7 @@ def _print_transitions(run: WorkloadRun) -> None:
 def _print(outcome: Outcome) -> None:
     rows = over_oracle.added([run.summary() for run in outcome.runs])
     names, lines = workload_table.lines(rows)
-    run_table.show(names, lines)
+    tables.show_figures(names, lines)
     for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):
         print(f"  {note}")
     for run in outcome.runs:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
 from softroce_lab import units, writable
+from softroce_lab.cli.options import print_json
 from softroce_lab.cli.running import gates
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import ExitCode, RunError
@@ -70,7 +70,7 @@ def run(
     if table is not None:
         _write(table, sweep_table.document(loaded, outcome.rows))
     if as_json:
-        print(json.dumps(outcome.document(), indent=1))
+        print_json(outcome.document())
     else:
         _print(outcome, table)
     judged, axes = outcome.expected, [axis.name for axis in loaded.axes]
@@ -96,7 +96,7 @@ def _describe(sweep: Sweep, tasks: Sequence[Task], *, as_json: bool) -> None:
             "name": sweep.name, "axes": axes, "transports": transports, "seeds": seeds,
             "runs": len(tasks), "memory_bytes": needed,
         }  # fmt: skip
-        print(json.dumps(document, indent=1))
+        print_json(document)
         return
     print(f"{sweep.name}: {units.format_count(len(tasks), 'run')}")
     for axis, labels in axes.items():

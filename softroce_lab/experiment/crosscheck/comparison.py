@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One experiment on both clocks, and whether they agree: docs/crosscheck.md.
+"""One experiment on both clocks, and whether they agree: docs/explanation/validity.md.
 
 A quantity is measured in every run; runs of one transport and seed on the two clocks make a pair;
 the difference of a pair is given in units of a margin; `agreement` has what the pairs of all seeds

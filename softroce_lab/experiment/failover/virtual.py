@@ -13,8 +13,8 @@ from softroce_lab.experiment.failover.rig import Options, Outcome, Run, job_of, 
 from softroce_lab.experiment.failover.ring_job import Job, Member
 from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.plan.plan import Node, Plan
-from softroce_lab.sim.engine_config import simulated_host
 from softroce_lab.sim.fabric import SimFabric
+from softroce_lab.sim.presets import simulated_host
 from softroce_lab.telemetry.links import simulated
 from softroce_lab.transports.shift import Backup, LocalStore, Settings, ShiftQP
 from softroce_lab.verbs import QP, Context

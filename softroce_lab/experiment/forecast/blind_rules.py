@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rules that cannot hit a transport's packets: these lack the fields that the rules match.
 
-Message, packet index and transmission are in the lab's own header (docs/faults.md). Queue pairs
-of RC have none, nor has the framing of one UC WRITE a packet. A transport that was not hit has not
-recovered: beside transports that were hit it would look better than it is, so it is left out.
+Message, packet index and transmission are in the lab's own header. Queue pairs of RC have none, nor
+has the framing of one UC WRITE a packet. A transport that was not hit has not recovered: beside
+transports that were hit it would look better than it is, so it is left out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def notes(experiment: Experiment) -> list[str]:
 
 
 def _drawn_by_index(experiment: Experiment) -> list[str]:
-    """A note on rules whose draws hit different packets of each transport (docs/faults.md)."""
+    """A note on rules whose draws hit different packets of each transport."""
     if len(experiment.transports) < 2:
         return []
     plan = experiment.plan(experiment.seeds[0])
@@ -91,7 +91,7 @@ def _draws_by_index(fault: Fault) -> bool:
 def _uneven_tails(experiment: Experiment) -> list[str]:
     """A sentence for each rule of tails that hits some transports more often than others.
 
-    RC's packets do not show how often they were sent, so its tails are hit once (docs/faults.md).
+    RC's packets do not show how often they were sent, so its tails are hit once.
     """
     if len({each.shows_messages for each in experiment.used_transports}) == 1:
         return []

@@ -2,7 +2,7 @@
 """Whether this machine carries what an experiment on the real clock will send, before it starts.
 
 Hosts send as fast as their links allow. One thread, the wire stage, moves a frame over every shaped
-link (docs/wire-stage.md), and all CPUs together do the rest. Where that is less than the links
+link (docs/howto/fabric.md), and all CPUs together do the rest. Where that is less than the links
 allow, the run is slower than its file and not faithful.
 """
 

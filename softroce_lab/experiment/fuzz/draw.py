@@ -346,7 +346,7 @@ def _random(dice: Dice, pain: Pain) -> dict[str, Any]:
 
 def _gemodel(dice: Dice, pain: Pain) -> dict[str, Any]:
     # Bursts count packets, and only questions pass a path that is given up on: what lasts for 20
-    # packets at the mean outlasts all 40 questions in one case of eight (docs/retry-bounds.md).
+    # packets at the mean outlasts all 40 questions in one case of eight.
     p = ("0.1%", "1%", "5%") if pain.hard else ("0.1%", "1%")
     r = ("25%", "25%", "50%") if pain.hard else ("25%",)
     return {"loss": f"gemodel {dice.one(p)} {dice.one(r)}", "key": "index"}

@@ -32,7 +32,7 @@ NEVER_HAPPENS = (
 Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
 _HEAVY_ROUND_TRIP = 1 / 6  # of the packets that go there and back are lost
-_BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold (docs/retry-bounds.md)
+_BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold
 _DEAD = (Down, Blackout)
 _OUTAGES = (*_DEAD, Burst, Gemodel, Periodic)
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)

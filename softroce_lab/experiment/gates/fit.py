@@ -36,7 +36,10 @@ def _lacks(figure: Figure, experiment: Experiment, *, sweep: bool) -> tuple[str,
     if figure.virtual_only and experiment.clock == "real":
         return f"the real clock does not record {figure.gate}", "clock: virtual"
     if figure.sweep_only and not sweep:
-        return "only a sweep has it: it compares with a run without loss", "docs/sweeps.md"
+        return (
+            "only a sweep has it: it compares with a run without loss",
+            "write it into a sweep: docs/howto/experiments.md, Sweep over values",
+        )
     bound = any(each.protocol == over_oracle.ORACLE for each in experiment.transports)
     if figure.over_oracle and not bound:
         return "no run is of oracle, which it is compared with", "transports: [..., oracle]"

@@ -41,7 +41,7 @@ class ExecProcess:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Start it. With `verbs`, programs find the host's soft RNIC (docs/programs.md)."""
+        """Start it. With `verbs`, programs find the host's soft RNIC (docs/howto/programs.md)."""
         self.printed.clear()
         flags = ["--verbs"] if verbs else []
         words = [sys.executable, "-m", "softroce_lab.cli", "exec", *flags, *self._words]

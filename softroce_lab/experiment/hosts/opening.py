@@ -17,7 +17,7 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.hosts.shift_messenger import OtherRail, ShiftMessenger
 from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.sim.engine_config import engine_config
+from softroce_lab.sim.presets import engine_config
 from softroce_lab.transports import congestion
 from softroce_lab.transports.defaults import DEFAULT_TIMING, Timing
 from softroce_lab.transports.knobs import MOST_PSNS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One host's end of the transport `shift`: a ShiftQP to each peer, over two rails (docs/shift.md).
+"""One host's end of the transport `shift`: a ShiftQP to each peer, over two rails.
 
 Messages are what `RcMessenger` sends, over the verbs. What a peer's backup needs to be known by is
 part of the address that peers get: the key-value service of the hosts of a run.

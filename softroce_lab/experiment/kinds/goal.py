@@ -14,7 +14,7 @@ from softroce_lab.inputs import text_file
 from softroce_lab.inputs.validation import KeyedError
 from softroce_lab.inputs.yaml_source import Place
 from softroce_lab.workloads.goal import parser
-from softroce_lab.workloads.goal.program import Program
+from softroce_lab.workloads.goal.parser import Program
 from softroce_lab.workloads.goal.workload import Goal
 
 MAX_GOAL_BYTES = 1 << 28

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Unmodified programs of verbs, a command for each host (docs/programs.md)."""
+"""Unmodified programs of verbs, a command for each host (docs/howto/programs.md)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class Falls:
         if any(low >= high for low, high in itertools.pairwise(numbers)):
             raise UserError(f"the values of {raw.along!r} are no ascending numbers above 0")
         if columns().get(raw.figure) not in _NUMBERS:
-            raise UserError(f"no column of numbers is called {raw.figure!r}", hint="docs/sweeps.md")
+            hint = "a figure of numbers, such as goodput_bps: docs/howto/experiments.md"
+            raise UserError(f"no column of numbers is called {raw.figure!r}", hint=hint)
         return cls(raw.along, raw.figure, float(raw.share))
 
     def lines(self, axes: Sequence[str], rows: Sequence[Row]) -> list[str]:

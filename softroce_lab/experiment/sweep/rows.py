@@ -4,8 +4,6 @@
 rows.jsonl      one line a run, in the order in which they ended; what is resumed
 runs.parquet    one row a run, in the order of the sweep
 manifest.json   what was swept, by which code, how far it is
-
-docs/sweeps.md describes the columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Sweeps: a YAML file in, a `Sweep` out that knows every run of an experiment's many variants.
 
-docs/sweeps.md is the file's reference.
+docs/reference/sweeps.md is the file's reference.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     path = _path(where)
     source = _read(path, origin)
     if "experiment" not in source.data and {"workload", "topology"} & source.data.keys():
-        hint = "lab run runs it; a sweep names it: docs/sweeps.md"
+        hint = "lab run runs it; a sweep names it: docs/howto/experiments.md"
         raise source.error((), "this is no sweep, but an experiment or a topology", hint=hint)
     raw = validate(SweepFile, source)
     if origin is not Origin.USER:

@@ -2,7 +2,7 @@
 """softroce-wire: the lab's native process that holds frames for queues, rates and delays.
 
 XDP hands it the frames of shaped links by the AF_XDP sockets of the ports they arrive on, and it
-sends them out of the port that they were meant for (docs/wire-stage.md). What it is to do it is
+sends them out of the port that they were meant for (docs/howto/fabric.md). What it is to do it is
 configured over `wire.sock`, which also returns the counts of frames.
 """
 

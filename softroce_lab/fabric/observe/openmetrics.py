@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from softroce_lab.fabric.observe.stats import Stats
 from softroce_lab.telemetry import counters
 
-_ENGINES = "a counter of the lab's engine: docs/telemetry.md"
+_ENGINES = "a counter of the lab's engine: docs/reference/counters.md"
 _KERNELS = "a counter of the kernel's RDMA device"
 _HARDWARE = {counter.name: counter.meaning for counter in counters.HARDWARE}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All counters of a lab that is up, read while other processes run (docs/telemetry.md).
+"""All counters of a lab that is up, read while other processes run (docs/reference/counters.md).
 
 Ports and links are counted by the XDP programs and the wire stage since the lab came up; RNICs and
 queue pairs by the processes that own the ports, since they began; kernel hosts by their kernel.

@@ -10,10 +10,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from softroce_lab.transports.shift.classes import Classes, classify
 from softroce_lab.transports.shift.machine import PSN_GAP, RETRY_EXC, Machine
-from softroce_lab.transports.shift.messages import PSN_MASK, Kind, Message, ProtocolError
-from softroce_lab.transports.shift.states import Receiver, Sender, Settings
+from softroce_lab.transports.shift.protocol import (
+    PSN_MASK,
+    Classes,
+    Kind,
+    Message,
+    ProtocolError,
+    Receiver,
+    Sender,
+    Settings,
+    classify,
+)
 
 STEPS = ("stop", "receives", "move")
 STEP_NS = 20_000

@@ -14,7 +14,7 @@ from softroce_lab.learn.failover.machine import STEPS, Decision
 from softroce_lab.learn.failover.scene import PostedRequest, Scene
 from softroce_lab.learn.isolation import POLICY, Workers
 from softroce_lab.learn.picture import Picture, draw_events
-from softroce_lab.transports.shift.classes import SEND_ONCE
+from softroce_lab.transports.shift.protocol import SEND_ONCE
 
 _MAX_STEPS, _MAX_AGAIN = 16, 64
 _KINDS = {int(opcode): kind for kind, opcode in run.OPCODES.items()}

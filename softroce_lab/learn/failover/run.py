@@ -17,7 +17,7 @@ from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, 
 from softroce_lab.learn.failover.scene import MAX_REQUESTS, WRITING, PostedRequest, Scene
 from softroce_lab.learn.picture import Event
 from softroce_lab.transports.shift import SEND_ONCE, Settings
-from softroce_lab.transports.shift.classes import classify
+from softroce_lab.transports.shift.protocol import classify
 from softroce_lab.verbs import WC
 from softroce_lab.verbs.enums import IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WC_WITH_IMM
 

@@ -26,7 +26,7 @@ from softroce_lab.learn.sandbox.wire import Channel, WireError
 from softroce_lab.transports import policy as hooked
 from softroce_lab.transports.control import PacketSet
 from softroce_lab.transports.defaults import Timing
-from softroce_lab.transports.work import Receiving, Sending
+from softroce_lab.transports.policy import Receiving, Sending
 
 FAILOVER_HOOKS = ("on_failure", "on_move")
 _LIMITS = {

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.forecast import memory
+from softroce_lab.experiment.sweep import spec as sweep_spec
+from softroce_lab.experiment.sweep.pool import InPlace, Processes
 from softroce_lab.inputs.yaml_source import Origin
-from softroce_lab.results.blame import counterfactual
-from softroce_lab.results.blame.charges import Subject
+from softroce_lab.results.blame import charges, counterfactual
+from softroce_lab.results.blame.charges import Blame, Subject
 from softroce_lab.results.blame.counterfactual import Case
 from softroce_lab.results.blame.critical_path import (
     NO_MESSAGE,
@@ -23,13 +27,14 @@ from softroce_lab.results.blame.critical_path import (
     critical_path,
     last_of,
 )
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
+from softroce_lab.results.story import Explained
 
 WAITING, SENDING, RECOVERING = "waiting", "sending", "recovering"
 ACKNOWLEDGING, COMPUTING = "acknowledging", "computing"
 SHARES = (SENDING, RECOVERING, WAITING, ACKNOWLEDGING, COMPUTING)
+_WORTH_PROCESSES_S = 6.0  # two of them take more than a second to begin
 _OF_PART = {
     "waiting for its turn": WAITING,
     "transfer": SENDING,
@@ -114,8 +119,25 @@ class Investigation:
         outcome = counterfactual.carry_out(subject.case, subject.base.without(losses))
         return outcome.end_ns(subject.rows)
 
+    def blame(self, most_runs: int, progress: Callable[[int], None] = lambda _: None) -> Blame:
+        """What losses cost it, by `most_runs` runs at most, on processes if it is worth it.
+
+        RunError.
+        """
+        if self.repeated_s * most_runs < _WORTH_PROCESSES_S:
+            return charges.blame(self.subject, InPlace(), most_runs, progress)
+        experiment, _ = counterfactual.opened(self.subject.case)
+        fitting = max(1, memory.fitting(sweep_spec.alone(experiment)))
+        # More than two have nothing to do: a round needs the one before.
+        pool = Processes(min(2, os.cpu_count() or 1, fitting))
+        try:
+            found = charges.blame(self.subject, pool.executor, most_runs, progress)
+            pool.executor.shutdown()
+            return found
+        finally:
+            pool.stop()
+
     def path_document(self) -> dict[str, Any]:
-        """For `--json`."""
         names = self.known.messages.name
         return {
             "shares_ns": dict(self.shares()),

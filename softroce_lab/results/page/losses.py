@@ -13,11 +13,11 @@ import numpy as np
 
 from softroce_lab import units
 from softroce_lab.results import bitmap, ladder, story
-from softroce_lab.results.explained import Explained
 from softroce_lab.results.incidents import What
 from softroce_lab.results.page import charts, html
 from softroce_lab.results.page.charts import Chart, Series
 from softroce_lab.results.recorded import Recorded, name_of
+from softroce_lab.results.story import Explained
 from softroce_lab.transports import registry
 
 _SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)

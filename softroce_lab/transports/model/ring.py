@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ring all-reduce over sites, each step a message of the model (docs/sdr.md).
+"""Ring all-reduce over sites, each step a message of the model (docs/explanation/sdr.md).
 
 2 (N - 1) steps; in each, every site sends an N-th of the vector to the next one. [D] A site begins
 a step when its own message of the step before, and that of its predecessor, are complete:
@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 
 from softroce_lab.errors import UserError
-from softroce_lab.transports.model.completion import Completion, Floats
+from softroce_lab.transports.model.selective_repeat import Completion, Floats
 
 MOST_SITES = 64
 _MOST_DRAWN = 1 << 22  # times in memory at once

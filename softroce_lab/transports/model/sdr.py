@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""SDR-RDMA's model of reliability over long hauls (arXiv 2505.05366v2, docs/sdr.md).
+"""SDR-RDMA's model of reliability over long hauls (arXiv 2505.05366v2, docs/explanation/sdr.md).
 
 [S] is what the paper states, [D] this project's definition where our notes of it are silent.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from softroce_lab.errors import UserError
 from softroce_lab.transports.erasure import code
 from softroce_lab.transports.model import selective_repeat
-from softroce_lab.transports.model.completion import Completion
+from softroce_lab.transports.model.selective_repeat import Completion
 
 LEAST_LOSS, MOST_LOSS = 1e-8, 0.3
 """Chunk losses that the model is tested for, besides 0."""

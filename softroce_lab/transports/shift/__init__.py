@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""SHIFT: reliable connections that go on over another NIC when theirs fails (docs/shift.md).
+"""SHIFT: reliable connections that go on over another NIC when theirs fails.
 
 backup = Backup(context, other_context, store)
 qp = ShiftQP(pd, init_attr, backup=backup)  # instead of QP(pd, init_attr)
 """
 
-from softroce_lab.transports.shift.backup import Backup
-from softroce_lab.transports.shift.classes import SEND_ONCE
-from softroce_lab.transports.shift.pump import Pump
+from softroce_lab.transports.shift.backup import Backup, Pump
+from softroce_lab.transports.shift.protocol import (
+    SEND_ONCE,
+    Event,
+    Path,
+    Receiver,
+    Sender,
+    Settings,
+)
 from softroce_lab.transports.shift.qp import ShiftQP
-from softroce_lab.transports.shift.states import Event, Path, Receiver, Sender, Settings
 from softroce_lab.transports.shift.store import (
     LocalStore,
     StoreServer,

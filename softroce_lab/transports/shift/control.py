@@ -11,7 +11,7 @@ import dataclasses
 import socket
 from typing import Any
 
-from softroce_lab.transports.shift.messages import BYTES, Message, Whose, decode
+from softroce_lab.transports.shift.protocol import BYTES, Message, Whose, decode
 from softroce_lab.verbs import (
     CQ,
     MR,

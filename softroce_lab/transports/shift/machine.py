@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The state machine of a ShiftQP, without I/O: the time is an argument, the world is a `Face`.
+"""The state machine of a ShiftQP, without I/O: the time is an argument, `ShiftQP` is its face.
 
 Both directions of a connection move together [D], from epoch to epoch; even epochs are on the
 default NIC, odd ones on the backup. Whoever moves takes its QP of the old epoch out of RTR first,
@@ -12,11 +12,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from softroce_lab.transports.shift.classes import Classes, classify
-from softroce_lab.transports.shift.messages import PSN_MASK, Kind, Message, ProtocolError
-from softroce_lab.transports.shift.states import Event, Path, Receiver, Sender, Settings
+from softroce_lab.transports.shift.protocol import (
+    PSN_MASK,
+    Classes,
+    Event,
+    Kind,
+    Message,
+    Path,
+    ProtocolError,
+    Receiver,
+    Sender,
+    Settings,
+    classify,
+)
 
 PSN_GAP = 1 << 18
 """How far behind its last PSN a QP begins anew: an old packet is a duplicate, and is not executed.
@@ -28,57 +38,12 @@ RETRY_EXC, FLUSH, SUCCESS = 12, 5, 0  # enum ibv_wc_status
 SIGNALED = 2  # enum ibv_send_flags
 
 
-class Left(Protocol):
-    """What the engine kept of a QP that was left (`_native.Unfinished`)."""
-
-    sends: list[Any]
-    receives: list[Any]
-    notified: int
-    received: int
-    next_psn: int
-    expected_psn: int
-
-
 class RefusedError(Exception):
     """Requests could not be posted, from number `posted` of them on."""
 
     def __init__(self, why: str, posted: int = 0) -> None:
         super().__init__(why)
         self.posted = posted
-
-
-class Face(Protocol):
-    """What the machine does to the world; `post_sends` may raise RefusedError."""
-
-    def leave(self, path: Path) -> Left:
-        """Take the path's QP out of RTR; all its completions are the application's before."""
-
-    def prepare(self, path: Path, own_psn: int, peer_psn: int) -> None:
-        """Bring the path's QP to RTS anew, with these first PSNs."""
-
-    def post_receives(self, path: Path, receives: Sequence[Any]) -> None:
-        """Post receives of the application."""
-
-    def post_sends(self, path: Path, requests: Sequence[Any]) -> None:
-        """Post requests of the application."""
-
-    def complete_send(self, request: Any, status: int) -> None:
-        """Tell the application how a request ended."""
-
-    def complete_receive(self, receive: Any, status: int) -> None:
-        """Tell the application how a receive ended."""
-
-    def tell(self, message: Message) -> None:
-        """Send a control message over the backup NIC."""
-
-    def probe(self) -> None:
-        """WRITE no bytes on the default path; `Machine.probed` tells what came of it."""
-
-    def fence(self) -> None:
-        """WRITE no bytes on the backup path; `Machine.fenced`: all before it is done."""
-
-    def note(self, event: Event) -> None:
-        """Record a transition."""
 
 
 class Machine:
@@ -104,7 +69,7 @@ class Machine:
     _psns = (0, 0)
 
     def __init__(
-        self, face: Face, qp_num: int, settings: Settings, *, signal_all: bool = False
+        self, face: Any, qp_num: int, settings: Settings, *, signal_all: bool = False
     ) -> None:
         self._face, self._qp_num, self.settings = face, qp_num, settings
         self._signal_all = signal_all

@@ -14,13 +14,25 @@ from typing import Any, NoReturn
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.transports.shift.backup import Backup, first_psn
-from softroce_lab.transports.shift.classes import SEND_ONCE
 from softroce_lab.transports.shift.control import Control
 from softroce_lab.transports.shift.machine import RETRY_EXC, Machine, RefusedError
-from softroce_lab.transports.shift.messages import Message, ProtocolError, Whose
-from softroce_lab.transports.shift.queues import FENCE_ID, PROBE_ID, ShadowedQueue
-from softroce_lab.transports.shift.regions import UnknownKeyError, moved_receive, moved_send
-from softroce_lab.transports.shift.states import Event, Path, Sender
+from softroce_lab.transports.shift.protocol import (
+    SEND_ONCE,
+    Event,
+    Message,
+    Path,
+    ProtocolError,
+    Sender,
+    Whose,
+)
+from softroce_lab.transports.shift.shadows import (
+    FENCE_ID,
+    PROBE_ID,
+    ShadowedQueue,
+    UnknownKeyError,
+    moved_receive,
+    moved_send,
+)
 from softroce_lab.transports.shift.store import StoreUnreachableError
 from softroce_lab.verbs import (
     PD,

@@ -7,7 +7,7 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.transports.shift.backup import Backup
-from softroce_lab.transports.shift.states import Settings
+from softroce_lab.transports.shift.protocol import Settings
 from softroce_lab.transports.shift.store import LocalStore
 from softroce_lab.verbs import Context
 

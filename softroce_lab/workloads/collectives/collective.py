@@ -3,48 +3,135 @@
 
 The vector is cut into the algorithm's chunks, a chunk into messages, and each message goes on as
 soon as all that it carries has come, without waiting for the rest of its chunk.
+
+A rank's transfers in the order of steps are a sequential program on its vector. A send requires the
+last receives into the bytes that it reads. A receive that adds requires the one before it into
+the same bytes, so that sums have one order, and that sends of these bytes have started, which
+copies them. What is stored needs no requirement: it is a result of
+what this rank sent, so all that it overwrites was delivered before.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.collectives import recursive, rings, trees
-from softroce_lab.workloads.collectives.dataflow import Cut, messages_of, schedule_of
-from softroce_lab.workloads.collectives.replay import replay
-from softroce_lab.workloads.collectives.shape import Algorithm, Transfer
-from softroce_lab.workloads.message import FLOAT32, Buffer, Message, piece_count, pieces
-from softroce_lab.workloads.schedule import Schedule
+from softroce_lab.workloads.collectives.algorithms import ALGORITHMS, Algorithm, Transfer
+from softroce_lab.workloads.message import ADD, FLOAT32, Buffer, Message, piece_count, pieces
+from softroce_lab.workloads.schedule import Schedule, Send, Vertex
 from softroce_lab.workloads.streams import elements
 from softroce_lab.workloads.work import Sized
 
-ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
-    "all-reduce": {
-        "ring": rings.ALL_REDUCE,
-        "recursive-doubling": recursive.ALL_REDUCE,
-        "halving-doubling": recursive.ALL_REDUCE_HALVING,
-        "binomial-tree": trees.ALL_REDUCE_BINOMIAL,
-        "double-tree": trees.ALL_REDUCE_DOUBLE,
-    },
-    "reduce-scatter": {
-        "ring": rings.REDUCE_SCATTER,
-        "recursive-halving": recursive.REDUCE_SCATTER,
-    },
-    "all-gather": {"ring": rings.ALL_GATHER, "recursive-doubling": recursive.ALL_GATHER},
-    "broadcast": {
-        "ring": rings.BROADCAST,
-        "binomial-tree": trees.BROADCAST_BINOMIAL,
-        "double-tree": trees.BROADCAST_DOUBLE,
-    },
-}
-"""By operation and name."""
+
+class Cut(NamedTuple):
+    """A message of a transfer, and the cells that it carries: pieces of chunks, never cut."""
+
+    transfer: Transfer
+    cells: range
+    place: int  # of its first cell in its chunk
+    offset_bytes: int
+    length_bytes: int
+
+
+class _Use(NamedTuple):
+    """A vertex of a rank, with what orders it among the rank's."""
+
+    step: int
+    receives: bool  # behind all sends of the step
+    listed: int
+    vertex: int  # of its host
+    cut: Cut
+
+
+def schedule_of(cuts: Sequence[Cut], ranks: Sequence[int]) -> Schedule:
+    """The graph of all hosts; cuts in the order in which they are sent between two ranks."""
+    schedule = Schedule(ranks)
+    uses: list[list[_Use]] = [[] for _ in ranks]
+    for listed, (cut, message) in enumerate(zip(cuts, messages_of(cuts, ranks), strict=True)):
+        for rank, receives in ((cut.transfer.source, False), (cut.transfer.destination, True)):
+            index = len(schedule.of[ranks[rank]])
+            uses[rank].append(_Use(cut.transfer.step, receives, listed, index, cut))
+        schedule.transfer(message)
+    for rank, program in enumerate(uses):
+        program.sort(key=lambda use: use[:3])
+        _require(schedule.of[ranks[rank]], program)
+    return schedule
+
+
+def _require(vertices: Sequence[Vertex], program: Sequence[_Use]) -> None:
+    written: dict[int, int] = {}  # cell -> the last receive into it
+    read: dict[int, list[int]] = {}  # cell -> the sends of it from copies, since then
+    for use in program:
+        vertex, cells = vertices[use.vertex], use.cut.cells
+        last = {written[cell] for cell in cells if cell in written}
+        if isinstance(vertex, Send):
+            vertex.requires = tuple(sorted(last))
+            for cell in cells if vertex.message.volatile else ():
+                read.setdefault(cell, []).append(use.vertex)
+            continue
+        if use.cut.transfer.combine is ADD:
+            vertex.requires = tuple(sorted(last))
+            copied = {each for cell in cells for each in read.pop(cell, ())}
+            vertex.irequires = tuple(sorted(copied))
+        written.update(dict.fromkeys(cells, use.vertex))
+
+
+def messages_of(cuts: Sequence[Cut], ranks: Sequence[int]) -> Iterator[Message]:
+    """The messages of cuts, in their order."""
+    numbers: dict[tuple[int, int, int], int] = collections.defaultdict(int)
+    last_added = _last_added(cuts)
+    for cut in cuts:
+        step, source, destination, _, _, combine = cut.transfer
+        number = numbers[source, destination, step]
+        numbers[source, destination, step] += 1
+        yield Message(
+            key=(0, step, number),
+            source=ranks[source],
+            destination=ranks[destination],
+            length_bytes=cut.length_bytes,
+            source_offset=cut.offset_bytes,
+            destination_offset=cut.offset_bytes,
+            combine=combine,
+            volatile=any(last_added.get((source, cell), -1) >= step for cell in cut.cells),
+        )
+
+
+def _last_added(cuts: Sequence[Cut]) -> dict[tuple[int, int], int]:
+    """(rank, cell) -> the last step in which something is added to it."""
+    found: dict[tuple[int, int], int] = {}
+    for cut in cuts:
+        if cut.transfer.combine is ADD:
+            for cell in cut.cells:
+                place = (cut.transfer.destination, cell)
+                found[place] = max(cut.transfer.step, found.get(place, -1))
+    return found
+
+
+def replay(
+    transfers: Iterable[Transfer],
+    before: Mapping[int, Buffer],
+    elements: Callable[[Transfer], slice],
+) -> dict[int, Buffer]:
+    """Every rank's vector afterwards. `elements`: which of the vector a transfer carries."""
+    vectors = {rank: vector.copy() for rank, vector in before.items()}
+    ordered = sorted(transfers, key=lambda each: each.step)  # stable: then as listed
+    for _, group in itertools.groupby(ordered, key=lambda each: each.step):
+        step = list(group)
+        read = [vectors[each.source][elements(each)].copy() for each in step]
+        for each, data in zip(step, read, strict=True):
+            part = elements(each)
+            if each.combine is ADD:
+                vectors[each.destination][part] += data  # type: ignore[misc]
+            else:
+                vectors[each.destination][part] = data
+    return vectors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,96 @@ may also follow an operation, and what a dependency names may also come later in
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
-from softroce_lab.workloads.goal.program import Act, Operation, Program
-from softroce_lab.workloads.goal.tokens import Token, tokens
 from softroce_lab.workloads.message import MAX_MESSAGE_BYTES
+
+
+class Act(enum.Enum):
+    """What an operation does."""
+
+    SEND = "send"
+    RECEIVE = "recv"
+    COMPUTE = "calc"
+
+
+@dataclasses.dataclass(slots=True)
+class Operation:
+    """An operation of a rank."""
+
+    act: Act
+    amount: int  # bytes; of a computation, nanoseconds
+    line: int
+    column: int
+    peer: int = -1  # a rank
+    tag: int = 0
+    cpu: int = 0
+    label: str | None = None
+    requires: list[int] = dataclasses.field(default_factory=list)  # of the same rank
+    irequires: list[int] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.label or self.act.value} (line {self.line})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """The operations of all ranks, in the file's order."""
+
+    file: str
+    ranks: list[list[Operation]]
+
+    def error(self, at: Operation, what: str, hint: str | None = None) -> UserError:
+        """An error at an operation."""
+        return UserError(what, hint=hint, file=self.file, line=at.line, column=at.column)
+
+
+_PATTERN = re.compile(
+    r"(?P<space>[ \t\r]+)|(?P<newline>\n[ \t\r\n]*)|(?P<comment>//[^\n]*|/\*.*?\*/)"
+    r"|(?P<number>-?[0-9]+)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>[:{}])|(?P<other>.)",
+    re.DOTALL,
+)
+_SHOWN = 24  # characters of a word in a complaint
+
+
+class Token(NamedTuple):
+    """A word, a number, a sign, the end of a line or the end of the file."""
+
+    kind: str
+    text: str
+    line: int  # both counted from 1
+    column: int
+
+    def __str__(self) -> str:
+        if self.kind in ("newline", "end"):
+            return f"the end of the {'line' if self.kind == 'newline' else 'file'}"
+        return repr(self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "...")
+
+
+def tokens(text: str, file: str) -> Iterator[Token]:
+    """All of them, without comments. UserError for a character that begins nothing."""
+    line, begins = 1, 0
+    for found in _PATTERN.finditer(text):
+        kind, word = found.lastgroup or "", found[0]
+        token = Token(kind, word, line, found.start() - begins + 1)
+        if kind == "other":
+            what = f"a GOAL file has no {word!r}"
+            if text.startswith("/*", found.start()):
+                what = "this comment has no end"
+            raise UserError(what, file=file, line=token.line, column=token.column)
+        if kind not in ("space", "comment"):
+            yield token
+        if "\n" in word:
+            line += word.count("\n")
+            begins = found.start() + word.rindex("\n") + 1
+    yield Token("end", "", line, len(text) - begins + 1)
+
 
 MAX_RANKS = 1 << 16
 MAX_COMPUTE_NS = 10**15  # 11 days

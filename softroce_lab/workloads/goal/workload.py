@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A GOAL program as a workload.
 
-A host's buffer is what it sends, a part for each message, and behind it what it receives, so each
-message has bytes of its own at both ends.
+The n-th receive of a source, a destination and a tag takes the n-th send. A host's buffer is what
+it sends, a part for each message, and behind it what it receives, so each message has bytes of its
+own at both ends.
 """
 
 from __future__ import annotations
@@ -10,24 +11,72 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, TypeAlias
 
-import numpy as np
-
-from softroce_lab.plan.effects import stream_key
-from softroce_lab.workloads.goal import matching
-from softroce_lab.workloads.goal.matching import Pair
-from softroce_lab.workloads.goal.program import Act, Operation, Program
+from softroce_lab.errors import UserError
+from softroce_lab.workloads.goal.parser import Act, Operation, Program
 from softroce_lab.workloads.graph import CycleError, Graph
-from softroce_lab.workloads.message import UINT8, Buffer, Message
+from softroce_lab.workloads.message import UINT8, Message
 from softroce_lab.workloads.schedule import Compute, Receive, Requires, Schedule, Send, Vertex
-from softroce_lab.workloads.streams import random_bytes
-from softroce_lab.workloads.work import Buffered
+from softroce_lab.workloads.work import Copying
+
+_Name: TypeAlias = tuple[int, int, int]  # source, destination, tag
+
+
+class Pair(NamedTuple):
+    """A message: the two ranks, and the operations by their index there."""
+
+    source: int
+    send: int
+    destination: int
+    receive: int
+
+
+def pairs_of(program: Program) -> list[Pair]:
+    """All messages; those between two ranks in the order of their sends. UserError."""
+    waiting = _receives(program)
+    found = []
+    for source, operations in enumerate(program.ranks):
+        for index, send in enumerate(operations):
+            if send.act is not Act.SEND:
+                continue
+            left = waiting.get((source, send.peer, send.tag))
+            if left is None or (receive := next(left, None)) is None:
+                what = f"a send without a receive: rank {send.peer} has none for it"
+                hint = f"recv {send.amount}b from {source} tag {send.tag} in rank {send.peer}"
+                raise program.error(send, what, hint)
+            _check_size(program, send, program.ranks[send.peer][receive])
+            found.append(Pair(source, index, send.peer, receive))
+    for (source, destination, tag), left in waiting.items():
+        for index in left:
+            expected = program.ranks[destination][index]
+            what = f"a receive without a send: rank {source} has none for it"
+            hint = f"send {expected.amount}b to {destination} tag {tag} in rank {source}"
+            raise program.error(expected, what, hint)
+    if not found:
+        raise UserError("no rank sends anything", file=program.file)
+    return found
+
+
+def _receives(program: Program) -> dict[_Name, Iterator[int]]:
+    found: dict[_Name, list[int]] = {}
+    for rank, operations in enumerate(program.ranks):
+        for index, each in enumerate(operations):
+            if each.act is Act.RECEIVE:
+                found.setdefault((each.peer, rank, each.tag), []).append(index)
+    return {name: iter(indices) for name, indices in found.items()}
+
+
+def _check_size(program: Program, send: Operation, receive: Operation) -> None:
+    if send.amount != receive.amount:
+        what = f"{receive.amount} bytes, and the send in line {send.line} has {send.amount}"
+        raise program.error(receive, what)
+
 
 _MOST_SHOWN = 6  # operations of a cycle
 
 
-class Goal(Buffered):
+class Goal(Copying):
     """What a GOAL file contains: its ranks are hosts, its times are nanoseconds.
 
     The halves of a tag name a message's operation and step; those of one tag are numbered.
@@ -40,11 +89,7 @@ class Goal(Buffered):
     def __init__(self, program: Program, ranks: Sequence[int]) -> None:
         """`ranks` are hosts, one a rank. UserError for what is not matched, and for a cycle."""
         self.program, self.ranks, self.dtype = program, tuple(ranks), UINT8
-        self._pairs = _ordered(program, matching.pairs(program))
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without the schedule: who unpickles this makes it again."""
-        return {key: value for key, value in self.__dict__.items() if key != "_schedule"}
+        self._pairs = _ordered(program, pairs_of(program))
 
     def _length(self, pair: Pair) -> int:
         return self.program.ranks[pair.source][pair.send].amount
@@ -58,7 +103,7 @@ class Goal(Buffered):
         return max(map(self._length, self._pairs), default=0)
 
     @functools.cached_property
-    def _areas(self) -> Mapping[int, tuple[int, int]]:
+    def areas(self) -> Mapping[int, tuple[int, int]]:
         """Of each host the bytes that it sends, and that it receives."""
         found = dict.fromkeys(range(self.hosts), (0, 0))
         for pair in self._pairs:
@@ -69,14 +114,11 @@ class Goal(Buffered):
             found[pair.destination] = sends, receives + length
         return {self.ranks[rank]: each for rank, each in found.items()}
 
-    def buffer_bytes_of(self, host: int) -> int:
-        return sum(self._areas.get(host, (0, 0)))
-
     def messages(self) -> Iterator[Message]:
         return iter(self.schedule().messages)
 
     def _messages(self) -> Iterator[Message]:
-        ends = {host: [0, sends] for host, (sends, _) in self._areas.items()}
+        ends = {host: [0, sends] for host, (sends, _) in self.areas.items()}
         numbers: dict[tuple[int, int, int], Iterator[int]] = {}
         for pair in self._pairs:
             source, destination = self.ranks[pair.source], self.ranks[pair.destination]
@@ -94,20 +136,6 @@ class Goal(Buffered):
     @functools.cached_property
     def _schedule(self) -> Schedule:
         return _schedule(self.program, self.ranks, self._pairs, list(self._messages()))
-
-    def initial(self, host: int, seed: int) -> Buffer:
-        buffer = np.zeros(self.buffer_bytes_of(host), dtype=np.uint8)
-        sends, _ = self._areas.get(host, (0, 0))
-        buffer[:sends] = random_bytes(stream_key(seed, "buffer", host), 0, sends)
-        return buffer
-
-    def expected(self, host: int, seed: int) -> Buffer:
-        buffer = self.initial(host, seed)
-        for each in self.schedule().receives(host):
-            key = stream_key(seed, "buffer", each.source)
-            sent = random_bytes(key, each.source_offset, each.length_bytes)
-            buffer[each.destination_offset :][: each.length_bytes] = sent
-        return buffer
 
 
 # ---------------------------------------------------------------- the order between two ranks

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The lab's own transports: they keep their rules, and every fault that is planted is found."""
+"""The lab's own transports keep their rules, and every fault that is planted is found."""
 
 import dataclasses
 import json
 import re
+import struct
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.striped import recovery_time
+from softroce_lab.check.striped import controls as feedback
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.transports.control import Ack, Nack, Sack
+from softroce_lab.transports.defaults import EngineTiming, Timing, document
 from tests.check.plant import MS, S, Tape, check, failed, shown
 from tests.check.striped_tape import (
     BACK_DOWN,
@@ -41,8 +42,10 @@ LOSSES = (
 )
 LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
+MIDDLE = (first(4, 5),)  # with many behind it that tell
+NATIVE = ("irn", "srnic")
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
-OF_NATIVE = {"once.told"}  # of irn and srnic: test_feedback.py
+OF_NATIVE = {"once.told"}  # of irn and srnic
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
 
@@ -94,14 +97,6 @@ def test_ud_rto_keeps_every_rule(tmp_path):
     assert verdicts["once.whole"].checked == MESSAGES
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-def test_nothing_lost_leaves_nothing_to_recover(tmp_path, transport):
-    verdicts = record(transport).check(tmp_path)
-    assert not failed(verdicts)
-    assert verdicts["sr.repaired"].outcome is Outcome.NOT_APPLICABLE
-    assert verdicts["once.whole"].checked == MESSAGES
-
-
 def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     """Bitmaps are lost, so the sender believes that all packets are."""
     early = [{"kind": CONTROL, "message": sequence} for sequence in range(6)]
@@ -114,7 +109,7 @@ def test_what_a_timer_retransmits_in_vain_is_counted_and_no_violation(tmp_path):
     )
 
 
-@pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, 60, 10)], ids=str)
+@pytest.mark.parametrize("seeds", [range(8), range(8, 16)], ids=str)
 def test_no_schedule_of_fault_looks_like_a_violation(tmp_path, monkeypatch, seeds):
     """Losses, copies, reordering and late receives, as one sees them at the senders' links."""
     monkeypatch.setattr(schedule, "PairRig", KeepingRig)
@@ -165,7 +160,24 @@ def test_a_third_copy_needs_a_nack(tmp_path):
 
 # ---------------------------------------------------------------- planted faults
 
+FAULTS = []
 
+
+def fault(*rules, of, losses=TAIL):
+    """What violates these rules over each of these transports; it returns frames that show it."""
+
+    def register(plant):
+        for transport in of.split():
+            name = f"{transport}-{plant.__name__}"
+            FAULTS.append(pytest.param(transport, plant, losses, set(rules), id=name))
+        return plant
+
+    return register
+
+
+@fault("once.whole", "csa.complete", of="csa_ud")
+@fault("once.whole", of="ud_rto")
+@fault("once.whole", "once.told", of="irn srnic")
 def completes_with_a_hole(tape):
     """The retransmit does not reach the receiver."""
     retransmit = tape.data(message=4, index=19, attempt=1, link=DOWN)
@@ -173,11 +185,14 @@ def completes_with_a_hole(tape):
     return set()
 
 
+@fault("sr.repaired", "csa.retransmit", of="csa_ud")
+@fault("sr.repaired", of="ud_rto irn srnic")
 def is_never_repaired(tape):
     tape.delete(*tape.data(message=4, index=19, attempt=1))
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN))
 
 
+@fault("csa.asked", "sr.only-holes", of="csa_ud")
 def is_retransmitted_though_nobody_asked(tape):
     (sent,) = tape.data(message=1, index=5, link=UP)
     end = len(tape) + 1
@@ -196,6 +211,7 @@ def _retransmitted(tape, sent, attempt=1):
     }  # fmt: skip
 
 
+@fault("csa.asked", of="csa_ud")
 def is_retransmitted_twice_for_one_look(tape):
     (sent,) = tape.data(message=4, index=19, attempt=1, link=UP)
     tape.copy(sent, before=sent + 1)
@@ -203,6 +219,7 @@ def is_retransmitted_twice_for_one_look(tape):
     return {sent + 1}
 
 
+@fault("csa.asked", of="csa_ud")
 def is_retransmitted_for_a_nack_from_before(tape):
     """One that arrives behind the first retransmission, but left before it."""
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
@@ -219,6 +236,7 @@ def is_retransmitted_for_a_nack_from_before(tape):
     return {end}
 
 
+@fault("sr.other-path", of="csa_ud ud_rto")
 def is_retransmitted_on_the_path_that_lost_it(tape):
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
@@ -227,6 +245,7 @@ def is_retransmitted_on_the_path_that_lost_it(tape):
     return {sent, again}
 
 
+@fault("once.bytes", of="csa_ud ud_rto irn srnic")
 def is_retransmitted_with_other_bytes(tape):
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     payload = tape.lab(again)["payload"]
@@ -234,24 +253,28 @@ def is_retransmitted_with_other_bytes(tape):
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN)) | {again}
 
 
+@fault("once.bytes", of="csa_ud irn srnic")
 def arrives_with_other_bytes(tape):
     (there,) = tape.data(message=0, index=7, link=DOWN)
     tape.alter(there, payload=tape.lab(there)["payload"][::-1])
     return {there}
 
 
+@fault("sr.attempts", of="csa_ud irn srnic")
 def counts_no_attempt(tape):
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     every(tape, again, attempt=0)
     return {again}
 
 
+@fault("sr.attempts", of="csa_ud irn srnic")
 def counts_attempts_that_were_not(tape):
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     every(tape, again, attempt=3)
     return {again}
 
 
+@fault("sr.attempts", of="ud_rto")
 def sends_the_second_attempt_first(tape):
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
@@ -260,12 +283,14 @@ def sends_the_second_attempt_first(tape):
     return {sent}
 
 
+@fault("once.copies", of="csa_ud irn srnic")
 def arrives_twice(tape):
     (there,) = tape.data(message=0, index=7, link=DOWN)
     tape.copy(there, before=there + 1)
     return {there, there + 1}
 
 
+@fault("once.ack-known", of="csa_ud")
 def acknowledges_what_was_never_sent(tape):
     number, ack = tape.sent(Ack)[-1]
     for each in tape.everywhere(number):
@@ -273,6 +298,7 @@ def acknowledges_what_was_never_sent(tape):
     return {number}
 
 
+@fault("once.ack-known", of="ud_rto")
 def acknowledges_before_it_is_sent(tape):
     (number, ack) = tape.sent(Ack)[0]
     begins = tape.data(message=5, link=UP)[0]
@@ -284,6 +310,7 @@ def acknowledges_before_it_is_sent(tape):
     return {number}
 
 
+@fault("once.id", of="csa_ud irn srnic")
 def uses_an_id_that_is_live(tape):
     for sent in tape.data(message=5, index=2):
         tape.alter(sent, message_id=4)
@@ -300,18 +327,21 @@ def nacks_of(tape, message, link=BACK_UP):
     ]
 
 
+@fault("csa.nack", of="csa_ud")
 def asks_too_late(tape):
     looks = nacks_of(tape, 4)
     later(tape, looks[0], S)
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN)) | {looks[0]}
 
 
+@fault("csa.nack", "csa.asked", of="csa_ud")
 def never_asks(tape):
     looks = [number for number, _ in tape.sent(Nack)]
     tape.delete(*{each for number in looks for each in tape.everywhere(number)})
     return set(tape.data(message=4, index=19, attempt=0, link=DOWN))
 
 
+@fault("csa.retransmit", of="csa_ud")
 def answers_too_late(tape):
     (again,) = tape.data(message=4, index=19, attempt=1, link=UP)
     later(tape, again, S)
@@ -326,10 +356,12 @@ def talks(tape, times):
     return set()
 
 
+@fault("csa.control-share", of="csa_ud")
 def talks_more_than_it_may(tape):
     return talks(tape, times=1000)
 
 
+@fault("sr.only-holes", of="ud_rto")
 def retransmits_what_the_bitmap_has(tape):
     """A long time after the bitmap that says so was heard."""
     (sent,) = tape.data(message=4, index=5, link=UP)
@@ -342,6 +374,8 @@ def retransmits_what_the_bitmap_has(tape):
     return {end}
 
 
+@fault("once.whole", "csa.complete", "once.length", of="csa_ud")
+@fault("once.whole", "once.length", of="ud_rto")
 def hides_a_hole_behind_the_end(tape):
     """As many packets as the message has, but one is of an index that it does not have."""
     (sent,) = tape.data(message=2, index=19, attempt=0, link=UP)
@@ -349,18 +383,14 @@ def hides_a_hole_behind_the_end(tape):
     return {sent}
 
 
+@fault("once.length", of="csa_ud")
 def is_longer_than_the_others(tape):
     (sent,) = tape.data(message=2, index=7, attempt=0, link=UP)
     every(tape, sent, payload=tape.lab(sent)["payload"] + b"12345678")
     return {sent}
 
 
-def ends_later_than_its_message(tape):
-    (sent,) = tape.data(message=2, index=19, attempt=0, link=UP)
-    every(tape, sent, payload=tape.lab(sent)["payload"] + b"1234")
-    return {sent}
-
-
+@fault("once.acknowledged", of="csa_ud ud_rto")
 def is_never_acknowledged(tape):
     """Though the receiver lives on: it says more a second later."""
     for number, ack in tape.sent(Ack):
@@ -371,58 +401,99 @@ def is_never_acknowledged(tape):
     later(tape, tape.sent(Ack)[-1][0], S)
 
 
-PLANTED = [
-    (csa_ud, is_never_acknowledged, {"once.acknowledged"}),
-    (ud_rto, is_never_acknowledged, {"once.acknowledged"}),
-    (csa_ud, hides_a_hole_behind_the_end, {"once.whole", "csa.complete", "once.length"}),
-    (ud_rto, hides_a_hole_behind_the_end, {"once.whole", "once.length"}),
-    (csa_ud, is_longer_than_the_others, {"once.length"}),
-    (ud_rto, ends_later_than_its_message, {"once.length"}),
-    (csa_ud, completes_with_a_hole, {"once.whole", "csa.complete"}),
-    (ud_rto, completes_with_a_hole, {"once.whole"}),
-    (csa_ud, is_never_repaired, {"sr.repaired", "csa.retransmit"}),
-    (ud_rto, is_never_repaired, {"sr.repaired"}),
-    (csa_ud, is_retransmitted_though_nobody_asked, {"csa.asked", "sr.only-holes"}),
-    (ud_rto, retransmits_what_the_bitmap_has, {"sr.only-holes"}),
-    (csa_ud, is_retransmitted_twice_for_one_look, {"csa.asked"}),
-    (csa_ud, is_retransmitted_for_a_nack_from_before, {"csa.asked"}),
-    (csa_ud, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
-    (ud_rto, is_retransmitted_on_the_path_that_lost_it, {"sr.other-path"}),
-    (csa_ud, is_retransmitted_with_other_bytes, {"once.bytes"}),
-    (ud_rto, is_retransmitted_with_other_bytes, {"once.bytes"}),
-    (csa_ud, arrives_with_other_bytes, {"once.bytes"}),
-    (csa_ud, counts_no_attempt, {"sr.attempts"}),
-    (csa_ud, counts_attempts_that_were_not, {"sr.attempts"}),
-    (ud_rto, sends_the_second_attempt_first, {"sr.attempts"}),
-    (csa_ud, arrives_twice, {"once.copies"}),
-    (csa_ud, acknowledges_what_was_never_sent, {"once.ack-known"}),
-    (ud_rto, acknowledges_before_it_is_sent, {"once.ack-known"}),
-    (csa_ud, uses_an_id_that_is_live, {"once.id"}),
-    (csa_ud, asks_too_late, {"csa.nack"}),
-    (csa_ud, never_asks, {"csa.nack", "csa.asked"}),
-    (csa_ud, answers_too_late, {"csa.retransmit"}),
-    (csa_ud, talks_more_than_it_may, {"csa.control-share"}),
-]
+def answers(tape, link=BACK_UP):
+    """Numbers of the answers to packets, and what they say."""
+    found = []
+    for number in range(1, len(tape) + 1):
+        fields = tape.lab(number)
+        if tape.frame(number).interface == link and fields["kind"] == CONTROL:
+            sent = feedback.parse_feedback(fields["payload"])
+            if sent is not None:
+                found.append((number, sent))
+    return found
 
 
-@pytest.mark.parametrize(
-    ("tape", "plant", "rules"),
-    [pytest.param(*each, id=f"{each[0].__name__}-{each[1].__name__}") for each in PLANTED],
-)
-def test_a_planted_fault_is_found(tmp_path, tape, plant, rules):
-    planted = tape(TAIL)
+@fault("sr.only-holes", of="irn srnic")
+def retransmits_what_was_reported(tape):
+    (sent,) = tape.data(message=4, index=5, link=UP)
+    end = len(tape) + 1
+    tape.copy(sent, before=end, time_ns=tape.frames[-1].time_ns + S)
+    tape.alter(end, **_retransmitted(tape, sent))
+    return {end}
+
+
+@fault("sr.only-holes", of="irn srnic")
+def retransmits_without_a_sign(tape):
+    """At once, and nothing behind it has been heard of."""
+    (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
+    tape.copy(sent, before=sent + 1)
+    tape.alter(sent + 1, **_retransmitted(tape, sent))
+    return {sent + 1}
+
+
+def _carries(tape, number, body):
+    for each in tape.everywhere(number):
+        tape.alter(each, payload=body)
+
+
+@fault("once.told", of="irn srnic", losses=MIDDLE)
+def calls_a_packet_there_that_is_lost(tape):
+    """The first answer that stops at the hole goes past it."""
+    number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
+    body = bytearray(tape.lab(number)["payload"])
+    struct.pack_into(">I", body, 5, 6)
+    _carries(tape, number, bytes(body))
+    return {number}
+
+
+@fault("once.told", of="irn srnic", losses=MIDDLE)
+def names_a_packet_that_has_not_come(tape):
+    """Of a NACK the one that it is for, of a SACK one bit more."""
+    number, sent = next((n, sent) for n, sent in answers(tape) if sent.id == 4 and sent.packets)
+    body = bytearray(tape.lab(number)["payload"])
+    if feedback.IRN in sent.transports:
+        struct.pack_into(">I", body, 13, 21)
+    else:
+        bits = struct.unpack_from(">Q", body, 17)[0]
+        struct.pack_into(">Q", body, 17, bits | 1 << 21)
+    _carries(tape, number, bytes(body))
+    return {number}
+
+
+@fault("once.ack-known", of="irn srnic")
+def answers_what_was_never_sent(tape):
+    number, _ = answers(tape)[-1]
+    body = bytearray(tape.lab(number)["payload"])
+    struct.pack_into(">I", body, 1, 77)
+    _carries(tape, number, bytes(body))
+    return {number}
+
+
+@fault("sr.attempts", of="irn srnic", losses=MIDDLE)
+def gives_the_first_attempt_another_number(tape):
+    (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
+    every(tape, sent, attempt=1)
+    return {sent}
+
+
+@pytest.mark.parametrize(("transport", "plant", "losses", "rules"), FAULTS)
+def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
+    def verdicts_on(tape):
+        if transport in NATIVE:  # whose timers a run tells
+            return in_run_of(tmp_path, tape, transport)
+        return tape.check(tmp_path)
+
+    planted = record(transport, losses)
     frames = plant(planted)
-    verdicts = planted.check(tmp_path)
+    verdicts = verdicts_on(planted)
     assert rules <= failed(verdicts)
-    for rule in rules:
-        assert verdicts[rule].failures > 0
     if frames:
         assert frames <= set.union(*(shown(verdicts[rule]) for rule in rules))
 
 
 @pytest.mark.parametrize("packets", [PACKETS, 10 * PACKETS])
 def test_control_messages_may_take_their_share_and_not_one_more(tmp_path, packets):
-    """docs/checks-striped.md, Control's share, of six messages that are over before T_min."""
+    """The bound of control messages, of six messages that are over before T_min."""
     tape = csa_ud(TAIL, packets=packets)
     used, data, *_ = re.findall(r"\d+", tape.check(tmp_path)["csa.control-share"].note)
     allowed = 4096 + 0.05 * int(data) + (512 + 1536) * MESSAGES + 1536 * len(TAIL) + 512
@@ -461,13 +532,6 @@ def test_one_direction_tells_nothing_of_requests(tmp_path):
         assert "other direction was not captured" in verdicts[rule].note
 
 
-def test_a_hole_is_found_at_the_receivers_link_alone(tmp_path):
-    tape = csa_ud(TAIL)
-    completes_with_a_hole(tape)
-    alone = tape.only(DOWN, BACK_UP)
-    assert "once.whole" in failed(alone.check(tmp_path))
-
-
 def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
     verdicts = csa_ud().only(UP, BACK_DOWN).check(tmp_path)
     assert not failed(verdicts)
@@ -476,30 +540,18 @@ def test_the_senders_link_alone_knows_of_no_arrivals(tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-@pytest.mark.parametrize("begins", [40, 100, 160, 240])
+@pytest.mark.parametrize("begins", [40, 160])
 def test_a_capture_that_begins_in_mid_message_blames_nobody(tmp_path, transport, begins):
     verdicts = record(transport, LOSSES).since(begins).check(tmp_path)
     assert not failed(verdicts) & RULES
 
 
-def test_it_is_said_that_a_message_began_before_the_capture(tmp_path):
-    verdicts = csa_ud().since(40).check(tmp_path)
-    assert "the message began before the capture" in verdicts["once.whole"].note
-
-
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto"])
-@pytest.mark.parametrize("frames", [60, 130, 200, 270])
+@pytest.mark.parametrize("frames", [60, 200])
 def test_a_capture_that_ends_in_mid_message_blames_nobody(tmp_path, transport, frames):
     tape = record(transport, LOSSES)
     del tape.frames[frames:]
     assert not failed(tape.check(tmp_path)) & RULES
-
-
-def test_a_snap_length_without_data_tells_nothing_of_bytes(tmp_path):
-    verdicts = csa_ud().cut(128).check(tmp_path)
-    assert verdicts["once.bytes"].outcome is Outcome.INCONCLUSIVE
-    assert "snap length" in verdicts["once.bytes"].note
-    assert verdicts["once.whole"].outcome is Outcome.PASS
 
 
 def test_a_snap_length_that_cuts_looks_leaves_requests_open(tmp_path):
@@ -583,11 +635,6 @@ def test_recovery_times_are_those_of_the_capture(tmp_path):
         }  # fmt: skip
 
 
-def test_percentiles_are_values_that_occurred():
-    times = recovery_time.Distribution.of(np.array([5, 1, 3]))
-    assert times == recovery_time.Distribution(count=3, p50_ns=3, p99_ns=5, max_ns=5)
-
-
 @pytest.mark.parametrize("transport", [csa_ud, ud_rto])
 def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
     tape = transport()
@@ -599,3 +646,133 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
     twice = tape.check(tmp_path)
     assert not failed(twice) & RULES
     assert twice["once.whole"].checked == 2 * once["once.whole"].checked
+
+
+# ---------------------------------------------------------------- feedback of receivers
+
+NOT_THEIRS = OF_RUNS | OF_CSA_UD | {"sr.other-path", "recovery.detected"}
+
+
+def in_run_of(folder, tape, transport, faults=(), timing=None):
+    """Its verdicts in a run directory that tells transport, timers and faults."""
+    run = {
+        "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
+        "clock": "virtual", "capture": {"file": "trace.pcapng"},
+        "timing": timing or document(Timing(), EngineTiming()),
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
+    tape.write(folder / "trace.pcapng")
+    return check(folder, of=suites.Format.LAB)
+
+
+@pytest.mark.parametrize("transport", NATIVE)
+@pytest.mark.parametrize("where", [in_run_of, None], ids=["in a run", "alone"])
+def test_they_keep_every_rule(tmp_path, transport, where):
+    tape = record(transport, LOSSES)
+    verdicts = where(tmp_path, tape, transport) if where else tape.check(tmp_path)
+    assert ours(verdicts, Outcome.PASS) == RULES - NOT_THEIRS
+    assert not failed(verdicts)
+    assert verdicts["sr.repaired"].checked == LOST
+    assert verdicts["sr.only-holes"].checked >= LOST
+    assert verdicts["once.whole"].checked == MESSAGES
+    assert verdicts["once.told"].checked >= MESSAGES * PACKETS
+
+
+def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
+    verdicts = in_run_of(tmp_path, record("irn", LOSSES).only(UP, DOWN), "irn")
+    assert not failed(verdicts)
+    assert "was not captured" in verdicts["sr.only-holes"].note
+
+
+def test_alone_a_retransmission_of_what_was_told_of_is_found_too(tmp_path):
+    planted = record("irn", LOSSES)
+    frames = retransmits_what_was_reported(planted)
+    verdicts = planted.check(tmp_path)
+    assert failed(verdicts) == {"sr.only-holes"}
+    assert frames <= shown(verdicts["sr.only-holes"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "link", "may_be_late"),
+    [
+        ("reorder 5% by 2s", "s1->h1", True),
+        ("reorder 5% gap 5 by 2s only control", "s1->h1", True),
+        ("delay 3s 2s", "s1->h1", True),
+        ("delay 3s 500ms distribution normal reorder allow", "s1->h1", True),
+        ("delay 3s 500ms", "s1->h1", False),
+        ("delay 1us at 2s for 3s", "s1->h1", False),
+        ("reorder 5%", "s1->h1", False),
+        ("reorder 5% by 50us", "s1->h1", False),
+        ("reorder 5% by 2s", "h1->s1", False),
+    ],
+)
+def test_an_answer_may_be_as_late_as_the_link_behind_the_capture_makes_it(
+    tmp_path, fault, link, may_be_late
+):
+    """The sender acts on it a second after it was seen there."""
+    tape = record("irn", TAIL)
+    retransmits_what_was_reported(tape)
+    verdicts = in_run_of(tmp_path, tape, "irn", [{"rule": "x", "fault": fault, "links": [link]}])
+    assert failed(verdicts) == (set() if may_be_late else {"sr.only-holes"})
+
+
+def test_the_second_loss_of_a_packet_is_the_timers(tmp_path):
+    """No gap tells of it: that is no violation, and neither is what the timer retransmits in
+    vain.
+    """
+    for transport in NATIVE:
+        tape = record(transport, (first(4, 5), second(4, 5)))
+        verdicts = in_run_of(tmp_path, tape, transport)
+        assert not failed(verdicts)
+        assert verdicts["sr.repaired"].checked == 2
+
+
+@pytest.mark.parametrize("transport", NATIVE)
+@pytest.mark.parametrize(("open_ms", "may_follow"), [(158, True), (162, False)])
+def test_of_a_run_without_rto_high_it_is_the_papers_share_of_its_round_trip(
+    tmp_path, transport, open_ms, may_follow
+):
+    """Of 6 ms it is 80. What is lost may be sent again two of them later."""
+    tape = record(transport, TAIL)
+    answer, _ = answers(tape)[0]
+    gone = tape.data(message=4, index=19, link=DOWN)[0]
+    last = dataclasses.replace(tape.frame(answer), time_ns=tape.frame(gone).time_ns + open_ms * MS)
+    tape.frames = [*tape.frames[:gone], last]
+    verdict = in_run_of(tmp_path, tape, transport, timing={"initial_rtt_ns": 6 * MS})["sr.repaired"]
+    assert verdict.outcome is (Outcome.INCONCLUSIVE if may_follow else Outcome.FAIL)
+
+
+# ---------------------------------------------------------------- long ways and round trips
+
+
+@pytest.mark.parametrize(("way_ms", "lost"), [(1, False), (99, False), (101, True)])
+@pytest.mark.parametrize("transport", ["csa_ud", "irn"])
+def test_packets_may_be_on_their_way_when_the_capture_ends(tmp_path, transport, way_ms, lost):
+    """The last message has left its sender, and then one answer to the first one is heard."""
+    tape = record(transport)
+    answer = next(frame for frame in tape.frames if frame.interface == BACK_UP)
+    (gone,) = tape.data(message=5, index=PACKETS - 1, link=UP)
+    end_ns = tape.frame(gone).time_ns + way_ms * MS
+    del tape.frames[gone:]
+    tape.delete(*tape.data(message=5, link=DOWN))
+    tape.frames.append(dataclasses.replace(answer, time_ns=end_ns))
+    verdict = tape.check(tmp_path)["sr.repaired"]
+    assert verdict.outcome is (Outcome.INCONCLUSIVE if lost else Outcome.NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize(("srtt_ms", "known"), [(10, True), (11, False)])
+def test_timers_are_not_known_where_four_round_trips_are_longer_than_t_max(
+    tmp_path, srtt_ms, known
+):
+    """A NACK is a second late; the timers of a slow network may allow that."""
+    tape = csa_ud(TAIL)
+    exponent = 13  # xdp/lab_wire.h: above a mantissa of 11 bits
+    for number in range(1, len(tape) + 1):
+        tape.alter(number, srtt=exponent << 11 | srtt_ms * MS >> exponent)
+    later(tape, nacks_of(tape, 4)[0], S)
+    verdicts = tape.check(tmp_path)
+    if known:
+        assert "csa.nack" in failed(verdicts)
+    else:
+        assert verdicts["csa.nack"].outcome is Outcome.INCONCLUSIVE
+        assert "such long round trips" in verdicts["csa.nack"].note

@@ -8,7 +8,7 @@ import pytest
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
-from softroce_lab.check.striped.losses import Understood
+from softroce_lab.check.striped.losses import understood
 from softroce_lab.check.striped.messages import NEVER
 from softroce_lab.check.striped.suite import SUITE
 from softroce_lab.check.verdict import Outcome
@@ -21,7 +21,7 @@ from softroce_lab.telemetry import capture_file
 from tests.check.plant import Frame, S, Tape, check, failed, shown
 
 RULES = {rule.name for rule in SUITE.rules}
-ALL = ("sdr_sr", "sdr_sr_nack", "{name: csa_ud, framing: uc_immediate}")
+ALL = ("sdr_sr", "{name: csa_ud, framing: uc_immediate}")
 TEXT = """\
 name: writes
 topology: {generator: {kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 1,
@@ -58,7 +58,7 @@ class Run:
             ],
             [each.name for each in capture.interfaces],
         )  # fmt: skip
-        self.view = Understood.of(suites.evidence_of(self.path, Options())).view
+        self.view = understood(suites.evidence_of(self.path, Options())).view
 
     def frames(self, which):
         """Numbers of all sightings of a transmission, in time."""
@@ -79,7 +79,7 @@ class Run:
         return check(self.folder, of=suites.Format.LAB)
 
 
-@pytest.fixture(scope="module", params=ALL, ids=["sdr_sr", "sdr_sr_nack", "csa_ud"])
+@pytest.fixture(scope="module", params=ALL, ids=["sdr_sr", "csa_ud"])
 def made(request, tmp_path_factory):
     return Run(tmp_path_factory.mktemp("runs"), request.param)
 

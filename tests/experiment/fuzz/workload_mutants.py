@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softroce_lab.workloads import composite, gate, moe
-from softroce_lab.workloads.goal import matching
+from softroce_lab.workloads import composite, moe
 from softroce_lab.workloads.goal import workload as goal
 from softroce_lab.workloads.open_loop import OpenLoop
 from softroce_lab.workloads.progress import DEPTH, HostWork
@@ -154,7 +153,7 @@ def flows_all_at_once(original):
     return schedule
 
 
-@mutant(gate, "_batch", "csa_ud", 61)
+@mutant(moe, "_batch", "csa_ud", 61)
 def an_expert_chosen_twice(original):
     """The gate chooses among all experts each time."""
 
@@ -169,7 +168,7 @@ def an_expert_chosen_twice(original):
 # --- GOAL ------------------------------------------------------------------------------------
 
 
-@mutant(matching, "_receives", "csa_ud", 163)
+@mutant(goal, "_receives", "csa_ud", 163)
 def a_receive_of_another_send(original):
     """The last receive of a tag takes the first send, if it has the same size."""
 

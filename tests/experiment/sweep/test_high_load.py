@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Short forms of the sweeps of docs/high-load.md: one cell and one seed of each, compared."""
+"""Short forms of the sweeps of high load: one cell and one seed of each, compared."""
 
 import json
 

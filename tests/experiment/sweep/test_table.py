@@ -27,7 +27,7 @@ def line(rows):
     ("times_us", "median"), [([10], "10.000"), ([10, 16], "13.000"), ([40, 10, 16, 12], "14.000")]
 )
 def test_a_median_of_an_even_number_is_the_middle_of_two(times_us, median):
-    """As in every table of a run (docs/results.md)."""
+    """As in every table of a run (docs/howto/explain.md)."""
     found = line([row(seed, time_us) for seed, time_us in enumerate(times_us, start=1)])
     assert list(found.values())[:5] == ["1", "rc", "passed", median, median]
 

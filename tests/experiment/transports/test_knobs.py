@@ -263,35 +263,3 @@ def test_a_mistake_is_pointed_at(entry, complaint):
     with pytest.raises(UserError) as caught:
         spec.of(yaml_source.parse(text, "x.yaml"))
     assert complaint in str(caught.value)
-
-
-# ---------------------------------------------------------------- the table of docs/transports.md
-
-
-def transports_of(names):
-    """Those that a line of the table is about."""
-    known = registry.known()
-    if names.startswith("all"):
-        return [name for name in known if name not in ("rc", "shift")]
-    return [name for name in known if name in re.findall(r"\w+", names)]
-
-
-def test_the_table_has_each_knob_of_each_transport_with_its_bounds():
-    text = (PROJECT_ROOT / "docs/transports.md").read_text()
-    text = text.partition("## Knobs")[2].partition("\n## ")[0]
-    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    table = [
-        (knob.strip(" `"), name, bounds)
-        for knob, names, _, bounds, _ in lines
-        for name in transports_of(names.strip())
-    ]
-    known = {(each.name, name): each for name in registry.known()
-             for each in registry.find(name).knobs}  # fmt: skip
-    assert len(table) == len(known)
-    for knob, name, bounds in table:
-        if known[knob, name].choices:
-            assert known[knob, name].bounds() in bounds
-            continue
-        least, most = known[knob, name].bounds().removeprefix("from ").split(" to ")
-        assert least in bounds
-        assert most in bounds or (knob, name in ("rc", "shift")) == ("timeout", True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The paths that `Tracer` computes; tests/cli/test_trace.py holds them to a real fabric."""
+"""The paths that `Tracer` computes; tests/cli/test_inspect.py holds them to a real fabric."""
 
 import collections
 import dataclasses

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from softroce_lab import _native
-from softroce_lab.check import junit, report, suites
+from softroce_lab.check import report, suites
 from softroce_lab.check.evidence import Evidence
 from softroce_lab.check.suites import Format
 from softroce_lab.dissect import exhibit
@@ -46,11 +46,15 @@ def one(data: bytes) -> None:
 
 
 def _check(evidence: Evidence) -> None:
+    packets = evidence.packets
+    assert (packets["captured"] <= packets["length"]).all()
+    assert (packets["interface"] < len(evidence.capture.interfaces)).all()
+    assert (packets["comment"] < len(evidence.capture.comments)).all()
     verdicts = suites.check(evidence, _RULES, Format.AUTO)
     checked = report.Checked(_NAME, evidence, tuple(verdicts))
     "\n".join(report.lines(checked, _SHOWN)).encode()
     json.dumps(report.document(checked))
-    junit.write(_JUNIT, [checked])
+    report.write_junit(_JUNIT, [checked])
     for number in evidence.packets["number"][:20].tolist():
         capture = evidence.capture
         frame = capture.frame(number)

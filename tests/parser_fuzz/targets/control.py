@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from softroce_lab.transports import control
+from tests import control_bodies
 from tests.transports.pair_rig import MILLISECOND_NS, PairRig
 
 _TALKS = (("csa_ud", "ud"), ("ud_rto", "ud"), ("sdr_sr", "ud"), ("sdr_sr", "uc_immediate"))
@@ -57,7 +58,7 @@ def _obey_the_law(body: bytes) -> None:
         message = control.decode(body)
     except control.ControlError:
         return
-    again = control.decode(control.encode(message, max(len(body), 4096)))
+    again = control.decode(control_bodies.encode(message, max(len(body), 4096)))
     if (missing := getattr(message, "missing", None)) is None:
         assert again == message
         return

@@ -13,10 +13,10 @@ from softroce_lab.errors import LabError
 from softroce_lab.experiment.perftest import printed
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry import counters_file, drops
-from tests.parser_fuzz.catalogue import CORPUS
+from tests.parser_fuzz import seed_corpus
 from tests.parser_fuzz.files import file_of
 
-_TRACE = (CORPUS / "captures" / "csa_ud").read_bytes()
+_TRACE = seed_corpus.conversations()["csa_ud"]
 
 
 def one(data: bytes) -> None:

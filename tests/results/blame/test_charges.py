@@ -4,7 +4,7 @@
 import pytest
 
 from softroce_lab.experiment.sweep.pool import InPlace
-from softroce_lab.results.blame import charges, words
+from softroce_lab.results.blame import charges
 from softroce_lab.results.blame.investigation import SHARES, Investigation
 from softroce_lab.results.recorded import Recorded
 from tests.results.made import run
@@ -17,13 +17,13 @@ def investigated(directory, name, step=None):
 
 @pytest.fixture(scope="module")
 def of(ring_run):
-    known = {name: investigated(ring_run, name) for name in ("csa_ud/1", "irn/2", "rc/1")}
+    known = {name: investigated(ring_run, name) for name in ("csa_ud/1", "rc/1")}
     return {
         name: (each, charges.blame(each.subject, InPlace(), 24)) for name, each in known.items()
     }
 
 
-@pytest.mark.parametrize("name", ["csa_ud/1", "irn/2", "rc/1"])
+@pytest.mark.parametrize("name", ["csa_ud/1", "rc/1"])
 def test_the_sum_rule(of, name):
     known, found = of[name]
     assert found.runs <= 24
@@ -33,18 +33,16 @@ def test_the_sum_rule(of, name):
     assert sum(each.end_ns for each in found.charges) + found.rest_ns == found.cost_ns
     charged = [loss for each in found.charges for loss in each.losses]
     assert len(charged) == len(set(charged)) == found.losses - found.rest
-
-
-@pytest.mark.parametrize("name", ["csa_ud/1", "irn/2", "rc/1"])
-def test_each_charge_is_the_difference_of_two_explicit_runs(of, name):
-    known, found = of[name]
-    undone = []
-    before_ns = found.with_all_ns
-    for each in found.charges:
+    shares = known.shares()
+    assert tuple(shares) == SHARES
+    assert sum(shares.values()) == found.with_all_ns
+    assert shares["sending"] > 0
+    assert all(length >= 0 for length in shares.values())
+    undone, before_ns = [], found.with_all_ns
+    for each in found.charges:  # the difference of two explicit runs
         undone += each.losses
         left_ns = known.without(undone)
-        assert left_ns == each.left_ns
-        assert before_ns - left_ns == each.end_ns
+        assert (left_ns, before_ns - left_ns) == (each.left_ns, each.end_ns)
         before_ns = left_ns
 
 
@@ -60,16 +58,6 @@ def test_one_loss_has_the_whole_cost(tmp_path):
     assert charge.end_ns == charge.message_ns == charge.step_ns == found.cost_ns > 10_000
 
 
-@pytest.mark.parametrize("name", ["csa_ud/1", "irn/2", "rc/1"])
-def test_the_shares_of_the_critical_path_are_the_whole(of, name):
-    known, found = of[name]
-    shares = known.shares()
-    assert tuple(shares) == SHARES
-    assert sum(shares.values()) == found.with_all_ns
-    assert shares["sending"] > 0
-    assert all(length >= 0 for length in shares.values())
-
-
 def test_a_step(ring_run):
     known = investigated(ring_run, "rc/1", step="2")
     found = charges.blame(known.subject, InPlace(), 12)
@@ -80,26 +68,13 @@ def test_a_step(ring_run):
     assert sum(each.end_ns for each in found.charges) + found.rest_ns == found.cost_ns
 
 
-def test_in_words(of):
-    known, found = of["rc/1"]
-    lines = list(words.sentences(found, known))
-    assert lines[0].startswith(f"rc/1: its run took {words.time(found.with_all_ns)} with ")
-    assert lines[-1].startswith("Its critical path has ")
-    rows = list(words.rows(found, known))
-    assert rows[-1][0] == words.time(found.cost_ns)
-    assert all(len(row) == len(words.HEAD) for row in rows)
-    largest = max(found.charges, key=lambda each: each.end_ns)
-    assert rows[0][0] == words.time(largest.end_ns)
-    assert "spine-loss" in rows[0][-1] or len(largest.losses) > 1
-
-
 HELD = (
     "topology={generator: {kind: dual-rail, hosts_per_leaf: 4, rails: 3, "
     "access: {rate: 10Gbit, delay: 1us}}}"
 )
 
 
-@pytest.mark.parametrize(("seed", "rail"), [(3, 1), (4, 1), (2, 3), (6, 3)])
+@pytest.mark.parametrize(("seed", "rail"), [(3, 1), (2, 3)])
 def test_a_loss_behind_sends_that_wait_for_each_other_is_found(tmp_path, seed, rail):
     """Sends to a peer are posted in order: one that may not be posted holds up those behind it."""
     workload = f"{{kind: ring-all-reduce, bytes: 256KiB, message: 32KiB, rail: {rail}}}"

@@ -25,19 +25,11 @@ def test_a_large_ring(tmp_path, full, capsys):
     )
     directory = run(
         "ring-all-reduce", tmp_path, f"topology={{generator: {fabric}}}", "payload=none", "seeds=1",
-        "workload={kind: ring-all-reduce, bytes: 4MiB, message: 64KiB}",
+        f"workload={{kind: ring-all-reduce, bytes: {4 if full else 1}MiB, message: 64KiB}}",
         "faults=[{name: lossy, links: 'leaf*<->spine*', loss: 0.35%}]", transports=("irn",),
     )  # fmt: skip
-    argv = [
-        sys.executable,
-        "-m",
-        "softroce_lab.cli",
-        "results",
-        "explain",
-        "--cost",
-        str(directory),
-        "-q",
-    ]
+    line = ("-m", "softroce_lab.cli", "results", "explain", "--cost", str(directory), "-q")
+    argv = [sys.executable, *line]
     began_s, used = time.monotonic(), os.times()
     done = subprocess.run(argv, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     took_s, now = time.monotonic() - began_s, os.times()

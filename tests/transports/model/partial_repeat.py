@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Erasure coding with the fallback of `sdr_ec`: only what is missing is repeated, until it decodes.
 
-All of it is this project's definition (docs/sdr.md). The paper's model repeats all data chunks of a
+All of it is this project's definition. The paper's model repeats all data chunks of a
 failed submessage until each has arrived; it has `Scenario.coded`. Here a round of repetitions
 carries the missing data chunks of the failed submessages, and a submessage is over as soon as it
 can be decoded. Chunks are lost independently of each other.
@@ -19,7 +19,7 @@ import numpy as np
 
 from softroce_lab.transports.erasure import code
 from softroce_lab.transports.model import sdr
-from softroce_lab.transports.model.completion import Completion, Floats
+from softroce_lab.transports.model.selective_repeat import Completion, Floats
 
 ROUND = 1.25  # RTT
 _MOST_ROUNDS = 64

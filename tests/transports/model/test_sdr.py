@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """SDR-RDMA's model of erasure codes and of a ring: closed forms, draws, and the published shape."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.transports.model import ring, sdr
-from softroce_lab.transports.model.completion import Completion
+from softroce_lab.transports.model import ring
 from softroce_lab.transports.model.sdr import Scenario, predict, undecodable
+from softroce_lab.transports.model.selective_repeat import Completion
 from tests.transports.model.reference import coded_ns, decoded, within
 
 KIB, MIB, GIB, TIB = (1 << shift for shift in (10, 20, 30, 40))
@@ -81,34 +80,6 @@ def test_without_loss_a_code_costs_its_parity():
         assert scenario.fallback(scheme) == 0
 
 
-def test_means_grow_with_loss_and_size_and_distance():
-    places = [*itertools.product((128 * KIB, 8 * MIB, 64 * MIB), LOSSES, (5e5, 25e6))]
-    figures = {place: predict(Scenario(*place)) for place in places}
-    for scheme in ("sr_rto", "sr_nack", "mds", "xor"):
-        means = {place: found[scheme].mean_ns for place, found in figures.items()}
-        for less, more in itertools.product(places, places):
-            if all(a <= b for a, b in zip(less, more, strict=True)):
-                assert means[less] <= means[more] * (1 + 1e-4), (scheme, less, more)
-
-
-def test_more_parity_decodes_more_and_costs_more():
-    failing = [Scenario(128 * MIB, 0.05, parity_chunks=m).fallback("mds") for m in (2, 4, 8, 16)]
-    assert failing == sorted(failing, reverse=True)
-    least = [Scenario(128 * MIB, 0.05, parity_chunks=m).coded("mds").least_ns for m in (2, 4, 8)]
-    assert least == sorted(least)
-
-
-def test_many_failed_submessages_are_joined_without_moving_the_mean():
-    """2 GiB at 30 %: a thousand submessages, nearly all of which fail."""
-    scenario = Scenario(TIB // 512, 0.3)
-    found = scenario.coded("xor")
-    whole = scenario.chunks // 32
-    failed = whole * undecodable("xor", 32, 8, 0.3)
-    retransmitted_ns = 32 * failed * scenario.inject_ns
-    assert found.mean_ns > 1.25 * scenario.chunks * scenario.inject_ns + retransmitted_ns
-    assert found.mean_ns < scenario.coded("xor").quantile_ns(0.999)
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -138,31 +109,7 @@ def test_more_parity_than_data_has_no_xor():
         Scenario(MIB, 1e-3, data_chunks=4, parity_chunks=5).coded("xor")
 
 
-def test_units():
-    assert sdr.rtt_of_ns(3750) == pytest.approx(25e6)
-    assert sdr.chunk_loss(1e-3, 16) == pytest.approx(1 - (1 - 1e-3) ** 16)
-    assert sdr.chunk_loss(1e-12, 2) == pytest.approx(2e-12, rel=1e-9)
-
-
 # ---------------------------------------------------------------- ring
-
-
-def test_a_ring_without_chance_takes_its_steps():
-    found = ring.all_reduce(Completion.certain(7.0), 4, 3, np.random.default_rng(1))
-    assert (
-        found.mean_ns == found.quantile_ns(0.5) == found.least_mean_ns == found.most_mean_ns == 42
-    )
-
-
-def test_the_mean_of_a_ring_lies_between_its_bounds_and_grows_with_sites():
-    means = []
-    for sites in (2, 4, 8):
-        message = Scenario(128 * MIB // sites, 1e-2).repeated(2)
-        found = ring.all_reduce(message, sites, 500, np.random.default_rng(sites))
-        assert found.least_mean_ns < found.mean_ns < found.most_mean_ns
-        assert found.mean_ns < found.quantile_ns(0.99)
-        means.append(found.mean_ns)
-    assert means == sorted(means)
 
 
 def test_a_ring_of_two_by_hand():
@@ -180,57 +127,6 @@ def test_an_impossible_ring_is_refused(sites, runs, problem):
 
 
 # ---------------------------------------------------------------- what the paper reports
-
-
-def figures(message_bytes, loss):
-    scenario = Scenario(message_bytes, loss)
-    return scenario, predict(scenario)
-
-
-@pytest.mark.parametrize("loss", [1e-5, 1e-4, 1e-3, 1e-2])
-@pytest.mark.parametrize("message_bytes", [128 * KIB, MIB, 16 * MIB, 128 * MIB])
-def test_coding_is_ahead_of_selective_repeat(message_bytes, loss):
-    """[S] EC wins from 128 KiB to 1 GiB at 1e-6 to 1e-2."""
-    _, found = figures(message_bytes, loss)
-    # A message of a few chunks has no loss at all in 99.9 % of cases: the mean shows it.
-    assert found["mds"].mean_ns < found["sr_rto"].mean_ns * (1 + 1e-4)
-
-
-@pytest.mark.parametrize("loss", [1e-4, 1e-3, 1e-2])
-def test_at_a_gib_too_from_a_loss_that_it_meets(loss):
-    _, found = figures(GIB, loss)
-    assert found["mds"].mean_ns < found["sr_rto"].mean_ns
-
-
-def test_selective_repeat_is_ahead_below_1e_6_and_far_above_a_gib():
-    """[S] SR wins below 1e-6 or above 1 GiB."""
-    assert (
-        figures(128 * MIB, 1e-7)[1]["sr_rto"].mean_ns < figures(128 * MIB, 1e-7)[1]["mds"].mean_ns
-    )
-    assert figures(16 * GIB, 1e-3)[1]["sr_rto"].mean_ns < figures(16 * GIB, 1e-3)[1]["mds"].mean_ns
-
-
-def test_xor_falls_back_from_1e_3_and_mds_holds_beyond_1e_2():
-    """[S] for 128 MiB."""
-    fallback = {loss: [Scenario(128 * MIB, loss).fallback(scheme) for scheme in ("xor", "mds")]
-                for loss in (1e-4, 1e-3, 1e-2, 2e-2)}  # fmt: skip
-    assert fallback[1e-4][0] < 1e-4
-    assert fallback[1e-3][0] > 1e-3
-    assert fallback[1e-2][0] > 0.3
-    assert fallback[2e-2][1] < 1e-4
-
-
-def test_selective_repeat_is_several_times_slower():
-    """[S] up to 6.5 times in the mean and 12.2 times at p99.9, over the grid."""
-    worst_mean = worst_tail = 0.0
-    for message_bytes, loss in itertools.product(
-        (128 * KIB, 8 * MIB, 128 * MIB), (1e-3, 1e-2, 0.1)
-    ):
-        scenario, found = figures(message_bytes, loss)
-        worst_mean = max(worst_mean, found["sr_rto"].mean_ns / scenario.lossless_ns)
-        worst_tail = max(worst_tail, found["sr_rto"].quantile_ns(0.999) / scenario.lossless_ns)
-    assert worst_mean > 6
-    assert worst_tail > 11
 
 
 @pytest.mark.parametrize("sites", [4, 8])

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from softroce_lab.transports.model import selective_repeat
 from softroce_lab.transports.model.selective_repeat import completion
 from tests.transports.model.reference import repeated_ns, within
 
@@ -37,31 +36,6 @@ def test_many_chunks_at_once_are_the_largest_of_geometric_numbers(loss, chunks):
     assert found.mean_ns - RTT_NS == pytest.approx(rounds * RTO_NS, rel=1e-5)
 
 
-@pytest.mark.parametrize("chunks", [1, 7, 1 << 20])
-def test_without_loss_it_takes_its_transmission_and_a_round_trip(chunks):
-    found = completion(chunks, 0, INJECT_NS, RTO_NS, RTT_NS)
-    assert found.mean_ns == found.quantile_ns(0.999) == chunks * INJECT_NS + RTT_NS
-    nearly = completion(chunks, 1e-8, INJECT_NS, RTO_NS, RTT_NS)
-    assert found.mean_ns <= nearly.mean_ns < found.mean_ns + 2 * chunks * 1e-8 * RTO_NS + 1
-
-
-def test_it_never_gets_faster_with_loss_chunks_or_timer():
-    figures = {}
-    for loss, chunks, rto in itertools.product(LOSSES, (1, 2, 50, 3000, 40_000), (1, 3)):
-        found = completion(chunks, loss, INJECT_NS, rto * RTT_NS, RTT_NS)
-        figures[loss, chunks, rto] = [found.mean_ns, *map(found.quantile_ns, (0.5, 0.99, 0.999))]
-    slack = 1 + 1e-9
-    for place, values in figures.items():
-        assert values[1:] == sorted(values[1:])
-        for axis, more in itertools.product(range(3), figures):
-            same = [place[i] == more[i] for i in range(3) if i != axis]
-            if all(same) and more[axis] > place[axis]:
-                # Beyond CELLS chunks a time is exact to half a cell.
-                cell_ns = 4 * RTT_NS / selective_repeat.CELLS
-                pairs = zip(values, figures[more], strict=True)
-                assert all(a <= b * slack + cell_ns for a, b in pairs), (place, more)
-
-
 @pytest.mark.parametrize(
     ("chunks", "loss", "rto", "inject_ns"),
     [
@@ -80,18 +54,3 @@ def test_draws_of_the_same_variables_agree(chunks, loss, rto, inject_ns):
     drawn = repeated_ns(stream, 4000, chunks, loss, inject_ns, rto * RTT_NS, RTT_NS)
     assert within(drawn, found)
     assert not within(drawn * 1.2, found)
-
-
-def test_a_coarse_grid_is_near_the_exact_distribution():
-    exact = completion(5000, 1e-3, INJECT_NS, RTO_NS, RTT_NS)
-    coarse = completion(5000, 1e-3, INJECT_NS, RTO_NS, RTT_NS, cells=512)
-    cell_ns = (RTO_NS + INJECT_NS) / 512
-    assert abs(coarse.mean_ns - exact.mean_ns) < cell_ns / 20
-    for share in (0.5, 0.99, 0.999):
-        assert abs(coarse.quantile_ns(share) - exact.quantile_ns(share)) <= cell_ns
-
-
-def test_millions_of_chunks():
-    found = completion(1 << 24, 0.3, INJECT_NS, RTO_NS, RTT_NS)
-    least_ns = (1 << 24) * INJECT_NS + RTT_NS
-    assert least_ns < found.mean_ns < found.quantile_ns(0.999) < least_ns + 40 * RTO_NS

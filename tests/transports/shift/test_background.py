@@ -51,19 +51,6 @@ def test_a_failure_before_the_backup_is_ready_surfaces():
     rig.close()
 
 
-def test_a_service_that_is_away_for_a_while():
-    rig = Rig(in_background=True)
-    rig.store.reachable = False
-    work(rig)
-    assert not any(end.qp.backup_ready for end in rig.ends)
-    rig.store.reachable = True
-    for end in rig.ends:
-        end.backup.publish("of/no/importance", 0)
-    work(rig)
-    assert all(end.qp.backup_ready for end in rig.ends)
-    rig.close()
-
-
 def test_a_pump_makes_backups_and_drives_a_failover():
     """The program only runs its clock and polls, however late threads are by that clock."""
     patient = dataclasses.replace(SETTINGS, handshake_timeout_ns=3600 * 10**9)

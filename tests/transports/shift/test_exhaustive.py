@@ -4,8 +4,8 @@
 import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import Rig
-from softroce_lab.experiment.fuzz.failover.work import FIXED, Case, Op, W
-from softroce_lab.transports.shift.states import Sender
+from softroce_lab.experiment.fuzz.failover.work import Case, Op, W
+from softroce_lab.transports.shift.protocol import Sender
 
 DESTINATION_QP = slice(14 + 20 + 8 + 5, 14 + 20 + 8 + 8)  # in the BTH
 DIRECTIONS = {"there": (0,), "back": (1,), "both": (0, 1)}
@@ -104,7 +104,3 @@ def test_every_message_of_the_handshake_lost_once_and_twice(direction):
     print(f"{cases} cases: {messages} packets of the handshake lost once, {twice} twice")
     assert messages >= 4 * (most - 4)  # both MOVEs and their acknowledgements
     assert twice >= 2 * (most - 4)  # both MOVEs
-
-
-def test_the_workload_has_all_kinds():
-    assert {op.kind for op in FIXED} == {0, 1, 2, 3}

@@ -6,7 +6,6 @@ import pytest
 from softroce_lab.experiment.fuzz.failover.rig import (
     ACCESS,
     DETECTION_NS,
-    RETRIES,
     SETTINGS,
     STEP_NS,
     Rig,
@@ -38,23 +37,8 @@ def end_of(rig, case, bound_ns):
         assert talk.is_over or any(end.state is Sender.FAILED for end in rig.ends)
 
 
-@pytest.mark.parametrize("delay_steps", range(0, 60, 3))
-def test_the_backup_fails_during_the_failover(delay_steps):
-    """All is done, or an error surfaces at both ends; in time, and with nothing done twice."""
-    rig = Rig()
-    rig.pairs[0].cable(0).carries = 8
-    case = Case(rig)
-    while rig.pairs[0].cable(0).carries < 2**63:
-        case.step()
-    for _ in range(20 + delay_steps):
-        case.step()
-    rig.cut(1)
-    end_of(rig, case, SURFACED_NS + 2 * BOUND_NS)
-    rig.close()
-
-
 @pytest.mark.parametrize("direction", [0, 1])
-@pytest.mark.parametrize("packet", range(12))
+@pytest.mark.parametrize("packet", range(0, 12, 3))
 def test_the_backup_fails_at_a_packet(direction, packet):
     rig = Rig()
     rig.cut(0)
@@ -92,7 +76,7 @@ def fallen(rig):
 
 
 @pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("packet", range(10))
+@pytest.mark.parametrize("packet", range(0, 10, 3))
 def test_the_default_nic_fails_again_during_the_failback(side, packet):
     """At every packet that it carries, in each direction."""
     rig = Rig()
@@ -121,7 +105,7 @@ def test_the_backup_nic_fails_during_the_failback(side):
 
 
 @pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("twice", [True])
 def test_every_message_of_the_failback_lost(side, twice):
     lost = 0
     for number in range(14):
@@ -140,39 +124,6 @@ def test_every_message_of_the_failback_lost(side, twice):
         lost += rig.pairs[1].totals(side)["lost"] > before
         rig.close()
     assert lost >= 4
-
-
-def test_the_backup_fails_while_the_default_nic_is_in_use():
-    """Nobody notices, and it is there again when it is needed."""
-    rig = Rig()
-    case = Case(rig, [FIXED[:4], FIXED[:4]])
-    rig.cut(1)
-    case.run()
-    rig.cut(1, down=False)
-    rig.cut(0)
-    case.extend(FIXED[:4], FIXED[:4])
-    case.run()
-    assert not case.failed
-    rig.close()
-
-
-@pytest.mark.parametrize("period_ns", [40_000, 150_000, 400_000, 1_300_000])
-def test_flapping_faster_than_failback(period_ns):
-    """The first rail is there half of the time; all is done once, and probes become rare."""
-    rig = Rig()
-    case = Case(rig, [[], []], at_once=1)
-    down = False
-    for _ in range(12):
-        down = not down
-        rig.cut(0, down=down)
-        case.extend([Op(W, 500), Op(WI, 300)], [Op(SI, 100)])
-        until = rig.now_ns + period_ns
-        while rig.now_ns < until:
-            case.step()
-    rig.cut(0, down=False)
-    case.run(3 * BOUND_NS)
-    assert not case.failed
-    rig.close()
 
 
 def test_a_path_that_fails_soon_after_a_failback_is_probed_half_as_often_each_time():
@@ -196,17 +147,6 @@ def test_a_path_that_fails_soon_after_a_failback_is_probed_half_as_often_each_ti
     least, most = SETTINGS.probe_interval_ns, SETTINGS.most_probe_interval_ns
     wanted = [min(least << n, most) for n in range(6)]
     assert all(0 <= a - b < 50_000 for a, b in zip(taken, wanted, strict=True)), taken
-    rig.close()
-
-
-def test_a_path_that_stays_dead_is_probed_more_and_more_rarely():
-    rig = Rig()
-    rig.cut()
-    Case(rig, [[Op(WI, 300)], []]).run()
-    before = rig.pairs[0].totals(0)["sent"]
-    rig.run(10_000_000)
-    probes = (rig.pairs[0].totals(0)["sent"] - before) // (RETRIES + 1)
-    assert 5 <= probes <= 10  # one an interval and a detection would be 27
     rig.close()
 
 
@@ -255,24 +195,6 @@ def test_a_peer_that_does_not_answer():
     a.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=1)
     rig.run(DETECTION_NS + SETTINGS.handshake_timeout_ns + 10 * STEP_NS)
     assert ends(a) == [(1, IBV_WC_RETRY_EXC_ERR)]
-    rig.close()
-
-
-def test_a_failback_that_the_peer_cannot_drain_for_is_given_up():
-    """Its SEND waits for a receive that comes only when our requests are done: no deadlock."""
-    rig = Rig()
-    fallen(rig)
-    a, b = rig.ends
-    case_receives = 12
-    b.receive(8, 40000, wr_id=2000)
-    for number in range(case_receives):  # all receives of `a` are used up, and one more is needed
-        b.post(SI, 4, 33000, wr_id=300 + number, imm=number)
-    a.post(IBV_WR_RDMA_WRITE, 8, 33000, to=0, wr_id=500)  # the fence
-    a.post(IBV_WR_RDMA_WRITE, 8, 33000, to=0, wr_id=501)  # held
-    assert rig.until(lambda: (501, IBV_WC_SUCCESS) in ends(a), 4_000_000)
-    a.receive(8, 40000, wr_id=2001)
-    rig.run(4_000_000)
-    assert (300 + case_receives - 1, IBV_WC_SUCCESS) in ends(b)
     rig.close()
 
 

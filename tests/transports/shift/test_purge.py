@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.transports.shift import Sender, ShiftQP
-from softroce_lab.transports.shift.states import Path
+from softroce_lab.transports.shift.protocol import Path
 from softroce_lab.verbs import QPAttr, QPInitAttr
 from softroce_lab.verbs.enums import (
     IBV_QP_STATE,

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from softroce_lab.transports.shift import StoreServer, StoreUnreachableError, TcpStore
-from softroce_lab.transports.shift.messages import BYTES, Kind, Message, ProtocolError, decode
+from softroce_lab.transports.shift.protocol import BYTES, Kind, Message, ProtocolError, decode
 
 
 def test_clients_see_what_others_put():

@@ -5,8 +5,6 @@ import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.transports.shift import SEND_ONCE, Sender
-from softroce_lab.transports.shift.classes import Classes
-from softroce_lab.transports.shift.machine import Machine
 from softroce_lab.verbs import QPAttr
 from softroce_lab.verbs.enums import (
     IBV_QP_STATE,
@@ -148,47 +146,3 @@ def test_what_was_in_flight_when_the_peer_gave_up_ends_as_far_as_it_is_known(opc
     assert ends(a) == list(enumerate(statuses, 1))
     assert a.backup.events[-1].why == "the peer surfaced an error"
     rig.close()
-
-
-# ---------------------------------------------------------------- what transparency would do
-
-
-class Transparent(Machine):
-    """Repeats all that is in flight, whatever it is, and asks nobody."""
-
-    def _classify(self, move):
-        return Classes([], [each.request for each in self._unresolved], None)
-
-
-@pytest.fixture
-def transparent(monkeypatch):
-    monkeypatch.setattr("softroce_lab.transports.shift.qp.Machine", Transparent)
-    rig = Rig()
-    yield rig
-    rig.close()
-
-
-def test_a_transparent_retry_adds_twice(transparent):
-    a, b = transparent.ends
-    transparent.pairs[0].cable(1).down = True  # T2
-    a.post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, to=2000, wr_id=1)
-    transparent.run(AFTER_NS)
-    assert ends(a) == [(1, IBV_WC_SUCCESS)]
-    assert b.memory[2000] == 2
-
-
-def test_a_transparent_retry_notifies_twice_and_writes_into_memory_that_is_reused(transparent):
-    a, b = transparent.ends
-    transparent.pairs[0].cable(1).down = True  # T2
-    for wr_id in (7, 8):
-        b.receive(8, 40000, wr_id=wr_id)
-    a.memory[:1000] = 5
-    a.post(IBV_WR_RDMA_WRITE, 1000, 0, to=2000, wr_id=1)
-    a.post(IBV_WR_SEND, 8, 0, wr_id=2)
-    transparent.step()
-    transparent.step()
-    assert ends(b) == [(7, IBV_WC_SUCCESS)]
-    b.memory[2000:3000] = 9
-    transparent.run(AFTER_NS)
-    assert ends(b) == [(8, IBV_WC_SUCCESS)]  # of the same SEND
-    assert (b.memory[2000:3000] == 5).all()

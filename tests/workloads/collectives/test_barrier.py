@@ -8,7 +8,7 @@ from tests.workloads.legal_order import carry_out
 from tests.workloads.recorder import recorders
 
 
-@pytest.mark.parametrize("hosts", range(2, 18))
+@pytest.mark.parametrize("hosts", [2, 5, 8, 17])
 def test_nobody_leaves_before_all_have_entered(hosts):
     """What each has heard of, if it passes on what it has received in the rounds before."""
     barrier = Barrier(tuple(range(hosts)))

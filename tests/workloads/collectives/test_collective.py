@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softroce_lab.workloads.collectives import trees
+from softroce_lab.workloads.collectives import algorithms
 from softroce_lab.workloads.collectives.collective import ALGORITHMS, Collective
 from softroce_lab.workloads.message import ADD, FLOAT32, INT32
-from softroce_lab.workloads.operations import Operations
-from softroce_lab.workloads.schedule import Receive, Send
+from softroce_lab.workloads.schedule import Receive
 from softroce_lab.workloads.work import mismatches
 from tests.workloads.legal_order import carry_out
 
@@ -42,7 +41,7 @@ def vectors(workload, seed=1):
         return before, sum(before.values())
 
 
-@pytest.mark.parametrize("hosts", range(2, 18))
+@pytest.mark.parametrize("hosts", [2, 5, 8, 13, 17])
 @pytest.mark.parametrize("algorithm", ALGORITHMS["all-reduce"])
 def test_an_all_reduce_is_the_sum_of_all_vectors_everywhere(algorithm, hosts):
     workload = collective("all-reduce", algorithm, hosts)
@@ -73,35 +72,13 @@ def test_an_all_gather_brings_every_part_everywhere(algorithm, hosts):
             assert (workload.expected(other, 1)[part] == before[host][part]).all()
 
 
-@pytest.mark.parametrize("hosts", range(2, 18))
+@pytest.mark.parametrize("hosts", [2, 5, 8, 13, 17])
 @pytest.mark.parametrize("algorithm", ALGORITHMS["broadcast"])
 def test_a_broadcast_brings_the_first_rank_s_vector_everywhere(algorithm, hosts):
     workload = collective("broadcast", algorithm, hosts)
     before, _ = vectors(workload)
     root = before[workload.ranks[0]]
     assert all((workload.expected(host, 1) == root).all() for host in workload.ranks)
-
-
-def test_the_order_of_sums_shows_in_floats():
-    found = set()
-    for algorithm in ALGORITHMS["all-reduce"]:
-        workload = collective("all-reduce", algorithm, 8, 4000, dtype=FLOAT32)
-        _, plain = vectors(workload)
-        result = workload.expected(workload.ranks[0], 1)
-        assert np.allclose(result, plain, atol=1e-5)
-        found.add(result.tobytes())
-    assert len(found) >= 3  # orders of sums
-
-
-def test_the_shape_of_a_ring():
-    workload = Collective((0, 1, 2), 24, 4, INT32)
-    messages = list(workload.messages())
-    steps = collections.Counter(message.key[1] for message in messages)
-    assert steps == dict.fromkeys(range(4), 3 * 2)
-    assert {m.key[1] for m in messages if m.combine is ADD} == {0, 1}
-    assert all((m.destination - m.source) % 3 == 1 for m in messages)
-    sends = [each for each in workload.schedule().of[0] if isinstance(each, Send)]
-    assert all(bool(each.requires) == (each.message.key[1] > 0) for each in sends)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +102,12 @@ def test_the_busiest_rank_sends_as_much_as_the_literature_says(op, algorithm, ho
     assert max(sent.values()) == per_rank * 8000
 
 
-@pytest.mark.parametrize("hosts", range(3, 40))
+@pytest.mark.parametrize("hosts", range(3, 20))
 def test_an_inner_vertex_of_one_tree_is_a_leaf_of_the_other_but_for_roots(hosts):
-    one, other = trees._binary(hosts).parents, trees._other(hosts).parents
+    one, other = algorithms._binary(hosts).parents, algorithms._other(hosts).parents
     roots = {*one.values()} - {*one} | {*other.values()} - {*other}
     assert {*one.values()} & {*other.values()} <= roots
     assert max(collections.Counter(one.values()).values()) <= 2
-
-
-@pytest.mark.parametrize(("op", "algorithm"), ALL)
-def test_longest_message_and_count_need_no_messages(op, algorithm):
-    workload = Operations(collective(op, algorithm, 8, 4000, 300), 2)
-    messages = workload.schedule().messages
-    assert len(messages) == workload.message_count == len(list(workload.messages()))
-    assert max(each.length_bytes for each in messages) <= workload.longest_message_bytes
 
 
 def test_sums_have_one_order_where_several_are_added():

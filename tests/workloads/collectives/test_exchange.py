@@ -30,10 +30,3 @@ def test_a_step_is_over_when_it_is_sent_and_received():
     assert [each.destination for each in host.begin()["send"]] == [1]
     assert host.sent(1, (0, 0, 0))["send"] == []
     assert [each.destination for each in host.received(2, (0, 0, 0))["send"]] == [2]
-
-
-def test_names():
-    assert Exchange((0, 1), 1, 1).name == "pairwise-all-to-all"
-    assert Exchange((0, 1), 1, 1, peers=2).name == "bounded-all-to-all"
-    with pytest.raises(ValueError, match="one peer"):
-        Exchange((0, 1), 1, 1, peers=0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
 from softroce_lab.workloads.goal import parser
-from softroce_lab.workloads.goal.program import Act
+from softroce_lab.workloads.goal.parser import Act
 from tests.workloads.goal.texts import FILE, GRAMMAR, assert_refused, ranks
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """GOAL programs as workloads: who sends what to whom, after what; and cycles."""
 
-import pickle
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,23 +97,6 @@ def test_what_would_wait_for_a_send_behind_it_is_sent_behind_it():
     assert mismatches(workload, list(carry_out(workload, 3, order=1).items()), 3) == []
 
 
-def test_a_program_is_pickled_without_its_schedule():
-    workload = of(binomial_tree(8))
-    size = len(pickle.dumps(workload))
-    workload.schedule()
-    workload.expected(1, 1)
-    again = pickle.loads(pickle.dumps(workload))  # noqa: S301 - our own
-    assert len(pickle.dumps(workload)) < size + 300
-    assert list(again.messages()) == list(workload.messages())
-
-
-def test_receives_may_be_awaited_before_a_send_begins():
-    """Both ranks post a receive first, as programs of MPI do: no cycle."""
-    one = "r: recv 9b from {0}\ns: send 9b to {0}\ns irequires r"
-    workload = of(ranks(one.format(1), one.format(0)))
-    assert mismatches(workload, list(carry_out(workload, 3).items()), 3) == []
-
-
 @pytest.mark.parametrize(
     ("blocks", "line", "what"),
     [
@@ -142,12 +123,6 @@ def test_a_cycle_is_refused_at_its_first_operation(blocks, line, what):
     assert_refused(ranks(*blocks), line, 1, what)
 
 
-def test_a_long_cycle_is_cut_short():
-    chain = "\n".join(f"l{n}: calc 1\nl{n} requires l{(n + 1) % 50}" for n in range(50))
-    with pytest.raises(UserError, match="and 44 more"):
-        of(ranks(chain + "\nsend 1b to 1", "recv 1b from 0"))
-
-
 @pytest.mark.parametrize(
     ("blocks", "line", "column", "what"),
     [
@@ -156,6 +131,7 @@ def test_a_long_cycle_is_cut_short():
         (("calc 1", "recv 1b from 0"), 6, 1, "a receive without a send: rank 0"),
         (("send 1b to 1", "recv 1b from 0\nrecv 1b from 0"), 7, 1, "a receive without a send"),
         (("send 1b to 1", "recv 2b from 0"), 6, 1, "2 bytes, and the send in line 3 has 1"),
+        (("send 2b to 1", "recv 1b from 0"), 6, 1, "1 bytes, and the send in line 3 has 2"),
     ],
 )
 def test_ends_that_do_not_fit_are_refused(blocks, line, column, what):

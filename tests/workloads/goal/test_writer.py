@@ -35,13 +35,6 @@ def test_what_is_read_is_what_was_written(once, times):
     assert output(again(workload)) == output(workload)
 
 
-def test_hosts_become_ranks():
-    workload = Permutation((7, 3, 5), 10, 10, seed=2)
-    rank_of = {7: 0, 3: 1, 5: 2}
-    sent = [(rank_of[m.source], rank_of[m.destination]) for m in workload.messages()]
-    assert [(m.source, m.destination) for m in again(workload).messages()] == sent
-
-
 def test_what_waits_for_a_time_requires_a_clock():
     """Two operations of an incast: the second one not before 1 us, and both with a skew."""
     workload = Operations(Incast(HOSTS, 10, 10), 2, Timeline(1000, skew_ns=300, seed=1))
@@ -52,16 +45,3 @@ def test_what_waits_for_a_time_requires_a_clock():
             Compute(first, cpu=1), Compute(second - first, requires=(2,), cpu=1)
         ]  # fmt: skip
         assert [each.requires for each in vertices[:2]] == [(2,), (3,)]
-
-
-def test_a_clock_has_a_processor_of_its_own():
-    workload = Operations(PointToPoint(HOSTS[:2], 10, 10), 1, Timeline(skew_ns=300, seed=1))
-    schedule = workload.schedule()
-    schedule.compute(0, 50, cpu=4)
-    schedule.compute(0, 60)
-    lines = list(writer.lines(workload))
-    at_ns = schedule.of[0][0].at_ns
-    assert lines[lines.index("rank 0 {") :][:6] == [
-        "rank 0 {", "l1: send 10b to 1 tag 0", "l2: calc 50 cpu 4", "l3: calc 60",
-        f"t1: calc {at_ns} cpu 5", "l1 requires t1",
-    ]  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from softroce_lab.transports.shift import Backup, Settings, ShiftQP
+from softroce_lab.transports.shift.protocol import Sender
 from softroce_lab.transports.shift.rails import Rails
-from softroce_lab.transports.shift.states import Sender
 from softroce_lab.verbs import (
     CQ,
     MR,

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is on the wire, from the description that the dissectors are made of."""
+
+from __future__ import annotations
+
+from reference import markdown
+from reference.markdown import code, prose
+from softroce_lab.dissect import description
+from softroce_lab.dissect.description import Field, Part, Record, Repeated
+
+_DATA = """\
+A data packet is Ethernet, IPv4 or IPv6, UDP to port 4791, a BTH, the headers of its opcode, the
+payload and an ICRC (IBA annex A17). The UDP source port is 0xC000 plus the path. A *framing* says
+how the packet names its place in a message:
+
+| | `ud` | `uc_immediate` |
+|---|---|---|
+| a data packet is | UD SEND ONLY | UC RDMA WRITE ONLY with immediate |
+| names its place by | the header below, 40 bytes | RETH and immediate, 20 bytes |
+| data in a packet | path MTU - 40 bytes | path MTU |
+| packets of a message, at most | 2^32 / (path MTU - 40) | 2^18 |
+| messages outstanding to a peer | `message_slots`, up to 2^31 | `message_slots`, up to 1024 |
+| sends and receives match | by the message's key | by the order of posting |
+| a send without a posted receive | is sent and refused by an RNR NAK | waits for CLEAR |
+| a message is as long as | its send | its receive |
+| queue pairs to a peer | one for data, one for recovery | 64 x 16, one for recovery |
+
+Control messages and reports are packets of the framing `ud` in both cases. With `uc_immediate`
+switches see no attempt, no message and no transmission time. Fault rules that name messages do not
+match these packets, and trimming queues do not trim them."""
+
+_IMMEDIATE = """\
+SDR-RDMA (arXiv 2505.05366) defines the immediate. A receive has a *slot* until its message is
+complete. The packet goes to the address `(slot * 2^18 + offset) * path MTU`. Packet `i` carries the
+bits `4 * (i mod 8)` and above of the user's immediate, which is the number of the message in its
+step. A queue pair has the number `first channel + generation * 16 + path`. The generation is
+`(message id / message_slots) mod 64`, so that a late packet of an earlier use of the slot is
+refused. The receiver sends a CLEAR when a receive gets its slot, and repeats it until a packet
+arrives."""
+
+_NAMES = """\
+Message ids and generations repeat. No name is used again within the longest time that a packet can
+be on its way: a send waits instead (counters `tx_name_waits`, `rx_name_waits`)."""
+
+_REFUSED = """\
+The receiver refuses a packet that breaks a rule and counts it. The [counters](counters.md) whose
+names begin with `rx_` name the rules."""
+
+
+def page() -> str:
+    """Headers and bodies of all packets of striped messages."""
+    about = (
+        "These are the packets of striped messages: of all transports but `rc` and `shift`, whose "
+        "packets are those of InfiniBand. All numbers are big-endian. In Wireshark a field is "
+        "`softroce.FIELD`, or `softroce.RECORD.FIELD`."
+    )
+    controls = [_record(each) for each in description.CONTROLS.values()]
+    return markdown.page(
+        "Wire format",
+        about,
+        markdown.section("Framings", _DATA),
+        markdown.section("The header", _fields(description.HEADER)),
+        markdown.section(
+            "Control messages",
+            "The payload behind a header of kind `control`. A report may follow the body.",
+            *controls,
+        ),
+        _record(description.PACKET_SET, level=2),
+        _record(description.REPORT_BODY, level=2),
+        _record(description.PROBE_BODY, level=2),
+        markdown.section("The immediate of `uc_immediate`", _IMMEDIATE,
+                         _fields(description.IMMEDIATE)),
+        markdown.section("The clear to send of the SDK of SDR-RDMA",
+                         _fields(description.SDR_CLEAR)),
+        markdown.section("Names that are used again", _NAMES),
+        markdown.section("What is refused", _REFUSED),
+    )  # fmt: skip
+
+
+def _record(record: Record, level: int = 3) -> str:
+    title = record.name[0].upper() + record.name[1:]
+    return markdown.section(title, f"In Wireshark: `softroce.{record.abbreviation}`.",
+                            _fields(record), level=level)  # fmt: skip
+
+
+def _fields(record: Record) -> str:
+    rows = [row for part in record.parts for row in _rows(part)]
+    return markdown.table(["field", "bits", "meaning"], _joined(rows))
+
+
+def _rows(part: Part, prefix: str = "") -> list[tuple[str, str, str]]:
+    if isinstance(part, Field):
+        return [(code(prefix + part.name), str(part.bits), _meaning(part))]
+    if isinstance(part, Repeated):
+        many = f"as many as {code(part.count)}" if part.count else "to the end"
+        inner = [row for each in part.fields for row in _rows(each, f"{part.name}.")]
+        return [(code(part.name), many, f"{prose(part.label)}, each with:"), *inner]
+    return [(code(part.name), "to the end", f"{prose(part.label)}: a packet set, or nothing")]
+
+
+def _meaning(field: Field) -> str:
+    if field.name in ("type", "version"):
+        return f"{prose(field.label)}: {field.default}"
+    if not field.values:
+        return prose(field.label)
+    if field.values is description.STATUSES:
+        return f"{prose(field.label)}: a code of `ibv_wc_status`"
+    return prose(f"{field.label}: " + ", ".join(f"{n} {name}" for n, name in field.values.items()))
+
+
+def _joined(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Without the settled numbers of paths 1 to 15, which are as that of path 0."""
+    last = "`settled_15`"
+    kept = [row for row in rows if not row[0].startswith("`settled_") or row[0] in
+            ("`settled_0`", last)]  # fmt: skip
+    return [("`settled_0` to `settled_15`", "32 each", "Settled number of each path")
+            if row[0] == "`settled_0`" else row for row in kept if row[0] != last]  # fmt: skip
