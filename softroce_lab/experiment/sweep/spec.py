@@ -274,17 +274,6 @@ def find_file(where: str) -> tuple[Path, bool]:
     return path, bool(yaml_source.read(path).data.keys() & {"experiment", "like", "over"})
 
 
-def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Of each axis of a sweep the labels of its values. UserError.
-
-    Sooner than `load`, which makes all experiments: for complaints about what the user chose.
-    """
-    source = _read(_path(where))
-    raw = validate(SweepFile, source)
-    axes = (_axis(name, values, source) for name, values in raw.over.items())
-    return {axis.name: [point.label for point in axis.points] for axis in axes}
-
-
 def _read(path: Path, origin: Origin = Origin.USER) -> Source:
     """A file, completed by the sweep that it is `like`: by its keys, and by its entries of `over`.
 
@@ -414,7 +403,7 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
     if isinstance(values, list):
         points = [_point(name, value, (*place, n)) for n, value in enumerate(values)]
     elif isinstance(values, dict) and _RANGE_KEYS & values.keys():
-        spans = validate(RangeSpec, _at(source, name))
+        spans = validate(RangeSpec, source.below("over").below(name))
         try:
             points = [_point(name, value, place) for value in spans.values()]
         except UserError as error:
@@ -430,10 +419,6 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
     if not points:
         raise source.error(place, f"{name!r} is varied over nothing")
     return Axis(name, tuple(_distinct(points, source)))
-
-
-def _at(source: Source, name: str) -> Source:
-    return source.below("over").below(name)
 
 
 def _point(key: str, value: Data, place: Place) -> Point:
