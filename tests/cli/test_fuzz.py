@@ -178,7 +178,7 @@ class ForgetsTheProbe(Machine):
 
 
 def _requests(drawn):
-    both = [*drawn.ops, *(each for _, later in drawn.bursts for each in later)]
+    both = [*drawn.requests, *(each for _, later in drawn.later for each in later)]
     return sum(map(len, both))
 
 

@@ -137,7 +137,7 @@ def _manner(seen: Seen) -> str:
 
 
 def _size(drawn: Drawn) -> int:
-    ops = [*drawn.ops, *(each for _, both in drawn.bursts for each in both)]
+    ops = [*drawn.requests, *(each for _, both in drawn.later for each in both)]
     return sum(map(len, ops)) + len(drawn.changes)
 
 
@@ -153,14 +153,14 @@ def _simpler(drawn: Drawn | None) -> Iterator[Drawn]:
 
 
 def _less_posted(drawn: Drawn) -> Iterator[Drawn]:
-    for number in range(len(drawn.bursts)):
-        yield dataclasses.replace(drawn, bursts=_without(drawn.bursts, number))
-    for number, (at, both) in enumerate(drawn.bursts):
+    for number in range(len(drawn.later)):
+        yield dataclasses.replace(drawn, later=_without(drawn.later, number))
+    for number, (at, both) in enumerate(drawn.later):
         for fewer in _fewer_of_either(both):
-            more = [*drawn.bursts[:number], (at, fewer), *drawn.bursts[number + 1 :]]
-            yield dataclasses.replace(drawn, bursts=more)
-    for fewer in _fewer_of_either(drawn.ops):
-        yield dataclasses.replace(drawn, ops=fewer)
+            more = [*drawn.later[:number], (at, fewer), *drawn.later[number + 1 :]]
+            yield dataclasses.replace(drawn, later=more)
+    for fewer in _fewer_of_either(drawn.requests):
+        yield dataclasses.replace(drawn, requests=fewer)
 
 
 def _less_broken(drawn: Drawn) -> Iterator[Drawn]:
@@ -173,7 +173,7 @@ def _less_broken(drawn: Drawn) -> Iterator[Drawn]:
 
 
 _PLAIN: Mapping[str, Any] = {
-    "old_packets": False, "jitter_ns": 0, "duplicate": 0.0, "control_loss": 0.0, "at_once": 1,
+    "old_packets": False, "jitter_ns": 0, "duplicate": 0.0, "loss_on_backup": 0.0, "at_once": 1,
     "receive_every": 1, "delay_ns": 1000,
 }  # fmt: skip
 
