@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.sweep.values import RangeSpec, quantity
+from softroce_lab.experiment.sweep.values import RangeSpec, label, quantity
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 
@@ -86,3 +86,8 @@ def test_what_is_no_range(text, complaint):
 )
 def test_quantities(data, found):
     assert quantity(data) == found
+
+
+def test_labels_are_written_as_a_file_has_them():
+    values = (True, None, 1.5, {"a": 1}, "1KiB")
+    assert [label(value) for value in values] == ["true", "null", "1.5", '{"a": 1}', "1KiB"]
