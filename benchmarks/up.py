@@ -15,7 +15,7 @@ import time
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import runtime
-from softroce_lab.fabric.bpf import objects
+from softroce_lab.fabric.bpf import bpffs
 
 SHAPES = ("fat-tree-k4", "star-100")
 _PATIENCE_S = 60.0
@@ -44,7 +44,7 @@ def _up_s(cache: str, shape: str, name: str) -> float:
 
 
 def _down_s(cache: str, name: str) -> float:
-    pinned = objects.pinned(runtime.DIRECTORY / name / runtime.BPFFS)
+    pinned = bpffs.pinned(runtime.DIRECTORY / name / runtime.BPFFS)
     began = time.perf_counter()
     _command_s(cache, "down", name)
     while pinned.living():

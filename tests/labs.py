@@ -26,7 +26,6 @@ from softroce_lab import topology
 from softroce_lab.fabric import runtime
 from softroce_lab.fabric.bpf import bpffs
 from softroce_lab.fabric.bpf import libbpf as bpf
-from softroce_lab.fabric.bpf import probe as bpf_probe
 from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.plan.plan import Link, Port
@@ -152,7 +151,7 @@ class Foreigner:
         os.close(fd)
         os.close(name_file)
         bpffs.mount(self.bpffs, "foreign")
-        with bpf_probe.table(2, 4, 4, 1) as table:
+        with bpf.probe_map(2, 4, 4, 1) as table:
             bpf.pin(table, self.bpffs / "pin")
 
     def is_intact(self):

@@ -123,7 +123,8 @@ def check_seen(case: Case) -> None:
 # "sample": the tutorial's policy, built in.
 WRITTEN = """
 import json
-from softroce_lab.faults import expected, tc, text
+from softroce_lab.faults import expected, text
+from softroce_lab.faults import lines
 from softroce_lab.faults.layout import link_rules
 from softroce_lab.experiment import spec
 from softroce_lab.inputs import yaml_source
@@ -140,7 +141,7 @@ clock: real
 (fault,) = plan.faults
 print(json.dumps({
     "text": text.text(fault), "key": fault.key, "rate": expected.rate(fault.effect),
-    "tc": tc.commands([fault], "eth1", 1500), "mark": marks.short(fault.effect),
+    "tc": lines.commands([fault], "eth1", 1500), "mark": marks.short(fault.effect),
     "rules": link_rules([fault]).value.hex(),
 }))
 """

@@ -16,11 +16,11 @@ from tests.labs import needs_root  # noqa: F401
 ENTER = "from tests import session; leave = session.enter()\n"
 HOLD = """
 import os, socket, sys
-from softroce_lab.fabric.bpf import probe
+from softroce_lab.fabric.bpf import libbpf
 name = socket.socket(socket.AF_UNIX)
 name.bind("\\0softroce-" + sys.argv[1])
 network = os.open("/proc/self/ns/net", os.O_RDONLY)
-with probe.table(2, 4, 4, 1):
+with libbpf.probe_map(2, 4, 4, 1):
     print("ready", flush=True)
     sys.stdin.read()
 """

@@ -3,7 +3,7 @@
  * Between the XDP programs, the wire stage and whoever configures it. A switch's program decides
  * fate and route of a frame; if it then enters a shaped link, or came over one from a host, the
  * frame goes to the wire stage by the AF_XDP socket of the port that it arrived on, with this in
- * front of it (bpf_xdp_adjust_meta). softroce_lab/faults/shape_layout.py packs a shape.
+ * front of it (bpf_xdp_adjust_meta). softroce_lab/faults/layout.py packs a shape.
  */
 #ifndef SOFTROCE_LAB_SHAPE_H
 #define SOFTROCE_LAB_SHAPE_H

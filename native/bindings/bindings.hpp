@@ -34,7 +34,6 @@ void bind_codec(nb::module_& m);
 void bind_erasure(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_traffic(nb::module_& m);
-void bind_perf(nb::module_& m);
 void bind_wire(nb::module_& m);
 void bind_structs(nb::module_& m);
 void bind_capture(nb::module_& m);

@@ -35,9 +35,6 @@ void bind_host(nb::module_& m) {
       .def("stop", &Host::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Host::close, nb::call_guard<nb::gil_scoped_release>(),
            "stop for good: others may open its port")
-      .def("run", &Host::run, nb::arg("application").none(),
-           nb::call_guard<nb::gil_scoped_release>(),
-           "let it run in the engine's thread; None: nothing")
       .def_prop_ro("event_fd", &Host::event_fd)
       .def_prop_ro("completion_fd", &Host::completion_fd)
       .def_prop_ro("failure", &Host::failure)

@@ -34,7 +34,6 @@ NB_MODULE(_native, m) {
   softroce::bind_codec(m);
   softroce::bind_erasure(m);
   softroce::bind_faults(m);
-  softroce::bind_perf(m);
   softroce::bind_wire(m);
   softroce::bind_capture(m);
   softroce::bind_rnic_limits(m);

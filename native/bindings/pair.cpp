@@ -8,7 +8,6 @@
 #include <array>
 
 #include "../endpoint/endpoint.hpp"
-#include "../pair/bare_loop.hpp"
 #include "../transport/path_health.hpp"
 #include "bindings.hpp"
 

@@ -40,8 +40,9 @@ HEADERS = {
     "native/sim/fabric.hpp": "sim::SwitchTotals",
     "native/system/pauses.hpp": "Pause",
     "native/engine/striped/decision.hpp": "Decision",
-    "native/wire/histogram.hpp": "wire::Histogram",
-    "native/wire/figures.hpp": "wire::LinkFigures wire::PortFigures wire::StageFigures",
+    "native/wire/figures.hpp": (
+        "wire::Histogram wire::LinkFigures wire::PortFigures wire::StageFigures"
+    ),
     "native/wire/protocol.hpp": (
         "wire::Operation wire::PortLinks wire::Request wire::Status wire::Answer wire::NoRoom"
     ),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "../live/traffic.hpp"
+
 #include <nanobind/stl/string.h>
 
-#include "../live/paced_traffic.hpp"
-#include "../live/raw_traffic.hpp"
 #include "bindings.hpp"
 
 namespace softroce {

@@ -13,7 +13,6 @@
 #include "../wire/frame_edit.hpp"
 #include "../wire/jitter.hpp"
 #include "../wire/link.hpp"
-#include "../wire/room.hpp"
 #include "../wire/wheel.hpp"
 #include "bindings.hpp"
 #include "structures.hpp"

@@ -136,10 +136,6 @@ void Host::call(Action action) {
   result.get();
 }
 
-void Host::run(std::shared_ptr<Application> application) {
-  call([this, application = std::move(application)](Rnic&, Time) { application_ = application; });
-}
-
 std::vector<HookCall> Host::take_calls(bool begins) {
   std::vector<HookCall> calls;
   if (!begins) return calls;
@@ -191,7 +187,6 @@ bool Host::turn() {
   bool busy = run_actions();
   busy |= receive(busy ? now() : began);
   fire_timers(now());
-  busy |= run_application(now());
   busy |= recover();
   busy |= hand_over();  // before the long part of a turn: decisions wait for them
   busy |= transmit(now());
@@ -318,13 +313,11 @@ bool Host::recover() {
   return true;
 }
 
-bool Host::run_application(Time at) { return application_ && application_->turn(rnic_, at); }
-
 bool Host::hand_over() {
   const std::size_t completions = rnic_.completions_pushed();
   if (completions != completions_seen_) {
     completions_seen_ = completions;
-    if (!application_) signal_fd(completion_fd_);
+    signal_fd(completion_fd_);
   }
   if (policy_ == nullptr) return false;
   auto& calls = policy_->calls();
@@ -365,7 +358,6 @@ void Host::doze() {
 }
 
 void Host::sleep() {
-  if (application_ && application_->spins()) return;
   if (now() - last_receive_ < kFlowingNs * kNanosecond) return doze();
   asleep_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see submit

@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "../endpoint/application.hpp"
 #include "../endpoint/endpoint.hpp"
 #include "../endpoint/recoveries.hpp"
 #include "../endpoint/spsc_ring.hpp"
@@ -64,10 +63,6 @@ class Host final : public Endpoint {
   // Stops it for good, and frees its port for others, whoever still holds on to what it made.
   void close();
 
-  // Lets a program run in the engine's thread until the next one, or none, is set. Meanwhile
-  // `completion_fd` is silent: the program looks for itself.
-  void run(std::shared_ptr<Application> application);
-
   // From now on what is done about losses is recorded; before start(). To be taken after stop().
   void record_recoveries();
   std::vector<Recovery> take_recoveries() { return recoveries_->take(); }
@@ -108,7 +103,6 @@ class Host final : public Endpoint {
   bool transmit(Time now);
   void note_sent_again(const Packet& packet, Time now);
   void fire_timers(Time now);
-  bool run_application(Time now);
   bool recover();
   bool hand_over();
   void publish(Time now);
@@ -124,8 +118,7 @@ class Host final : public Endpoint {
   SpscRing<HookCall> call_ring_;
   std::mutex submitters_;  // the workload's and the policy's threads take turns as the producer
   int action_fd_, event_fd_, completion_fd_;
-  PythonPolicy* policy_;                      // null: the transport is another one
-  std::shared_ptr<Application> application_;  // the engine's thread only
+  PythonPolicy* policy_;  // null: the transport is another one
   std::size_t completions_seen_ = 0;
   std::unique_ptr<StatisticsFile> statistics_;
   std::unique_ptr<Recoveries> recoveries_;  // the engine's thread while it runs; null: not recorded

@@ -1,68 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the traffic of benchmarks has in common: payloads from cold memory, and two threads.
+// Bare AF_XDP traffic, for benchmarks and tests. No protocol, no checks.
 #pragma once
 
-#include <time.h>
-
-#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <thread>
 #include <vector>
 
-#include "../system/clock.hpp"
+#include "xsk_port.hpp"
 
 namespace softroce {
-
-// As much memory as a transfer of a few messages uses, so that both are as cold or warm.
-class PayloadBuffer {
- public:
-  explicit PayloadBuffer(std::size_t payload) : bytes_(kBytes, 0x5A), payload_(payload) {}
-  std::uint8_t* next() {
-    if (at_ + payload_ > bytes_.size()) at_ = 0;
-    std::uint8_t* place = bytes_.data() + at_;
-    at_ += payload_;
-    return place;
-  }
-
- private:
-  static constexpr std::size_t kBytes = 8 << 20;
-  std::vector<std::uint8_t> bytes_;
-  std::size_t payload_;
-  std::size_t at_ = 0;
-};
 
 struct TrafficResult {
   std::uint64_t sent = 0, received = 0;
   std::int64_t elapsed_ns = 0;  // while the sender sent
 };
 
-// Runs `give(until_ns)` for `duration_ns`, and `take(over)` in parallel until all has arrived. Each
-// returns a number of frames. What either throws is thrown here when both have ended.
-template <typename Give, typename Take>
-TrafficResult run_traffic(std::int64_t duration_ns, Give&& give, Take&& take) {
-  constexpr timespec kSettle{0, 20'000'000};
-  std::atomic<bool> over{false};
-  TrafficResult result;
-  std::exception_ptr giving, taking;
-  const auto guarded = [](std::exception_ptr& failure, auto&& work) {
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  };
-  std::thread taker([&] { guarded(taking, [&] { result.received = take(over); }); });
-  const std::int64_t began = monotonic_ns();
-  std::thread giver([&] { guarded(giving, [&] { result.sent = give(began + duration_ns); }); });
-  giver.join();
-  result.elapsed_ns = monotonic_ns() - began;
-  nanosleep(&kSettle, nullptr);
-  over = true;
-  taker.join();
-  for (const std::exception_ptr& failure : {giving, taking})
-    if (failure) std::rethrow_exception(failure);
-  return result;
-}
+struct RawJob {
+  std::vector<std::uint8_t> frame;  // what is sent: the payload begins at `payload_offset`
+  std::uint32_t payload_offset = 0;
+  std::uint32_t index_offset = 0;  // four bytes that count the frames, big-endian; 0: none
+  std::int64_t duration_ns = 0;
+  bool moderate = false;  // the receiver's wakeups, as the lab's hosts do
+  int sender_cpu = -1, receiver_cpu = -1;
+};
+
+// Sends from one port and receives at another for `duration_ns`. Throws std::system_error.
+TrafficResult run_raw_traffic(XskPort& sender, XskPort& receiver, const RawJob& job);
+
+// --- At an even rate, each frame with its number and the moment it left
+
+struct PacedJob {
+  std::vector<std::uint8_t> frame;
+  std::uint32_t index_offset = 0;  // four bytes, big-endian: 0, 1, 2 ...
+  std::uint32_t stamp_offset = 0;  // eight bytes in the machine's order: CLOCK_MONOTONIC, ns
+  std::uint32_t count = 0;
+  double frames_per_second = 0;
+  int cpu = -1;
+};
+
+struct PacedResult {
+  std::uint32_t sent = 0;       // fewer than requested only if the kernel took no more
+  std::int64_t elapsed_ns = 0;  // from the first to behind the last
+  std::int64_t latest_ns = 0;   // how far behind its moment a frame left at the most
+};
+
+// Frame n leaves n / frames_per_second after the first: the moments are absolute, what comes late
+// is caught up with. The thread spins. Throws std::system_error.
+PacedResult run_paced_traffic(XskPort& port, const PacedJob& job);
 
 }  // namespace softroce

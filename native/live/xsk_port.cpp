@@ -6,26 +6,13 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "../system/xsk.hpp"
+
 namespace softroce {
-namespace {
-
-constexpr int kBusyTries = 100;
-constexpr long kBusyWaitNs = 10'000'000;
-// The kernel copies each frame into a socket buffer: let it own a whole ring of them.
-constexpr int kSendBufferBytes = 64 << 20;
-
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
-
-}  // namespace
 
 XskPort::XskPort(const XskConfig& config) : config_(config) {
   area_bytes_ = std::size_t{config.receive_frames + config.transmit_frames} * kFrameBytes;
@@ -48,7 +35,8 @@ void XskPort::create() {
                                     .frame_size = kFrameBytes,
                                     .frame_headroom = 0,
                                     .flags = 0};
-  int error = xsk_umem__create(&umem_, area_, area_bytes_, &fill_, &completion_, &umem_config);
+  const int error =
+      xsk_umem__create(&umem_, area_, area_bytes_, &fill_, &completion_, &umem_config);
   if (error != 0) fail(-error, "register AF_XDP frame memory");
 
   const xsk_socket_config socket_config{
@@ -57,15 +45,11 @@ void XskPort::create() {
       .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
       .xdp_flags = config_.generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE,
       .bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP};
-  for (int tries = 0;; ++tries) {
-    error = xsk_socket__create(&socket_, config_.interface.c_str(), 0, umem_, &rx_, &tx_,
-                               &socket_config);
-    if (error != -EBUSY || tries == kBusyTries) break;
-    const timespec wait{0, kBusyWaitNs};
-    nanosleep(&wait, nullptr);
-  }
-  if (error != 0) fail(-error, "open an AF_XDP socket on " + config_.interface);
-  setsockopt(fd(), SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof kSendBufferBytes);
+  open_xsk(config_.interface, [&] {
+    return xsk_socket__create(&socket_, config_.interface.c_str(), 0, umem_, &rx_, &tx_,
+                              &socket_config);
+  });
+  own_whole_ring(fd());
 
   std::uint32_t at = 0;
   xsk_ring_prod__reserve(&fill_, config_.receive_frames, &at);
@@ -78,13 +62,10 @@ void XskPort::create() {
 }
 
 void XskPort::insert_into(const std::string& map_path) {
-  const int map = bpf_obj_get(map_path.c_str());
-  if (map < 0) fail(errno, "open " + map_path);
+  const Descriptor map(checked(bpf_obj_get(map_path.c_str()), ("open " + map_path).c_str()));
   const int value = fd();
-  const int error = bpf_map_update_elem(map, &config_.ifindex, &value, BPF_ANY);
-  const int reason = errno;
-  ::close(map);
-  if (error != 0) fail(reason, "insert the AF_XDP socket into " + map_path);
+  if (bpf_map_update_elem(map.get(), &config_.ifindex, &value, BPF_ANY) != 0)
+    fail(errno, "insert the AF_XDP socket into " + map_path);
 }
 
 XskPort::~XskPort() { close(); }

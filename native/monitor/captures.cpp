@@ -3,13 +3,10 @@
 
 #include <sched.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <sstream>
-#include <system_error>
 
 namespace softroce::monitor {
 
@@ -25,9 +22,7 @@ void hurry(bool wanted) {
   sched_setscheduler(0, wanted ? SCHED_FIFO : SCHED_OTHER, &priority);
 }
 
-[[noreturn]] void refuse(int code) {
-  throw std::system_error(code, std::generic_category(), "a capture's links");
-}
+[[noreturn]] void refuse(int code) { fail(code, "a capture's links"); }
 
 std::string content_of(const Descriptor& file) {
   struct stat status {};
@@ -44,17 +39,17 @@ std::string content_of(const Descriptor& file) {
 Captures::Captures(const std::string& bpffs, const std::string& rules)
     : taps_(bpffs + "/taps"),
       rules_(rules),
-      targets_(taps_.links()),
+      targets_(taps_.count()),
       ring_(bpffs + "/captures",
             [this](const void* record, std::size_t bytes) { take(record, bytes); }) {}
 
 std::vector<Interface> Captures::interfaces_in(const Descriptor& list) const {
   std::vector<Interface> found;
-  std::vector<bool> seen(taps_.links());
+  std::vector<bool> seen(taps_.count());
   std::istringstream lines(content_of(list));
   Interface each{};
   while (lines >> each.link && lines.get() == ' ' && std::getline(lines, each.name)) {
-    if (each.link >= taps_.links() || seen[each.link]) refuse(EINVAL);
+    if (each.link >= taps_.count() || seen[each.link]) refuse(EINVAL);
     seen[each.link] = true;
     found.push_back(each);
   }

@@ -6,11 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "protocol.hpp"
-#include "ring_drain.hpp"
-#include "rule_texts.hpp"
+#include "records.hpp"
 #include "sink.hpp"
-#include "tap_map.hpp"
 
 namespace softroce::monitor {
 

@@ -3,19 +3,10 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <system_error>
 #include <utility>
-
-#include "clock.hpp"
 
 namespace softroce::monitor {
 
@@ -31,47 +22,6 @@ constexpr int kBacklog = 64;
 // Time of all readers of pipes together, when the monitor has to end.
 constexpr std::uint64_t kFarewellNs = 500'000'000;
 
-void watch(const Descriptor& epoll, int fd) {
-  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-  checked(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
-}
-
-// The descriptor that is ready, or -1 after `timeout_ms`; -1 waits for ever.
-int wait_for(const Descriptor& epoll, int timeout_ms) {
-  epoll_event event{};
-  const int ready = epoll_wait(epoll.get(), &event, 1, timeout_ms);
-  if (ready < 0 && errno != EINTR) checked(ready, "epoll_wait");
-  return ready > 0 ? event.data.fd : -1;
-}
-
-Descriptor open_epoll() { return Descriptor(checked(epoll_create1(EPOLL_CLOEXEC), "epoll")); }
-
-Descriptor open_signals() {
-  sigset_t wanted;
-  sigemptyset(&wanted);
-  sigaddset(&wanted, SIGTERM);
-  sigaddset(&wanted, SIGINT);
-  checked(sigprocmask(SIG_BLOCK, &wanted, nullptr), "sigprocmask");
-  signal(SIGPIPE, SIG_IGN);  // a reader that goes away is that capture's affair
-  signal(SIGXFSZ, SIG_IGN);
-  return Descriptor(checked(signalfd(-1, &wanted, SFD_CLOEXEC), "signalfd"));
-}
-
-Descriptor open_listener(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path))
-    throw std::system_error(ENAMETOOLONG, std::generic_category(), path);
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  std::filesystem::remove(path);
-  Descriptor made(
-      checked(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket"));
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  checked(bind(made.get(), generic, sizeof(address)), path.c_str());
-  checked(listen(made.get(), kBacklog), path.c_str());
-  return made;
-}
-
 }  // namespace
 
 Server::Server(const std::string& bpffs, const std::string& directory)
@@ -80,9 +30,11 @@ Server::Server(const std::string& bpffs, const std::string& directory)
       captures_(bpffs, directory + "/rules.txt"),
       path_(directory + "/monitor.sock"),
       signals_(open_signals()),
-      listener_(open_listener(path_)),
+      listener_(open_listener(path_, kBacklog)),
       requests_(open_epoll()),
       all_(open_epoll()) {
+  signal(SIGPIPE, SIG_IGN);  // a reader that goes away is that capture's affair
+  signal(SIGXFSZ, SIG_IGN);
   // Records wake the outer set only; while they gather, requests and signals alone matter.
   watch(requests_, signals_.get());
   watch(requests_, listener_.get());
@@ -118,9 +70,9 @@ void Server::run() {
 // As `wait_for`; notes how much longer it took than was asked for.
 int Server::wait(const Descriptor& epoll, int timeout_ms) {
   const std::int64_t longest_ns = timeout_ms < 0 ? Pauses::kForever : timeout_ms * 1'000'000LL;
-  pauses_.sleep(static_cast<std::int64_t>(now_ns()), longest_ns);
+  pauses_.sleep(monotonic_ns(), longest_ns);
   const int ready = wait_for(epoll, timeout_ms);
-  pauses_.turn(static_cast<std::int64_t>(now_ns()));
+  pauses_.turn(monotonic_ns());
   return ready;
 }
 
@@ -131,8 +83,8 @@ void Server::drain() {
 }
 
 void Server::accept_one() {
-  const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return;  // it went away again
+  const int fd = accept_from(listener_);
+  if (fd < 0) return;
   watch(requests_, fd);
   clients_[fd].socket = Descriptor(fd);
 }

@@ -9,11 +9,7 @@
 
 #include "../system/pauses.hpp"
 #include "captures.hpp"
-#include "descriptor.hpp"
 #include "protocol.hpp"
-#include "record_file.hpp"
-#include "ring_drain.hpp"
-#include "sink.hpp"
 
 namespace softroce::monitor {
 

@@ -2,6 +2,10 @@
 #include "pair.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "../engine/codec/crc.hpp"
 
 namespace softroce {
 namespace {
@@ -18,6 +22,13 @@ bool matches(const DropRule& rule, const Packet& packet) {
          (rule.path < 0 || rule.path == lab.path) &&
          in_range(lab.index, rule.index_first, rule.index_last) &&
          in_range(lab.attempt, rule.attempt_first, rule.attempt_last);
+}
+
+constexpr std::size_t kHeaderBytes =
+    Ipv4::kBytes + kUdpBytes + kBthBytes + kDethBytes + LAB_HDR_BYTES;
+
+std::uint32_t checksum(const std::uint8_t* frame, std::size_t payload) {
+  return crc32(frame, kHeaderBytes, frame + kHeaderBytes, payload);
 }
 
 }  // namespace
@@ -192,6 +203,35 @@ void Pair::receive(int to, const std::uint8_t* frame, std::size_t bytes) {
     rnic.counters().add(*refusal);
   else
     rnic.handle_packet(packet, now_);
+}
+
+std::uint64_t bare_loop(const std::uint8_t* source, std::uint8_t* target, std::uint64_t bytes,
+                        std::uint32_t chunk_bytes) {
+  std::vector<std::vector<std::uint8_t>> frames(Pair::kBurst,
+                                                std::vector<std::uint8_t>(Pair::kFrameBytes));
+  const std::uint64_t burst_bytes = std::uint64_t{Pair::kBurst} * chunk_bytes;
+  const auto each_packet = [&](std::uint64_t first, auto&& handle) {
+    const std::uint64_t end = std::min(bytes, first + burst_bytes);
+    std::size_t frame = 0;
+    for (std::uint64_t at = first; at < end; at += chunk_bytes)
+      handle(at, std::min<std::uint64_t>(chunk_bytes, end - at), frames[frame++].data());
+    return frame;
+  };
+  std::uint64_t packets = 0;
+  for (std::uint64_t first = 0; first < bytes; first += burst_bytes) {
+    packets += each_packet(first, [&](std::uint64_t at, std::size_t payload, std::uint8_t* frame) {
+      std::memcpy(frame + kHeaderBytes, source + at, payload);
+      const std::uint32_t crc = checksum(frame, payload);
+      std::memcpy(frame + kHeaderBytes + payload, &crc, sizeof crc);
+    });
+    each_packet(first, [&](std::uint64_t at, std::size_t payload, const std::uint8_t* frame) {
+      const std::uint32_t crc = checksum(frame, payload);
+      if (std::memcmp(frame + kHeaderBytes + payload, &crc, sizeof crc) != 0)
+        throw std::runtime_error("a CRC of the bare loop is wrong");
+      std::memcpy(target + at, frame + kHeaderBytes, payload);
+    });
+  }
+  return packets;
 }
 
 }  // namespace softroce

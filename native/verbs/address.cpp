@@ -7,22 +7,15 @@
 #include <cerrno>
 #include <cstring>
 
-#include "../engine/codec/bytes.hpp"
 #include "objects.hpp"
 
 namespace softroce::verbs {
 namespace {
 
-constexpr std::uint8_t kPort = 1;
 constexpr std::uint8_t kEcnCapable = 2;  // of those who ask for no traffic class, RFC 3168
 constexpr std::size_t kIpv4At = 20;      // in the 40 octets of the GRH, IBA annex A17.4.5.2
 
 Gid gid_of(const ibv_gid& gid) { return {load64(gid.raw), load64(gid.raw + 8)}; }
-
-void put_gid(const Gid& from, ibv_gid& to) {
-  store64(to.raw, from.high);
-  store64(to.raw + 8, from.low);
-}
 
 // The way back to who sent a datagram: from the GID that it came to.
 int way_back(ibv_context* context, std::uint8_t port, const ibv_wc* wc, const ibv_grh* grh,

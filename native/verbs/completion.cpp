@@ -14,7 +14,6 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr int kMostCqe = 1 << 22;
 constexpr int kLeastCqe = 255;
 
 // At least as many as asked for, as hardware has it: perftest's queues of one entry hold two for a

@@ -16,7 +16,6 @@
 #include "../live/port_turn.hpp"
 #include "../system/clock.hpp"
 #include "objects.hpp"
-#include "process_name.hpp"
 
 namespace softroce::verbs {
 namespace {

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <system_error>
 #include <utility>
-
-#include "process_name.hpp"
 
 namespace softroce::verbs {
 namespace {
@@ -18,6 +17,13 @@ constexpr std::size_t kRecordsAWrite = 1 << 10;  // 80 KiB
 constexpr std::uint64_t kMostRecords = 1 << 19;  // 40 MiB
 
 }  // namespace
+
+std::string process_name() {
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  std::ranges::replace(name, '/', '_');
+  return std::to_string(getpid()) + "." + name;
+}
 
 LossLog::LossLog(const std::string& folder, const Rnic& rnic, std::int64_t epoch_ns)
     : rnic_(rnic), epoch_ns_(epoch_ns) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What became of the messages of RC queue pairs while losses were repaired, in a file for
-// `lab results explain`: those that were outstanding then, or failed, and what the queue pairs did. A
-// message that met no loss costs a few stores, and leaves nothing.
+// `lab results explain`: those that were outstanding then, or failed, and what the queue pairs did.
+// A message that met no loss costs a few stores, and leaves nothing.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,9 @@
 #include "../engine/verbs/qp_event.hpp"
 
 namespace softroce::verbs {
+
+// What this process is called in folders that have a file of each: `1234.ib_write_bw`.
+std::string process_name();
 
 class LossLog final : public QpEventSink {
  public:

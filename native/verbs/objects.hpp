@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "../engine/codec/bytes.hpp"
 #include "../engine/verbs/completion.hpp"
 #include "../engine/verbs/work_request.hpp"
 #include "engine.hpp"
@@ -81,6 +82,14 @@ struct Qp : ibv_qp {
 struct Ah : ibv_ah {
   AddressVector vector;
 };
+
+constexpr std::uint8_t kPort = 1;
+constexpr int kMostCqe = 1 << 22;
+
+inline void put_gid(const Gid& from, ibv_gid& to) {
+  store64(to.raw, from.high);
+  store64(to.raw + 8, from.low);
+}
 
 inline Context& of(ibv_context* context) { return *static_cast<Context*>(verbs_get_ctx(context)); }
 inline Engine& engine_of(ibv_context* context) { return *of(context).home->engine; }

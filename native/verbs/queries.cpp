@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What can be asked of the device and its port, as softroce_lab/verbs/attributes.py has it.
+// What can be asked of the device and its port, as softroce_lab/verbs/device.py has it.
 #include <endian.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../engine/codec/bytes.hpp"
 #include "objects.hpp"
 
 #undef ibv_query_port
@@ -17,8 +16,6 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr std::uint8_t kPort = 1;
-constexpr int kMostCqe = 1 << 22;
 constexpr int kMostReads = 128;
 constexpr std::uint32_t kVendor = 0xFFFFFF;  // nobody's, as Linux's rxe reports
 constexpr std::uint8_t kAckDelay = 15;       // 134 ms, as Linux's rxe reports
@@ -70,11 +67,6 @@ ibv_port_attr port_attributes(const Device& device) {
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   attr.flags = IBV_QPF_GRH_REQUIRED;
   return attr;
-}
-
-void put_gid(const Gid& from, ibv_gid& to) {
-  store64(to.raw, from.high);
-  store64(to.raw + 8, from.low);
 }
 
 const Gid* find_gid(ibv_context* context, std::uint32_t port, std::uint32_t index) {

@@ -8,25 +8,21 @@
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
 #include <net/if.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <string>
-#include <system_error>
+
+#include "../system/descriptor.hpp"
 
 namespace {
 
-constexpr std::uint32_t kMapEntries = 256;  // interfaces
+using softroce::checked;
 
-int checked(int result, const char* what) {
-  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
-  return result;
-}
+constexpr std::uint32_t kMapEntries = 256;  // interfaces
 
 // Sends every frame of an interface to its socket: bpf_redirect_map(&xsks, ctx->ingress_ifindex,
 // XDP_PASS).

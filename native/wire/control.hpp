@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "../system/descriptor.hpp"
 #include "protocol.hpp"
 #include "stage.hpp"
 
@@ -17,7 +18,7 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Serves until a signal comes (SIGTERM, SIGINT; blocked in all threads), or `over` is readable.
+  // Serves until a signal comes (SIGTERM, SIGINT), or `over` is readable.
   void serve(int over);
 
  private:
@@ -28,7 +29,7 @@ class Control {
 
   Stage& stage_;
   std::string path_;
-  int epoll_, listener_, signals_;
+  Descriptor epoll_, listener_, signals_;
   int clients_ = 0;
 };
 

@@ -7,17 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include "../system/descriptor.hpp"
 
 namespace softroce::wire {
 namespace {
 
 constexpr std::uint32_t kAnchorRing = 64;  // of the anchor's own rings, never used
-
-[[noreturn]] void fail(int error, const char* what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
 
 }  // namespace
 

@@ -6,7 +6,6 @@
 // frames in its pool, of 4 KiB each, and PORT_FRAMES how many of them lie ready at each port.
 // The control socket is DIRECTORY/wire.sock (protocol.hpp). SIGTERM or SIGINT ends it; the frames
 // that it holds then are lost.
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -26,14 +25,6 @@ namespace {
 using softroce::wire::Control;
 using softroce::wire::FrameArea;
 using softroce::wire::Stage;
-
-void block_signals() {
-  sigset_t wanted;
-  sigemptyset(&wanted);
-  sigaddset(&wanted, SIGTERM);
-  sigaddset(&wanted, SIGINT);
-  sigprocmask(SIG_BLOCK, &wanted, nullptr);
-}
 
 bool parse(const char* text, std::uint32_t& number) {
   const char* end = text + std::strlen(text);
@@ -75,7 +66,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: softroce-wire BPFFS DIRECTORY FRAMES PORT_FRAMES\n");
     return 2;
   }
-  block_signals();
   try {
     Stage stage({argv[1], frames, port_frames});
     Control control(stage, std::string(argv[2]) + "/wire.sock");

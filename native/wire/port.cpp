@@ -7,25 +7,16 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <system_error>
+
+#include "../system/xsk.hpp"
 
 namespace softroce::wire {
 namespace {
 
-constexpr int kBusyTries = 100;
-constexpr long kBusyWaitNs = 10'000'000;
-// The kernel copies each frame into a socket buffer: let it own a whole ring of them.
-constexpr int kSendBufferBytes = 64 << 20;
 constexpr std::uint64_t kNowhere = UINT64_MAX;  // no frame lies there: the kernel skips it
-
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), what);
-}
 
 // The calling thread is in another network namespace during the lifetime of this object.
 class Visit {
@@ -58,16 +49,11 @@ void Port::open() {
                                  .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
                                  .xdp_flags = 0,
                                  .bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP};
-  int error = 0;
-  for (int tries = 0; tries < kBusyTries; ++tries) {
-    error = xsk_socket__create_shared(&socket_, name.data(), 0, area_.umem(), &rx_, &tx_, &fill_,
-                                      &completion_, &config);
-    if (error != -EBUSY) break;
-    const timespec wait{0, kBusyWaitNs};
-    nanosleep(&wait, nullptr);
-  }
-  if (error != 0) fail(-error, std::string("open an AF_XDP socket on ") + name.data());
-  setsockopt(fd(), SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof kSendBufferBytes);
+  open_xsk(name.data(), [&] {
+    return xsk_socket__create_shared(&socket_, name.data(), 0, area_.umem(), &rx_, &tx_, &fill_,
+                                     &completion_, &config);
+  });
+  own_whole_ring(fd());
 }
 
 Port::~Port() { xsk_socket__delete(socket_); }

@@ -3,39 +3,27 @@
 // writes it, for the XDP programs' `lb: adaptive` and for the ports of hosts (live/port_pace.hpp).
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-
 #include "../../xdp/lab_maps.h"
+#include "../system/mapped_map.hpp"
 
 namespace softroce::wire {
 
-class QueueMap {
+class QueueMap : public MappedMap<lab_backlog> {
  public:
-  explicit QueueMap(const std::string& pin);  // throws std::system_error
-  ~QueueMap();
-  QueueMap(const QueueMap&) = delete;
-  QueueMap& operator=(const QueueMap&) = delete;
+  using MappedMap::MappedMap;
 
-  std::uint32_t count() const { return count_; }
   void set(std::uint32_t directed, const lab_backlog& backlog) {
-    lab_backlog& cell = backlogs_[directed];
+    lab_backlog& cell = (*this)[directed];
     __atomic_store_n(&cell.waiting_bytes, backlog.waiting_bytes, __ATOMIC_RELAXED);
     __atomic_store_n(&cell.rate_bps, backlog.rate_bps, __ATOMIC_RELAXED);
     __atomic_store_n(&cell.clear_ns, backlog.clear_ns, __ATOMIC_RELAXED);
   }
   std::uint64_t rate_bps(std::uint32_t directed) const {
-    return __atomic_load_n(&backlogs_[directed].rate_bps, __ATOMIC_RELAXED);
+    return __atomic_load_n(&(*this)[directed].rate_bps, __ATOMIC_RELAXED);
   }
   std::uint64_t clear_ns(std::uint32_t directed) const {
-    return __atomic_load_n(&backlogs_[directed].clear_ns, __ATOMIC_RELAXED);
+    return __atomic_load_n(&(*this)[directed].clear_ns, __ATOMIC_RELAXED);
   }
-
- private:
-  lab_backlog* backlogs_ = nullptr;
-  std::size_t mapped_ = 0;
-  std::uint32_t count_ = 0;
 };
 
 }  // namespace softroce::wire

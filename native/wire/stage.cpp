@@ -14,8 +14,8 @@
 #include <system_error>
 
 #include "../system/clock.hpp"
+#include "../system/descriptor.hpp"
 #include "frame_edit.hpp"
-#include "room.hpp"
 
 namespace softroce::wire {
 namespace {
@@ -25,11 +25,6 @@ constexpr std::uint64_t kSendFrames = 256;
 constexpr std::uint32_t kRefill = 32;
 // While somebody watches: one who sleeps for ever would not notice that it was stopped.
 constexpr Time kWatchedSleep = 100 * kMillisecond;
-
-int checked(int result, const char* what) {
-  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
-  return result;
-}
 
 int opened_map(const std::string& pin) { return checked(bpf_obj_get(pin.c_str()), pin.c_str()); }
 
@@ -45,7 +40,7 @@ void clear(int eventfd) {
 
 int new_eventfd() { return checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"); }
 
-void watch(int epoll, int fd, Port* port) {
+void watch_port(int epoll, int fd, Port* port) {
   epoll_event event{.events = EPOLLIN, .data = {.ptr = port}};
   checked(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
 }
@@ -63,7 +58,7 @@ Stage::Stage(const StageConfig& config)
       wake_(new_eventfd()),
       deaths_(new_eventfd()),
       pace_(monotonic_ns()) {
-  watch(epoll_, wake_, nullptr);
+  watch_port(epoll_, wake_, nullptr);
 }
 
 Stage::~Stage() {
@@ -366,7 +361,7 @@ void Stage::open_port(const PortConfig& config, int netns) {
   area_.pin();
   auto port = std::make_unique<Port>(area_, ++ports_opened_, config, netns);
   Port* opened = port.get();
-  watch(epoll_, opened->fd(), opened);
+  watch_port(epoll_, opened->fd(), opened);
   in_loop([&] {
     doors_[config.ifindex] = {.config = config, .port = opened, .opened = true};
     opened->fill(config_.port_frames, 0);

@@ -93,8 +93,8 @@ def _managed(evidence: Evidence) -> tuple[dict[_End, Agreed], dict[_End, _End]]:
     rows = np.flatnonzero(is_mad & (packets["has"] & Has.DETH != 0))
     if not len(rows):
         return {}, {}
-    from softroce_lab.programs.rdmacm.layout import LayoutError  # late: few captures need them
-    from softroce_lab.programs.rdmacm.messages import Mad, Rep, Req
+    # Late: few captures need them.
+    from softroce_lab.programs.rdmacm.messages import LayoutError, Mad, Rep, Req
 
     asked: dict[int, tuple[_End, Req]] = {}
     agreed, other_end = {}, {}

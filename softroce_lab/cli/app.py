@@ -178,6 +178,10 @@ def _load(name: str, where: str) -> Any:
         command = typer.main.get_command(application)
         if module != where:
             command = command.get_command(None, name)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        for option in each.params if each else ():
+            if option.param_type_name == "option" and option.is_flag:
+                option.metavar = " "  # a flag has no value to name
     command.name = name
     command.rich_help_panel = next((panel for panel in PANELS if name in PANELS[panel]), None)
     return command

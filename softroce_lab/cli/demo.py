@@ -29,8 +29,6 @@ from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import demo as experiment
 from softroce_lab.experiment.capturing import NOTHING, Wanted, summary
 from softroce_lab.experiment.demo import DEPTH
-from softroce_lab.experiment.failover import clock as failover_clock
-from softroce_lab.experiment.failover import record as failover_record
 from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.workload_table import Line, cell
@@ -178,7 +176,7 @@ def demo(
         print_json(outcome.document())
     else:
         _print(outcome)
-    if not outcome.verified or (require_faithful and not outcome.found.faithful):
+    if not outcome.verified or (require_faithful and not outcome.faithful):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -210,7 +208,7 @@ def _print(outcome: experiment.Outcome) -> None:
             print(f"  {row['transport']} not faithful: {reason}")
         for reason in row["reasons"]:
             print(f"  {row['transport']} failed: {reason}")
-    for each in outcome.found.left_out:
+    for each in outcome.left_out:
         print(f"  {each.note}")
     _print_losses(outcome)
     for each in outcome.captures:
@@ -251,10 +249,10 @@ _MS = 1e6
 
 
 def _failover(options: failover.Options, clock: Clock, *, as_json: bool, quiet: bool) -> None:
-    outcomes, where = failover_clock.run(options, clock.value, saying(quiet))
+    outcomes, where = failover.run(options, clock.value, saying(quiet))
     run_dir = None
     try:
-        run_dir = str(failover_record.write(outcomes, options, where))
+        run_dir = str(failover.write(outcomes, options, where))
     finally:  # the result is known, also where it cannot be kept
         if as_json:
             print_json(failover.document(outcomes) | {"run_dir": run_dir})

@@ -58,8 +58,8 @@ def doctor(
         bool,
         typer.Option(
             "--clean",
-            help="Remove the remains of labs whose `lab up`, `lab down` or owner died; nothing "
-            "else.",
+            help="Remove what labs left whose `lab` process died, and nothing else; labs that are "
+            "up stay.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -68,7 +68,7 @@ def doctor(
     wireshark: Annotated[
         Plugin | None,
         typer.Option(
-            help="Show, install, remove or print the Wireshark dissector of the lab's headers."
+            help="Show, install, remove or print the Wireshark plugin for the lab's own header."
         ),
     ] = None,
     directory: Annotated[
@@ -85,7 +85,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Test every capability that a lab needs; exit with 3 if a required one is missing."""
+    """Check what labs need of this machine: kernel, tools, rights. Exit with 3 if it is missing."""
     if clean:
         _clean(dry_run=dry_run, as_json=as_json)
     elif wireshark is not None:
@@ -123,9 +123,9 @@ def _print(finding: examiner.Finding) -> None:
 
 def _clean(*, dry_run: bool, as_json: bool) -> None:
     # Imported late: what a machine lacks must not keep `lab doctor` from saying so.
-    from softroce_lab.fabric import gc, runtime
+    from softroce_lab.fabric import runtime
 
-    done = gc.Collection(gc.remains()) if dry_run else gc.collect(say)
+    done = runtime.Collection(runtime.remains()) if dry_run else runtime.collect(say)
     if as_json:
         remains = [{"name": each.name, "why": each.remains} for each in done.removed]
         print_document(removed=not dry_run, remains=remains)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ from softroce_lab.errors import UserError
 from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import view
 from softroce_lab.programs import execute
-from softroce_lab.programs.device import beside
 
 app = typer.Typer(add_completion=False)
 
@@ -53,18 +51,19 @@ def exec(  # noqa: A001 - the verb's name
     ] = None,
     lab: Lab = None,
     verbs: Annotated[
-        bool, typer.Option("--verbs", help="Let COMMAND find the host's soft RNIC by libibverbs.")
+        bool,
+        typer.Option("--verbs", help="Give COMMAND the RDMA device softroce0, through libibverbs."),
     ] = False,
 ) -> None:
     """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
 
     The exit status is 127 if the program is missing, 126 if it cannot be run.
 
-    The names of the lab's hosts resolve in the namespace: h1, and h1.eth2 for a rail. On a kernel
-    host, COMMAND runs in the guest, whose programs and files are Debian's.
+    Names of hosts resolve: h2 is the host's first address, h2.eth2 that of its interface eth2. A
+    host of `kind: kernel` is a virtual machine: COMMAND runs in it, with its Debian files.
 
-    With --verbs, unmodified programs that use libibverbs find the RNIC softroce0
-    (docs/howto/programs.md).
+    With --verbs, unmodified RDMA programs find the lab's own device, which is not the kernel's rxe:
+    lab exec --verbs h1 -- ibv_devinfo
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)
@@ -73,14 +72,7 @@ def exec(  # noqa: A001 - the verb's name
             hint = "its programs have the kernel's own RNIC: leave --verbs out"
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
-    execute.execute(seen, node, command, manager=_connection_manager if verbs else None)
-
-
-def _connection_manager() -> beside.Service:
-    """Imported when a program of RDMA CM begins, which is in a process of its own by then."""
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
-
-    return ProgramService(secrets.SystemRandom())
+    execute.execute(seen, node, command, with_rnic=verbs)
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:

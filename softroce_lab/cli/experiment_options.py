@@ -26,7 +26,7 @@ def _transport(what: str) -> Any:
     return typer.Option(
         "--transport",
         metavar="[LABEL=]NAME|FILE:CLASS",
-        help=f"Run {what} a built-in one, or a policy class in a Python file; may be repeated.",
+        help=f"Run {what} a built-in one, or a class of yours in a Python file; may be repeated.",
         autocompletion=completion.transports,
     )
 
@@ -53,7 +53,8 @@ RequireFaithful = Annotated[
     bool,
     typer.Option(
         "--require-faithful",
-        help="Exit with 1 if a run on the real clock was not faithful, even if it passed.",
+        help="Exit with 1 if this machine was too slow for the rates and delays of the fabric "
+        "(fidelity: not faithful), even if all passed.",
     ),
 ]
 
@@ -83,8 +84,8 @@ Captured = Annotated[
     typer.Option(
         "--capture",
         metavar="[LINK]",
-        help="Capture packets of all links of the hosts and of links with rules that lose or "
-        "change packets, or of LINK: a->b, a<->b, a node; globs; may be repeated.",
+        help="Capture packets: on LINK, such as a->b, a<->b, a node or a glob; without LINK on "
+        "each link of a host, or whose faults lose or change packets. May be repeated.",
     ),
 ]
 Snap = Annotated[

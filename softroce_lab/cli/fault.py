@@ -59,7 +59,10 @@ def _without_options(words: Sequence[str]) -> Sequence[str]:
 
 @app.callback()
 def fault() -> None:
-    """Set, show and clear faults of a running lab, under traffic."""
+    """Set, show and clear faults of a lab that is up; traffic need not stop.
+
+    For example: lab fault set 'leaf1<->spine1' loss 1% delay 1ms
+    """
 
 
 @app.command("set", context_settings=_WORDS)
@@ -77,7 +80,7 @@ def set_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Set faults of these links; faults that are not named stay unchanged."""
+    """Set faults of LINK: loss, delay and others; those that are not named stay."""
     wanted = live.parse_impairments(_without_options(words))
     _change(
         lab,
@@ -96,7 +99,7 @@ def clear(
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Clear the named faults, or all, from these links, or from all links."""
+    """Clear the named faults, or all, of LINK, or of all links."""
     named = live.parse_cleared(words) if words else None
     _change(lab, lambda plan: live.clear_on(plan, _links(plan, link), named), as_json=as_json)
 
@@ -114,7 +117,7 @@ def apply(
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Add the faults of a profile to the current ones."""
+    """Add the faults of a profile, a YAML file, to those that are set."""
     rules = profile.load(file)
     history = view.up(lab).history
 
@@ -132,7 +135,7 @@ def show(
     lab: Lab = None,
     as_json: Json = False,
 ) -> None:
-    """Show the configured and the measured value of every fault since it was set."""
+    """Show for each fault the value that was set, and the one measured since then."""
     seen = view.of_lab(lab)
     links = _links(seen.plan, link)
     found, dead = _look(seen, links)

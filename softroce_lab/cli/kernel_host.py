@@ -15,7 +15,7 @@ from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.observe import describe, view
 from softroce_lab.plan.plan import KernelVersion
 from softroce_lab.programs.kernel_host import image as guest_image
-from softroce_lab.programs.kernel_host import start as guest_start
+from softroce_lab.programs.kernel_host import kind as guest_kind
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -52,13 +52,13 @@ def prepare(
     images = {}
     for version in kernel or list(Kernel):
         images[version.value] = guest_image.prepare(version.value, say)
-    means = guest_start.Means(images, guest_start.accelerator(images, say))
+    means = guest_kind.means_of(images, say)
     if as_json:
         documents = [_image_document(version) for version in images]
         print_document(images=documents, accelerator=means.accelerator)
         return
     for version, image in images.items():
-        print(f"{version:5} Linux {image.version}, {guest_start.how(means)}")
+        print(f"{version:5} Linux {image.version}, {means.how}")
 
 
 @app.command(name="list")

@@ -91,7 +91,10 @@ def run(
     ] = None,
     clock: Annotated[
         Clock | None,
-        typer.Option(help="Simulate (virtual), run a lab on this machine (real), or compare both."),
+        typer.Option(
+            help="virtual: simulate; real: bring up the fabric on this machine, run, take it down; "
+            "both: do each, and compare. Default: as the file says."
+        ),
     ] = None,
     seed: Seeds = None,
     transport: Transports = None,
@@ -108,8 +111,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="PROFILE",
-            help="Replace the file's faults by a profile, a file or a built-in one; none: no "
-            "faults; may be repeated.",
+            help="Use the faults of this profile instead of the file's: a file, or the name of a "
+            "built-in one; none: no faults. May be repeated: all of them.",
             autocompletion=completion.profiles,
         ),
     ] = None,
@@ -144,8 +147,8 @@ def run(
         bool,
         typer.Option(
             "--list",
-            help="List experiments, sweeps and transports; with --transport: its knobs and "
-            "options.",
+            help="List experiments, sweeps and transports; with --transport: the settings that a "
+            "file can give it.",
         ),
     ] = False,
     check: DryRun = False,

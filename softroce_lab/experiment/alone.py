@@ -93,7 +93,6 @@ class OneFlow(Workload):
         yield self._message
 
     def schedule(self) -> Schedule:
-        """The message at its time."""
         schedule = Schedule(self.ranks)
         schedule.transfer(self._message, at_ns=self._at_ns)
         return schedule
@@ -142,7 +141,6 @@ class Alone:
         return (hops,) if even else (hops, source, destination)
 
     def hops(self, source: int, destination: int) -> Hops:
-        """The links on the shortest paths between the rails of two hosts."""
         near, far = map(self._port, (source, destination))
         first, edge = self._ends[near]
         last, far_edge = self._ends[far]
@@ -176,7 +174,6 @@ class Alone:
         return self._kinds.index(both)
 
     def _cut(self, source: int, destination: int) -> _Cut:
-        """The plan with the shortest paths between two hosts alone."""
         near, far = map(self._port, (source, destination))
         edge, far_edge = self._ends[near][1], self._ends[far][1]
         ports = {near, far}
@@ -208,8 +205,6 @@ class Alone:
 
 
 class _Cut(NamedTuple):
-    """Two hosts and the paths between them."""
-
     plan: Plan
     source: int  # which of the hosts sends
     links: list[set[Shape]]  # by distance from the sender
@@ -256,7 +251,6 @@ class _Line:
 
 
 def _shapes(plan: Plan) -> dict[int, Shape]:
-    """What each directed link does to packets on the empty fabric: rates, delays without jitter."""
     found: dict[int, Shape] = {}
     for fault in plan.faults:
         if fault.window.always and isinstance(fault.effect, Queue | Delay):
@@ -268,7 +262,6 @@ def _shapes(plan: Plan) -> dict[int, Shape]:
 
 
 def _only(plan: Plan, ports: set[Port], shapes: dict[int, Shape]) -> Plan:
-    """The nodes and links at these ports, and what the links do on the empty fabric."""
     names = {port.node for port in ports}
     nodes = tuple(
         dataclasses.replace(node, ports=tuple(port for port in node.ports if port in ports))

@@ -26,7 +26,7 @@ from softroce_lab.telemetry.capture_figures import (
     check_snap,
 )
 from softroce_lab.telemetry.rundir import give_to_user
-from softroce_lab.verbs.gid import GID
+from softroce_lab.verbs.device import GID
 
 if TYPE_CHECKING:
     from softroce_lab.fabric.lab import Lab
@@ -40,8 +40,6 @@ FILE = "trace.pcapng"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """The captures that the user requests of a run."""
-
     patterns: Sequence[str]  # as `lab fault` takes them, or ENDS; (): nothing
     snap_bytes: int = SNAP_BYTES  # of each packet; 0: all
     path: Path = Path(FILE)
@@ -70,18 +68,14 @@ NOTHING = Wanted(())
 
 @dataclasses.dataclass(slots=True)
 class RunCapture:
-    """The capture of a run, and how it ended."""
-
     wanted: Wanted
     figures: Figures = dataclasses.field(default_factory=lambda: Figures(()))
 
     def document(self) -> dict[str, Any]:
-        """For manifests and `--json`."""
         kept = {"file": str(self.wanted.path), "snap_bytes": self.wanted.snap_bytes}
         return kept | self.figures.document()
 
     def summary(self) -> str:
-        """A line for the user."""
         return summary(self.document())
 
 

@@ -7,13 +7,14 @@ clock.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import dataclasses
 import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -22,8 +23,8 @@ from softroce_lab.errors import EnvironmentLackError, RunError, UserError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.experiment.files import saving, size_to_send
 from softroce_lab.experiment.hosts.settings import HostOptions
+from softroce_lab.experiment.kinds.flows import size_to_send
 from softroce_lab.experiment.reporter import Reporter
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
@@ -37,7 +38,7 @@ from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Plan
 from softroce_lab.telemetry import event_log
 from softroce_lab.telemetry.capture_figures import SNAP_BYTES
-from softroce_lab.telemetry.rundir import SCHEMA_VERSION
+from softroce_lab.telemetry.rundir import SCHEMA_VERSION, give_to_user
 from softroce_lab.topology import routing
 
 TRANSPORTS = ("csa_ud", "ud_rto")
@@ -53,8 +54,6 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What the user may choose."""
-
     file: Path | None = None  # None: the first bytes of bcc's libLLVM
     transports: Sequence[str] = TRANSPORTS
     topology: str = "leaf-spine"
@@ -76,7 +75,6 @@ class Options:
 
     @property
     def of_a_lab(self) -> list[str]:
-        """The chosen options that only a lab has."""
         asked = {
             "--event-log": self.event_log is not None,
             "--ipv6": self.ip_version != 4,
@@ -85,40 +83,19 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the demo found."""
-
-    found: experiment_run.Outcome
-
+class Outcome(experiment_run.Outcome):
     @property
     def clock(self) -> str:
-        """`real` or `virtual`."""
-        return self.found.experiment.clock
-
-    @property
-    def directory(self) -> Path:
-        """The run directory."""
-        return self.found.directory
-
-    @property
-    def runs(self) -> list[WorkloadRun]:
-        """A transport each."""
-        return self.found.runs
-
-    @property
-    def idle_rules(self) -> list[str]:
-        """The rules that did nothing in any of the runs."""
-        return self.found.idle_rules
+        return self.experiment.clock
 
     @property
     def verified(self) -> bool:
-        """Whether every transport delivered the file."""
         return all(run.verified for run in self.runs)
 
     @property
     def telling(self) -> list[WorkloadRun]:
         """Runs whose packets show which they are, so that what was lost can be compared."""
-        each = zip(self.runs, self.found.experiment.transports, strict=True)
+        each = zip(self.runs, self.experiment.transports, strict=True)
         return [run for run, transport in each if transport.shows_messages]
 
     @property
@@ -131,7 +108,6 @@ class Outcome:
 
     @property
     def lost_any_first(self) -> bool:
-        """Whether any packet was lost when it was sent first."""
         return any(self._lost())
 
     def _lost(self) -> list[set[tuple[int, int]]]:
@@ -147,23 +123,20 @@ class Outcome:
 
     @property
     def captures(self) -> list[dict[str, Any]]:
-        """What was captured: a document for each file."""
         found = (run.facts["capture"] for run in self.runs if "capture" in run.facts)
         return [{**each, "file": str(self.directory / each["file"])} for each in found]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The figures of the table, a run each."""
         return [run.document() for run in self.runs]
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "clock": self.clock,
             "run_dir": str(self.directory),
             "same_first_attempt_drops": self.same_fates,
             "idle_rules": self.idle_rules,
-            "left_out": [each.document() for each in self.found.left_out],
+            "left_out": [each.document() for each in self.left_out],
             "captures": self.captures,
             "runs": self.rows(),
         }
@@ -219,7 +192,6 @@ def of_xdp(mode: fabric.Mode) -> list[str]:
 
 
 def _check(options: Options) -> None:
-    """UserError for what works on no clock, before anything."""
     chosen = [written.of_argument(transport) for transport in options.transports]
     if options.clock != "virtual":
         written.check_real(chosen)
@@ -228,7 +200,6 @@ def _check(options: Options) -> None:
 
 
 def _check_machine() -> None:
-    """EnvironmentLackError where no lab comes up."""
     need_live()
     if os.geteuid() != 0:
         raise EnvironmentLackError("the rights of root", hint="run it as root, or with sudo")
@@ -253,7 +224,7 @@ def _run_on(clock: OneClock, options: Options, reporter: Reporter) -> Outcome:
             capture=_capture(options, experiment),
             hosts=HostOptions(options.ip_version, log),
         )
-        outcome = Outcome(found)
+        outcome = Outcome(found.experiment, found.directory, found.runs, found.left_out)
         if saved is not None and outcome.verified:
             saved.commit()
     return outcome
@@ -323,7 +294,41 @@ def links_of_flow(plan: Plan, source: str, destination: str) -> list[str]:
     return [arrows[number] for number in onward]
 
 
-# ---------------------------------------------------------------- what is sent
+# ---------------------------------------------------------------- files
+
+
+class SavedFile:
+    def __init__(self, target: Path) -> None:
+        self._target = target.resolve()
+        self.path = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
+
+    def commit(self) -> None:
+        give_to_user(self.path)
+        self.path.replace(self._target)
+
+
+@contextlib.contextmanager
+def saving(target: Path | None, source: Path) -> Iterator[SavedFile | None]:
+    """A file to save to; what was not committed is gone afterwards.
+
+    UserError if the target is the source, something other than a file, or cannot be written.
+    """
+    if target is None:
+        yield None
+        return
+    if target.exists() and target.samefile(source):
+        raise UserError(f"{target} is the file that is sent", hint="save to another one")
+    if target.exists() and not target.is_file():
+        raise UserError(f"{target} is not a regular file", hint="save to another one")
+    saved = SavedFile(target)
+    try:
+        saved.path.touch(exist_ok=False)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}", hint="--save PATH") from error
+    try:
+        yield saved
+    finally:
+        saved.path.unlink(missing_ok=True)
 
 
 def default_file() -> Path:

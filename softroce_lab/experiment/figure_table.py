@@ -96,7 +96,6 @@ class Unit:
 
     @property
     def is_number(self) -> bool:
-        """Whether values can be compared and averaged."""
         return self.column in ("int64", "float64")
 
     def exact(self, value: float) -> str:
@@ -166,8 +165,6 @@ REPAIRS = Samples(_repair_times, "repairs")
 
 
 class Kinds(NamedTuple):
-    """Workloads that a figure is of."""
-
     name: str
     types: tuple[type[Workload], ...]
 
@@ -237,7 +234,6 @@ class Figure:
         ]  # fmt: skip
 
     def values(self, rows: Iterable[Row]) -> list[Any]:
-        """What tables show of these rows."""
         return [row[self.key] for row in self.known(rows)]
 
     def fewest(self, rows: Iterable[Row]) -> int | None:
@@ -291,14 +287,12 @@ def _injected(run: Any) -> int:
 
 
 def _lost_by_machine(run: Any) -> int:
-    """On links, by hosts' sockets, and by the wire stage."""
     sockets = sum(port["emulator_drops"] for port in run.facts.get("ports", ()))
     stage = int(run.facts.get("stage", {}).get("lost", 0))
     return _on_links("emulator_drops")(run) + stage + sockets
 
 
 def _counted(*names: str) -> Callable[[Any], int]:
-    """Over all hosts."""
     return lambda run: run.count(names)
 
 
@@ -534,17 +528,14 @@ def few_samples(row: Row) -> list[str]:
 
 
 def percentiles(samples: Samples) -> list[Figure]:
-    """The figures that are percentiles of these."""
     return [figure for figure in FIGURES.values() if figure.samples == samples]
 
 
 def claimed() -> dict[str, Figure]:
-    """The figures that a comparison claims something about, by key."""
     return {key: figure for key, figure in FIGURES.items() if figure.better}
 
 
 def gates() -> dict[str, Figure]:
-    """The figures that `expect` may name, by that name."""
     return {figure.gate: figure for figure in FIGURES.values() if figure.gate}
 
 

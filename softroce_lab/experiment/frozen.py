@@ -31,7 +31,6 @@ Keep = Callable[[Path], str]
 
 
 def write(directory: RunDirectory, experiment: Experiment) -> None:
-    """Write the experiment and copies of its inputs into a run directory. UserError, RunError."""
     data = document(experiment, keeper(directory))
     directory.file(FILE, text(data).encode())
 
@@ -58,7 +57,6 @@ def keeper(directory: RunDirectory) -> Keep:
 
 
 def document(experiment: Experiment, keep: Keep) -> dict[str, Any]:
-    """The data of the file."""
     data: dict[str, Any] = copy.deepcopy(experiment.source.data)
     faults = [each for one in data.get("faults") or () for each in _written_faults(one)]
     if isinstance(experiment.raw.topology, str):
@@ -100,7 +98,6 @@ def _transport(transport: Transport, keep: Keep) -> dict[str, Any]:
 
 
 def _workload(data: dict[str, Any], experiment: Experiment, keep: Keep) -> None:
-    """Paths of a workload, and of each of its jobs, for a file that lies elsewhere."""
     folder = Path(experiment.source.file or "").parent.absolute()
     for job in data.get("jobs", ()):
         _workload(job["workload"], experiment, keep)

@@ -61,7 +61,6 @@ _OPEN = (NOT_DONE, 0, 0, 0, NEVER_NS, NEVER_NS, NEVER_NS)
 
 
 def open_ends(vertices: int) -> Ends:
-    """Rows of vertices that are not over."""
     return np.full(vertices, np.array(_OPEN, dtype=END))
 
 
@@ -91,7 +90,6 @@ def table(schedule: Schedule, ends: Mapping[int, Ends] = MappingProxyType({})) -
 
 
 def _rows_before(messages: Iterable[Message]) -> Messages:
-    """Rows with the columns that are known before the run."""
     rows = [(each.source, each.destination, *each.key, each.length_bytes) for each in messages]
     known_rows = np.zeros(len(rows), dtype=MESSAGE)
     known = list((MESSAGE.names or ())[:6])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An experiment's run on the real clock: a process for every host, in a lab that is up."""
+"""One run of an experiment on the real clock: a process for each host of a lab."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ import functools
 import itertools
 import select
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from softroce_lab.experiment import injections, recoveries, virtual, workload_record
-from softroce_lab.experiment.broken_run import or_broken
-from softroce_lab.experiment.figures import added
+from softroce_lab.experiment import recoveries, virtual, workload_record
 from softroce_lab.experiment.hosts import processes as hosts
 from softroce_lab.experiment.hosts.buffers import sha256_fact, verified
-from softroce_lab.experiment.hosts.journal import acted
 from softroce_lab.experiment.hosts.processes import HostHandle
-from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
+from softroce_lab.experiment.hosts.report import HostProgress, acted
 from softroce_lab.experiment.hosts.settings import (
     RECEIVE_FRAMES,
     WINDOW_PACKETS,
@@ -30,14 +27,14 @@ from softroce_lab.experiment.hosts.settings import (
     packed,
 )
 from softroce_lab.experiment.hosts.shift_messenger import transitions_of
-from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine
+from softroce_lab.experiment.hosts.tuning import on_machine
 from softroce_lab.experiment.messages import table
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.reporter import Progress
 from softroce_lab.experiment.run_end import RunEnd
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import WorkloadRun
+from softroce_lab.experiment.workload_run import WorkloadRun, added
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import damage
 from softroce_lab.workloads.work import Buffered, Workload, final_digests
@@ -64,7 +61,7 @@ def run(
     afterwards. A run that ends badly is a verdict, also where a user's policy ends a process.
     """
     run = functools.partial(_run, experiment, transport, seed, progress, lab, options)
-    return or_broken(experiment, transport, seed, run)
+    return virtual.or_broken(experiment, transport, seed, run)
 
 
 def _run(
@@ -75,39 +72,74 @@ def _run(
     lab: Lab,
     options: HostOptions,
 ) -> WorkloadRun:
-    workload = experiment.workload(seed)
-    rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
-    tuning = _tuning(transport, lab, options, workload, *rails)
-    observation = Observation(lab, *rails)
+    workload, own = experiment.workload(seed), experiment.own_transports(seed)
+    rails = experiment.rails_used(transport, seed)
+    tuning_of = functools.cache(
+        functools.partial(
+            on_machine,
+            plan=lab.plan,
+            ip_version=options.ip_version,
+            rails=rails,
+            most_window_packets=_most_window_packets(workload),
+        )
+    )
+    tuning = tuning_of(transport)
+    observation = Observation(lab, rails)
     with contextlib.ExitStack() as stack:
-        crew = _crew(experiment, transport, seed, lab, options, observation.epoch_ns, stack)
+        crew: dict[int, HostHandle] = {}  # a process for every host that takes part
+        cpus = itertools.chain(options.cpus, itertools.repeat(-1))
+        for index, cpu in zip(workload.ranks, cpus, strict=False):
+            used = own.get(index, transport)
+            host = HostHandle(
+                lab,
+                lab.plan.plain_hosts[index],
+                used,
+                tuning_of(used),
+                observation.epoch_ns,
+                _QKEY | seed & 0xFFFF,
+                cpu,
+                ip_version=options.ip_version,
+                event_log=options.event_log,
+                rails=rails,
+            )
+            crew[index] = stack.enter_context(host)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
         text, depth = packed(workload), experiment.depth
         tasks = {index: WorkloadSettings(index, text, seed, depth) for index in crew}
         hosts.prepare(crew, tasks, patience_s)
-        begun_ns = _begin(lab, crew.values(), observation.epoch_ns)
+        lab.faults.restart(time.monotonic_ns())
+        begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS
+        hosts.begin(crew.values(), begun_ns)
         problems = _Watch(crew, experiment.deadline_ns, progress).until_over()
         problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
         end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
         time.sleep(SETTLE_S)
-        finished = _finished(crew, {} if problems else _right(workload, seed), patience_s)
+        # Computed once: to make its own bytes of a collective, a host would need those of all.
+        known = isinstance(workload, Buffered) and not problems
+        right = final_digests(workload, seed) if known else {}
+        finished = {
+            index: host.finish(patience_s, right.get(index)) for index, host in crew.items()
+        }
     names = tuple(node.name for node in lab.plan.plain_hosts)
     reports = {names[index]: report for index, (report, _) in finished.items()}
+    records = {index: records for index, (_, records) in finished.items()}
     figures = {name: report.figures for name, report in reports.items()}
-    acts = {names[index]: records.decisions for index, (_, records) in finished.items()}
     shown = all(each.shows_messages for each in experiment.beside(transport))
     workload_ns = (begun_ns, begun_ns + end_ns)
     observed = observation.end(figures, striped=shown, workload_ns=workload_ns)
-    found = recoveries.of_hosts((each.recoveries for _, each in finished.values()), begun_ns)
-    links = [link.name for link in observed.links]
-    ends = {index: report.queue_pairs for index, (report, _) in finished.items()}
     recorded, queue_pairs = recoveries.recorded(
-        lab.plan, *rails, found, observed.injections, links, ends
+        lab.plan,
+        rails,
+        recoveries.of_hosts((each.recoveries for each in records.values()), begun_ns),
+        observed.injections,
+        [link.name for link in observed.links],
+        {index: report.queue_pairs for index, (report, _) in finished.items()},
     )
     digests = {name: report.sha256 for name, report in reports.items()}
-    right, wrong = verified((report.wrong for report in reports.values()), digests)
+    right_bytes, wrong = verified((report.wrong for report in reports.values()), digests)
     policy_errors = [report.policy_error for report in reports.values() if report.policy_error]
+    acts = {names[index]: each.decisions for index, each in records.items()}
     run = WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
@@ -115,9 +147,7 @@ def _run(
         seed=seed,
         clock="real",
         hosts=names,
-        messages=table(
-            workload.schedule(), {index: records.ends for index, (_, records) in finished.items()}
-        ),
+        messages=table(workload.schedule(), {index: each.ends for index, each in records.items()}),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
         counters={name: report.counters for name, report in reports.items()},
@@ -132,7 +162,7 @@ def _run(
         transitions=transitions_of(
             lab.plan, {name: report.transitions for name, report in reports.items()}, begun_ns
         ),
-        verified=right,
+        verified=right_bytes,
         problems=problems or policy_errors[:1] or wrong,
         fidelity=observed.fidelity.document(),
         facts=facts(observed, figures, lab)
@@ -149,85 +179,6 @@ def _run(
         cost={"grown_bytes": max(report.grown_bytes for report in reports.values())},
     )
     return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
-
-
-def _right(workload: Workload, seed: int) -> dict[int, str]:
-    """SHA-256 of what hosts must have in the end, if that is known.
-
-    Computed once: to make its own bytes of a collective, a host would need those of all.
-    """
-    return final_digests(workload, seed) if isinstance(workload, Buffered) else {}
-
-
-def _finished(
-    crew: Mapping[int, HostHandle], right: Mapping[int, str], patience_s: float
-) -> dict[int, tuple[HostReport, HostRecords]]:
-    """Stop the hosts: their figures and records."""
-    return {index: host.finish(patience_s, right.get(index)) for index, host in crew.items()}
-
-
-def _begin(lab: Lab, crew: Iterable[HostHandle], epoch_ns: int) -> int:
-    """Faults and hosts begin; the time when hosts do, since the epoch."""
-    lab.faults.restart(time.monotonic_ns())
-    begun_ns = time.monotonic_ns() - epoch_ns + START_NS
-    hosts.begin(crew, begun_ns)
-    return begun_ns
-
-
-# ---------------------------------------------------------------- before
-
-
-def _crew(
-    experiment: Experiment,
-    transport: Transport,
-    seed: int,
-    lab: Lab,
-    options: HostOptions,
-    epoch_ns: int,
-    stack: contextlib.ExitStack,
-) -> dict[int, HostHandle]:
-    """A process for every host that takes part, by its index; the stack ends them."""
-    plan, workload, own = lab.plan, experiment.workload(seed), experiment.own_transports(seed)
-    rails = experiment.rails_by_name(seed), experiment.other_rails_by_name(transport, seed)
-    cpus = itertools.chain(options.cpus, itertools.repeat(-1))
-    crew = {}
-    for index, cpu in zip(workload.ranks, cpus, strict=False):
-        used = own.get(index, transport)
-        tuning = _tuning(used, lab, options, workload, *rails)
-        host = HostHandle(
-            lab,
-            plan.plain_hosts[index],
-            used,
-            tuning,
-            epoch_ns,
-            _QKEY | seed & 0xFFFF,
-            cpu,
-            ip_version=options.ip_version,
-            event_log=options.event_log,
-            rails=rails[0],
-            others=rails[1],
-        )
-        crew[index] = stack.enter_context(host)
-    return crew
-
-
-def _tuning(
-    transport: Transport,
-    lab: Lab,
-    options: HostOptions,
-    workload: Workload,
-    rails: Mapping[str, int],
-    others: Mapping[str, tuple[int, ...]],
-) -> HostTuning:
-    """The timers, window and rates of all hosts with this transport."""
-    return on_machine(
-        transport,
-        lab.plan,
-        options.ip_version,
-        rails,
-        others,
-        most_window_packets=_most_window_packets(workload),
-    )
 
 
 def _most_window_packets(workload: Workload) -> int:
@@ -248,12 +199,7 @@ def _patience_s(workload: Workload) -> float:
     return hosts.START_S + workload.hosts * held_bytes / _FILLED_BYTES_PER_S
 
 
-# ---------------------------------------------------------------- meanwhile
-
-
 class _Watch:
-    """Waits for hosts, and ends what will not end by itself."""
-
     def __init__(
         self, crew: Mapping[int, HostHandle], deadline_ns: int, progress: Progress
     ) -> None:
@@ -308,13 +254,10 @@ class _Watch:
             self._progress(sum(self._messages.values()))
 
 
-# ---------------------------------------------------------------- afterwards
-
-
 def events(observed: Observed, acts: Mapping[str, Any], begun_ns: int) -> dict[str, Any]:
-    """In times since the beginning."""
+    """What rules did to packets, and policies upon it: columns, in times since the beginning."""
     links = [link.name for link in observed.links]
-    injected = injections.columns(observed.injections, links, observed.faults)
+    injected = workload_record.injected(observed.injections, links, observed.faults)
     injected["time_ns"] = injected["time_ns"] - observed.epoch_ns
     joined = workload_record.one_below_the_other(
         [injected, *(acted(*each) for each in acts.items())]

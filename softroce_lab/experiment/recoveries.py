@@ -2,8 +2,8 @@
 """What was done about losses, as columns of recovery.parquet (docs/reference/run-directory.md).
 
 Hosts, or the simulated fabric, record it by addresses and numbers of queue pairs. Here hosts get
-names. There may be a million rows: they
-stay records of 64 bytes until they are written, and have words a part at a time.
+names. There may be a million rows: they stay records of 64 bytes until they are written, and have
+words a part at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import _native
+from softroce_lab.experiment.forecast.base_rtt import Rails
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry.drops import Drops, addresses
@@ -86,24 +87,16 @@ class Recorded:
 
 def recorded(
     plan: Plan,
-    rails: Mapping[str, int],
-    others: Mapping[str, tuple[int, ...]],
+    rails: Rails,
     found: Recoveries,
     lost: Drops,
     links: Sequence[str],
     ends: Mapping[int, Sequence[RailQueuePairs]],
-) -> tuple[Recorded, list[dict[str, int]]]:  # fmt: skip
-    """A run's records and, for the manifest, the queue pairs that they and drops tell of.
-
-    `rails`: by name, of hosts that use another one than their first, counted from 0; `others`:
-    further rails that a host uses.
-    """
+) -> tuple[Recorded, list[dict[str, int]]]:
+    """A run's records and, for the manifest, the queue pairs that they and drops tell of."""
     hosts = plan.plain_hosts
     addresses = {
-        index: [
-            _number(node.ports[rail])
-            for rail in (rails.get(node.name, 0), *others.get(node.name, ()))
-        ]
+        index: [_number(node.ports[rail]) for rail in rails.get(node.name, (0,))]
         for index, node in enumerate(hosts)
     }
     names = {_number(port): node.name for node in hosts for port in node.ports}

@@ -20,11 +20,8 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Shows nothing."""
-
     def say(self, text: str) -> None:
         """Show nothing."""
 
     def run(self, name: str, messages: int) -> Progress:
-        """Show no progress."""
         return lambda _: None

@@ -28,16 +28,9 @@ from softroce_lab.experiment.capturing import (
     comment_transitions,
     wall_clock_ns,
 )
-from softroce_lab.experiment.forecast import (
-    assumed_links,
-    blind_rules,
-    drawn_traffic,
-    idle_rules,
-    memory,
-    pace,
-    wide_windows,
-)
-from softroce_lab.experiment.forecast.blind_rules import LeftOut
+from softroce_lab.experiment.forecast import idle_rules, memory
+from softroce_lab.experiment.forecast import notes as forecast
+from softroce_lab.experiment.forecast.notes import LeftOut
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.hosts.settings import HostOptions
 from softroce_lab.experiment.reporter import Progress, Reporter
@@ -49,7 +42,6 @@ from softroce_lab.faults.text import documents as fault_documents
 from softroce_lab.sim import presets
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, Columns, RunDirectory, environment
 from softroce_lab.workloads.programs import Programs
-from softroce_lab.workloads.work import Workload
 
 OneRun: TypeAlias = Callable[[Experiment, Transport, int, Progress, Wanted], WorkloadRun]
 XdpMode: TypeAlias = Literal["auto", "native", "generic"]
@@ -57,8 +49,6 @@ XdpMode: TypeAlias = Literal["auto", "native", "generic"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the experiment found."""
-
     experiment: Experiment
     directory: Path
     runs: list[WorkloadRun]  # their events are in the directory alone
@@ -66,36 +56,31 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every run did."""
         return all(run.verdict == "passed" for run in self.runs)
 
     @property
     def expected(self) -> list[expect.Judged]:
-        """The gates of the file, and whether they held."""
         rows = over_oracle.added([run.summary() for run in self.runs])
         return expect.judged(expect.gates(self.experiment.raw.expect), rows)
 
     @property
     def faithful(self) -> bool:
-        """Whether every run was; those on the virtual clock are."""
         judged = [run.fidelity["verdict"] for run in self.runs if run.fidelity]
         return all(verdict == "faithful" for verdict in judged)
 
     @property
     def idle_rules(self) -> list[str]:
-        """The rules that did nothing in any of the runs."""
         return idle_rules.of_all([run.facts["idle_rules"] for run in self.runs])
 
     @property
     def notes(self) -> list[str]:
-        """Warnings about the links and the faults."""
         plan = self.experiment.plan(self.experiment.seeds[0])
         links = (run.links for run in self.runs)
         left_out = [each.note for each in self.left_out]
-        return [*left_out, *notes(self.experiment), *idle_rules.notes(self.idle_rules, plan, links)]
+        idle = idle_rules.notes(self.idle_rules, plan, links)
+        return [*left_out, *forecast.notes(self.experiment), *idle]
 
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_dir": str(self.directory),
@@ -111,7 +96,6 @@ class Outcome:
 
 
 def _gates(judged: Sequence[expect.Judged]) -> dict[str, Any]:
-    """For documents; nothing without gates."""
     return {"expect": [dataclasses.asdict(each) for each in judged]} if judged else {}
 
 
@@ -144,18 +128,18 @@ def run(
         raise EnvironmentLackError("the rights of root", hint=hint)
     directory = RunDirectory.create(experiment.name, under=under)
     whole = experiment
-    experiment, left_out = blind_rules.compared(experiment)
+    experiment, left_out = forecast.compared(experiment)
     reported: dict[str, Any] = {"left_out": [each.document() for each in left_out]}
     about = environment() | {"commit": code_version.commit(), "file": experiment.file}
     directory.manifest(state="running", **_facts(experiment) | reported, environment=about)
-    for note in (*(each.note for each in left_out), *pace.notes(experiment)):
+    for note in (*(each.note for each in left_out), *forecast.pace_notes(experiment)):
         reporter.say(note)
     runs: list[WorkloadRun] = []
     try:
         frozen.write(directory, whole)
         with contextlib.ExitStack() as tables:
             add = {name: tables.enter_context(directory.growing_table(name)) for name in _GROWING}
-            done = _all_runs(experiment, reporter, _Clock(directory.inside, mode, capture, hosts))
+            done = _Runs(experiment, reporter, directory.inside, capture, mode, hosts)
             # One at a time: the variable of a loop would hold a run while the next one is made.
             runs.extend(map(functools.partial(_without_rows, add), done))
         _write(directory, runs, about)
@@ -195,23 +179,13 @@ def _end_early(
 
 
 def check(experiment: Experiment, capture: Wanted = NOTHING) -> None:
-    """UserError for what the clock or this machine cannot do, before anything is done."""
     if experiment.clock == "real":
         refuse_what_is_simulated(experiment)
     capture.links(experiment.plan(experiment.seeds[0]), _hosts(experiment, experiment.seeds[0]))
     memory.check_fits(experiment)
 
 
-def notes(experiment: Experiment) -> list[str]:
-    """What is known before anything has run."""
-    return [
-        *assumed_links.note(experiment.plan(experiment.seeds[0])),
-        *blind_rules.notes(experiment),
-        *wide_windows.notes(experiment),
-        *drawn_traffic.notes(experiment),
-        *pace.notes(experiment),
-    ]
-
+notes = forecast.notes
 
 _GROWING: Mapping[str, Callable[[WorkloadRun], Iterator[Columns]]] = {
     "events": workload_record.events,
@@ -257,66 +231,79 @@ def refuse_what_is_simulated(experiment: Experiment) -> None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Clock:
-    """Further settings of a clock."""
-
-    directory: Path
-    mode: XdpMode  # of the real one
+class _Runs:
+    experiment: Experiment
+    reporter: Reporter
+    directory: Path  # for captures
     capture: Wanted
-    hosts: HostOptions  # of the real one
+    mode: XdpMode  # of the real clock
+    hosts: HostOptions  # of the real clock
 
-    def wanted(self, experiment: Experiment, transport: Transport, seed: int) -> Wanted:
-        """What is to be captured of this run, and into which file."""
+    def __iter__(self) -> Iterator[WorkloadRun]:
+        """Seed by seed, so that a lab that has to come up for a seed serves all transports."""
+        for seed in self.experiment.seeds:
+            with self._on_clock(seed) as one_run:
+                for transport in self.experiment.transports:
+                    yield self._reported(one_run, transport, seed)
+
+    def _reported(self, one_run: OneRun, transport: Transport, seed: int) -> WorkloadRun:
+        """A run with progress for the reporter; records its cost and transport."""
+        experiment, reporter, work = self.experiment, self.reporter, self.experiment.workload(seed)
+        title = transport.label
+        if len(experiment.seeds) > 1:
+            title += f", seed {seed}"
+        progress: Progress = lambda _: None  # noqa: E731 - programs do not show how far they are
+        if isinstance(work, Programs):
+            reporter.say(f"{title}: {units.format_count(len(work.commands), 'program')}")
+        else:
+            progress = reporter.run(title, work.message_count)
         name = FILE
         if len(experiment.seeds) * len(experiment.transports) > 1:
             name = f"trace-{urllib.parse.quote(transport.label, safe='+')}-{seed}.pcapng"
-        return dataclasses.replace(self.capture, path=self.directory / name)
+        wanted = dataclasses.replace(self.capture, path=self.directory / name)
+        before = _cpu_s()
+        found = one_run(experiment, transport, seed, progress, wanted)
+        cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
+        progress(work.message_count)
+        if capture := found.facts.get("capture"):
+            reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
+        own: dict[str, Any] = {"framing": transport.frames}
+        if transport.set_knobs:
+            own["knobs"] = dict(transport.set_knobs)
+        return dataclasses.replace(found, cost=cost, facts={**own, **found.facts})
 
+    @contextlib.contextmanager
+    def _on_clock(self, seed: int) -> Iterator[OneRun]:
+        if self.experiment.clock == "virtual":
+            from softroce_lab.experiment import virtual
 
-def _all_runs(experiment: Experiment, reporter: Reporter, clock: _Clock) -> Iterator[WorkloadRun]:
-    """Seed by seed, so that a lab that has to come up for a seed serves all transports."""
-    for seed in experiment.seeds:
-        work = experiment.workload(seed)
-        with _runner(experiment, seed, reporter, clock) as one_run:
-            for transport in experiment.transports:
-                wanted = clock.wanted(experiment, transport, seed)
-                yield _reported(one_run, experiment, transport, seed, wanted, reporter, work)
+            yield functools.partial(virtual.run, with_acts=True)
+            return
+        from softroce_lab.experiment import real
+        from softroce_lab.experiment.hosts import programs
+        from softroce_lab.fabric import lab as fabric
 
+        def one_run(
+            experiment: Experiment, transport: Transport, seed: int, progress: Progress,
+            wanted: Wanted,
+        ) -> WorkloadRun:  # fmt: skip
+            with capturing(lab, wanted, _hosts(experiment, seed)) as capture:
+                if isinstance(experiment.workload(seed), Programs):
+                    found = programs.run(experiment, transport, seed, lab)
+                else:
+                    found = real.run(experiment, transport, seed, progress, lab, self.hosts)
+            if capture is None:
+                return found
+            if found.transitions:
+                begun_ns = found.facts["begun_monotonic_ns"] + found.facts["workload_begun_ns"]
+                clock_ns = wall_clock_ns(begun_ns)
+                failed = comment_transitions(wanted.path, found.transitions, lab.plan, clock_ns)
+                found = dataclasses.replace(found, facts={**found.facts, **failed})
+            return found.with_capture(capture)
 
-def _reported(
-    one_run: OneRun,
-    experiment: Experiment,
-    transport: Transport,
-    seed: int,
-    wanted: Wanted,
-    reporter: Reporter,
-    work: Workload,
-) -> WorkloadRun:
-    """A run with progress for the reporter; records its cost and transport."""
-    progress = _begun(_title(experiment, transport, seed), work, reporter)
-    before = _cpu_s()
-    found = one_run(experiment, transport, seed, progress, wanted)
-    cost = {"cpu_s": round(_cpu_s() - before, 3), **found.cost}
-    progress(work.message_count)
-    if capture := found.facts.get("capture"):
-        reporter.say(f"{capture['captured']:,} packets captured: {capture['file']}")
-    own: dict[str, Any] = {"framing": transport.frames}
-    if transport.set_knobs:
-        own["knobs"] = dict(transport.set_knobs)
-    facts = {**own, **found.facts}
-    return dataclasses.replace(found, cost=cost, facts=facts)
-
-
-def _begun(title: str, work: Workload, reporter: Reporter) -> Progress:
-    """Tell that a run begins. Programs do not show how far they are."""
-    if isinstance(work, Programs):
-        reporter.say(f"{title}: {units.format_count(len(work.commands), 'program')}")
-        return lambda _: None
-    return reporter.run(title, work.message_count)
-
-
-def _title(experiment: Experiment, transport: Transport, seed: int) -> str:
-    return transport.label if len(experiment.seeds) == 1 else f"{transport.label}, seed {seed}"
+        plan = self.experiment.plan(seed)
+        with fabric.owned(plan, mode=self.mode, say=self.reporter.say) as lab:
+            yield one_run
 
 
 def _cpu_s() -> float:
@@ -325,43 +312,7 @@ def _cpu_s() -> float:
     return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
-@contextlib.contextmanager
-def _runner(
-    experiment: Experiment, seed: int, reporter: Reporter, clock: _Clock
-) -> Iterator[OneRun]:
-    """What runs on the experiment's clock."""
-    if experiment.clock == "virtual":
-        from softroce_lab.experiment import virtual
-
-        yield functools.partial(virtual.run, with_acts=True)
-        return
-    from softroce_lab.experiment import real
-    from softroce_lab.experiment.hosts import programs
-    from softroce_lab.fabric import lab as fabric
-
-    def one_run(
-        experiment: Experiment, transport: Transport, seed: int, progress: Progress, wanted: Wanted
-    ) -> WorkloadRun:
-        with capturing(lab, wanted, _hosts(experiment, seed)) as capture:
-            if isinstance(experiment.workload(seed), Programs):
-                found = programs.run(experiment, transport, seed, lab)
-            else:
-                found = real.run(experiment, transport, seed, progress, lab, clock.hosts)
-        if capture is None:
-            return found
-        if found.transitions:
-            begun_ns = found.facts["begun_monotonic_ns"] + found.facts["workload_begun_ns"]
-            clock_ns = wall_clock_ns(begun_ns)
-            failed = comment_transitions(wanted.path, found.transitions, lab.plan, clock_ns)
-            found = dataclasses.replace(found, facts={**found.facts, **failed})
-        return found.with_capture(capture)
-
-    with fabric.owned(experiment.plan(seed), mode=clock.mode, say=reporter.say) as lab:
-        yield one_run
-
-
 def _hosts(experiment: Experiment, seed: int) -> list[str]:
-    """Those that take part."""
     hosts = experiment.plan(seed).plain_hosts
     return [hosts[rank].name for rank in experiment.workload(seed).ranks]
 
@@ -378,7 +329,7 @@ def _facts(experiment: Experiment) -> dict[str, Any]:
         "topology_hash": plan.digest,
         "faults": fault_documents(plan),
         "hosts": [host.name for host in plan.plain_hosts],
-        "notes": notes(experiment),
+        "notes": forecast.notes(experiment),
         "experiment": experiment.document(),
     }
 

@@ -10,8 +10,6 @@ from softroce_lab import units
 
 
 class UnfinishedHost(Protocol):
-    """A host that is not done."""
-
     @property
     def quiet(self) -> bool:
         """Whether the host sends nothing more until something arrives."""
@@ -22,8 +20,6 @@ class UnfinishedHost(Protocol):
 
 
 class Ended(NamedTuple):
-    """Why a run ends."""
-
     why: str  # a sentence for users
     follows_failure: bool = False  # True: failed messages caused it, and their status says more
 
@@ -53,7 +49,6 @@ class RunEnd:
         self._has_failure = False
 
     def progressed(self, now_ns: int) -> None:
-        """A message arrived, or a host is done."""
         self._progress_ns = now_ns
 
     def failed(self) -> None:

@@ -15,13 +15,12 @@ import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import trust
 from softroce_lab.experiment.forecast import assumed_links, base_rtt
-from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.kinds.base import Setting
 from softroce_lab.experiment.spec_model import Clock, ExperimentFile, Payload
 from softroce_lab.experiment.transports import policy_file, written
@@ -33,6 +32,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.sim.presets import RNICS
 from softroce_lab.topology import limits, resolve
@@ -46,8 +46,6 @@ MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
 MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
 MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/reference/wire-format.md)
 
-T = TypeVar("T")
-
 Overrides = Sequence[tuple[str, Data]]
 """Keys with dots, such as `workload.bytes`, and what they are to be instead."""
 
@@ -58,8 +56,6 @@ _MOST_RTT_NS = 500 * 10**6
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """An experiment whose parts are known to fit each other."""
-
     name: str
     file: str
     transports: tuple[Transport, ...]
@@ -137,17 +133,17 @@ class Experiment:
                 found[host] = rail
         return found
 
-    def rails_by_name(self, seed: int) -> dict[str, int]:
-        """The same by the names of the hosts."""
-        return self._by_name(self.rails(seed), seed)
+    def rails_used(self, transport: Transport, seed: int) -> dict[str, tuple[int, ...]]:
+        """By name, all rails of the hosts that use others than rail 0, their own first. UserError.
 
-    def _by_name(self, found: Mapping[int, T], seed: int) -> dict[str, T]:
+        Hosts' own rails are those of `rails`, further ones of `other_rails`.
+        """
+        own, others = self.rails(seed), self.other_rails(transport, seed)
         hosts = self.plan(seed).plain_hosts
-        return {hosts[host].name: value for host, value in found.items()}
-
-    def other_rails_by_name(self, transport: Transport, seed: int) -> dict[str, tuple[int, ...]]:
-        """`other_rails` by the names of the hosts."""
-        return self._by_name(self.other_rails(transport, seed), seed)
+        return {
+            hosts[host].name: (own.get(host, 0), *others.get(host, ()))
+            for host in dict.fromkeys((*own, *others))
+        }
 
     def other_rails(self, transport: Transport, seed: int) -> dict[int, tuple[int, ...]]:
         """Of hosts that use several rails, all but the first that they use. UserError.
@@ -199,7 +195,6 @@ class Experiment:
 
 
 def _payload(raw: ExperimentFile) -> Payload:
-    """The payload of a file is carried by default."""
     if raw.workload.carries_bytes and "payload" not in raw.model_fields_set:
         return "verify"
     return raw.payload
@@ -336,7 +331,6 @@ def _of_runs(
 
 
 def _check_rails(experiment: Experiment) -> None:
-    """UserError for hosts without the rails that a transport, or the workload, needs."""
     for transport in experiment.transports:
         experiment.other_rails(transport, experiment.seeds[0])
 
@@ -368,7 +362,6 @@ def _check_round_trip(experiment: Experiment) -> None:
 
 
 def _check_lengths(experiment: Experiment) -> None:
-    """UserError for messages longer than a transport can number the bytes or packets of."""
     seed = experiment.seeds[0]
     longest = experiment.workload(seed).longest_message_bytes
     path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
@@ -385,7 +378,6 @@ def _check_lengths(experiment: Experiment) -> None:
 
 
 def _check_chunk(experiment: Experiment, transport: Transport, path_mtu: int) -> None:
-    """UserError for chunks of erasure codes that are not whole packets."""
     try:
         transport.coding(path_mtu)
     except OptionError as error:
@@ -396,7 +388,6 @@ def _check_chunk(experiment: Experiment, transport: Transport, path_mtu: int) ->
 
 
 def _check_slots(experiment: Experiment) -> None:
-    """UserError for more messages outstanding than a framing can number."""
     slots = experiment.raw.message_slots or 0
     for transport in experiment.used_transports:
         if transport.frames == "uc_immediate" and slots > MAX_UC_SLOTS:

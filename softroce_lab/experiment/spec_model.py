@@ -21,7 +21,7 @@ from pydantic import (
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.kinds.table import AnyWorkload
-from softroce_lab.experiment.transports.transport_spec import TransportSpec
+from softroce_lab.experiment.transports.written import TransportSpec
 from softroce_lab.faults.model import FaultRule, name_schema
 from softroce_lab.faults.sentence import is_sentence
 from softroce_lab.faults.words import Filled, Length, Time

@@ -55,7 +55,6 @@ def _is_inside(path: str, source: Source) -> bool:
 
 
 def check(raw: ExperimentFile, source: Source) -> None:
-    """UserError if the experiment needs trust to run, with all that it needs it for."""
     refuse(described(raw, source), source)
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError
-from softroce_lab.experiment import figures, held_back, injections, recoveries, workload_record
+from softroce_lab.experiment import held_back, recoveries, workload_record
 from softroce_lab.experiment.alone import Alone, OneFlow, frames
-from softroce_lab.experiment.broken_run import or_broken
 from softroce_lab.experiment.capturing import (
     NOTHING,
     Wanted,
@@ -22,12 +21,12 @@ from softroce_lab.experiment.capturing import (
     comment_transitions,
 )
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
+from softroce_lab.experiment.forecast.base_rtt import Rails
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, verified
 from softroce_lab.experiment.hosts.driver import HostDriver
-from softroce_lab.experiment.hosts.journal import acted, taken
 from softroce_lab.experiment.hosts.messenger import connect_all
 from softroce_lab.experiment.hosts.opening import host_config, open_over
-from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.hosts.report import acted, taken
 from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger, transitions_of
 from softroce_lab.experiment.hosts.tuning import HostTuning, on_virtual_clock
 from softroce_lab.experiment.messages import NOT_DONE, Messages, table
@@ -38,7 +37,8 @@ from softroce_lab.experiment.spec_model import MAX_DEADLINE_NS
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, WorkloadRun
+from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Asked, WorkloadRun, added
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import SimFabric
@@ -95,6 +95,28 @@ def run(
     return or_broken(experiment, transport, seed, apart)
 
 
+def or_broken(
+    experiment: Experiment, transport: Transport, seed: int, run: Callable[[], WorkloadRun]
+) -> WorkloadRun:
+    """What `run()` comes to; where a user's policy ends its process, a verdict without messages."""
+    try:
+        return run()
+    except PolicyError as error:
+        plan = experiment.plan(seed)
+        return WorkloadRun(
+            transport=transport.label,
+            protocol=experiment.protocol(transport),
+            congestion_control=transport.control(plan),
+            seed=seed,
+            clock=experiment.clock,
+            hosts=tuple(node.name for node in plan.plain_hosts),
+            messages=table(experiment.workload(seed).schedule()),
+            end_ns=0,
+            problems=[error.what],
+            facts={"idle_rules": []},
+        )
+
+
 def _run(
     experiment: Experiment,
     transport: Transport,
@@ -110,7 +132,7 @@ def _run(
     if capture is not None:
         failed = comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
         found = dataclasses.replace(found, facts={**found.facts, **failed})
-    found = figures.added(run.workload, found, *alone_of_all(experiment, transport, seed))
+    found = added(run.workload, found, *alone_of_all(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
 
 
@@ -136,7 +158,7 @@ def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
 
 def alone_of_all(
     experiment: Experiment, transport: Transport, seed: int
-) -> tuple[figures.Asked, dict[str, tuple[str, figures.Asked]]]:
+) -> tuple[Asked, dict[str, tuple[str, Asked]]]:
     """The run's, and of each job the label and the times of its transport; made when asked."""
     asked = functools.cache(lambda transport: alone(experiment, transport, seed))
     usual = functools.partial(asked, transport)
@@ -178,16 +200,16 @@ class VirtualRun:
         self.with_backup = not only and any(each.entry.rails > 1 for each in beside)
         self.carries = self.verifies or self.with_backup  # their MOVEs are bytes
         self.rnic = presets.rnic(experiment.rnic or presets.IDEAL)
-        rails = experiment.rails_by_name(seed)
-        others = {} if only else experiment.other_rails_by_name(transport, seed)
-        self.rails_by_name = ({}, {}) if only else (rails, others)  # a part has one rail a host
+        rails = experiment.rails_used(transport, seed)
+        if only:  # a part has one rail a host
+            rails = {name: used[:1] for name, used in rails.items()}
+        self.rails: Rails = {} if only else rails
         self.tuning_of: Callable[[Transport], HostTuning] = functools.cache(
             functools.partial(
                 on_virtual_clock,
                 plan=whole,
                 hosts_ns=self.rnic.round_trip_ns,
                 rails=rails,
-                others=others,
                 blackout_ns=experiment.raw.blackout,
             )
         )
@@ -225,12 +247,10 @@ class VirtualRun:
         self._placed_packets = self._idle_looks = 0
 
     def _policy_failed(self, error: PolicyError) -> None:
-        """A user's policy failed: the run ends, with a verdict."""
         self.policy_error = error
         self.problems.append(error.what)
 
     def config_of(self, transport: Transport) -> MessageConfig:
-        """The engine of a host that has this transport."""
         return host_config(
             transport,
             self.tuning_of(transport),
@@ -241,7 +261,6 @@ class VirtualRun:
         )
 
     def host_names(self) -> list[str]:
-        """Of the hosts that take part."""
         return [self.plan.plain_hosts[index].name for index in self.hosts]
 
     # ---------------------------------------------------------------- before
@@ -288,7 +307,6 @@ class VirtualRun:
     # ---------------------------------------------------------------- the run
 
     def go(self) -> WorkloadRun:
-        """Until all is done, or the deadline has come."""
         try:
             self._go()
         except PolicyError as error:
@@ -366,7 +384,6 @@ class VirtualRun:
         self._note(host)
 
     def _report(self, arrived: int) -> None:
-        """Tell how many messages there are, now and then."""
         before = self.done_messages
         self.done_messages += arrived
         if before // _REPORTED_EVERY != self.done_messages // _REPORTED_EVERY:
@@ -404,7 +421,7 @@ class VirtualRun:
         lost = self.fabric.injections()
         recorded, used = recoveries.recorded(
             self.plan,
-            *self.rails_by_name,
+            self.rails,
             self.fabric.take_recoveries(),
             lost,
             list(self.fabric.link_names.values()),
@@ -514,14 +531,12 @@ class VirtualRun:
         return found
 
     def _digests(self) -> dict[str, str | None]:
-        """SHA-256 by host, of a file's bytes."""
         hosts = zip(self.host_names(), self.hosts.values(), strict=True)
         return {name: host.memory.sha256() for name, host in hosts if host.memory is not None}
 
     def _events(self, lost: Drops) -> dict[str, Any]:
-        """What rules did to packets, and policies upon it, as columns."""
         names, links = self.plan.plain_hosts, list(self.fabric.link_names.values())
-        injected = injections.columns(lost, links, self.plan.faults)
+        injected = workload_record.injected(lost, links, self.plan.faults)
         acts = [
             acted(names[index].name, taken(endpoint for endpoint, _ in self._rails(index)))
             for index in (self.hosts if self.with_acts else ())

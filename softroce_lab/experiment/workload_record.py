@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.workload_run import Flows, WorkloadRun
+from softroce_lab.plan.effects import Fault
 from softroce_lab.telemetry import transitions
-from softroce_lab.telemetry.drops import addresses
+from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, Drops, addresses
 from softroce_lab.telemetry.repairs import CAUSES
 from softroce_lab.telemetry.rundir import RunDirectory
 
@@ -40,7 +41,7 @@ EVENT_COLUMNS: dict[str, npt.DTypeLike] = {
 }
 """Of events.parquet, after `transport` and `seed`. What a run does not give is 0, or empty."""
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 _PART = 1 << 14  # rows: more take more memory, and no less time
 
@@ -48,23 +49,28 @@ _PART = 1 << 14  # rows: more take more memory, and no less time
 def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
     """Messages, repairs, links and counters of all runs; other functions here make more tables."""
     directory.links({run.name: [dict(link) for link in run.links] for run in runs})
-    directory.stats({run.name: run.stats or _counters(run) for run in runs})
+    directory.stats(
+        {
+            run.name: run.stats or {host: {"counters": dict(n)} for host, n in run.counters.items()}
+            for run in runs
+        }
+    )
     with_flows = any(run.flows is not None for run in runs)
     directory.table("messages", _joined([_messages(run, with_flows) for run in runs]))
     with directory.growing_table("repairs") as add:
         for part in itertools.chain(*map(_repairs, runs)):
             add(part)
     if any(run.transitions for run in runs):
-        directory.table("shift", _joined([_transitions(run) for run in runs]))
+        tables = [
+            _of(run, len(run.transitions)) | transitions.columns(run.transitions) for run in runs
+        ]
+        directory.table("shift", _joined(tables))
     if any(run.program_messages for run in runs):
-        tables = [_of(run, len(run.program_messages["bytes"])) for run in runs]
-        rows = zip(tables, runs, strict=True)
-        found = [table | dict(run.program_messages) for table, run in rows]
-        directory.table("program_messages", _joined(found))
-
-
-def _counters(run: WorkloadRun) -> dict[str, Any]:
-    return {host: {"counters": dict(counters)} for host, counters in run.counters.items()}
+        tables = [
+            _of(run, len(run.program_messages["bytes"])) | dict(run.program_messages)
+            for run in runs
+        ]
+        directory.table("program_messages", _joined(tables))
 
 
 def _joined(tables: Sequence[Columns]) -> Columns:
@@ -72,7 +78,6 @@ def _joined(tables: Sequence[Columns]) -> Columns:
 
 
 def _of(run: WorkloadRun, count: int) -> Columns:
-    """The columns that identify a run."""
     return {
         "transport": np.full(count, run.transport, dtype=object),
         "seed": np.full(count, run.seed, dtype=np.uint64),
@@ -90,10 +95,6 @@ def _messages(run: WorkloadRun, with_flows: bool) -> Columns:
         columns |= {"arrival_ns": flows.arrival_ns, "alone_ns": flows.alone_ns}
         columns["after_warm_up"] = flows.measured
     return columns
-
-
-def _transitions(run: WorkloadRun) -> Columns:
-    return _of(run, len(run.transitions)) | transitions.columns(run.transitions)
 
 
 def recoveries(run: WorkloadRun) -> Iterator[Columns]:
@@ -178,3 +179,31 @@ def first_losses(directory: Path, run: WorkloadRun) -> collections.Counter[tuple
         filters=[(name, "=", value) for name, value in asked.items()],
     )
     return collections.Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+# By their numbers in a record.
+_WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
+_KINDS = np.array(["data", "control", "report", "probe", "other"], dtype=object)
+_AS_RECORDED = ("operation", "step", "message", "index", "attempt", "sport", "psn", "qpn")
+
+
+def injected(found: Drops, links: Sequence[str], faults: Iterable[Fault]) -> Columns:
+    """What faults did to packets, as columns of events. `links`: names by number of directed link.
+
+    There may be millions: numbers stay where they are, in the records, and of a word every row has
+    a reference.
+    """
+    names = {fault.rule_id: fault.rule for fault in faults}
+    met, rows = np.unique(found["rule_id"], return_inverse=True)
+    return {
+        "time_ns": found["time_ns"].view(np.int64),
+        "source": np.broadcast_to(np.array("injector", dtype=object), len(found)),
+        "event": _WORDS[found["effect"] & ~np.uint32(EFFECT_DOWN)],
+        "link": np.array(links, dtype=object)[found["directed_link"]],
+        "rule": np.array([names.get(number, "") for number in met.tolist()], dtype=object)[rows],
+        "packet_kind": _KINDS[np.minimum(found["kind"], len(_KINDS) - 1)],
+        **{name: found[name] for name in _AS_RECORDED},
+        "packets": np.broadcast_to(np.uint32(1), len(found)),
+        "src": addresses(found["src"]),
+        "dst": addresses(found["dst"]),
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -13,10 +14,16 @@ import numpy.typing as npt
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment import figure_table
-from softroce_lab.experiment.figure_table import total
+from softroce_lab.experiment.alone import Alone
+from softroce_lab.experiment.figure_table import COLLECTIVES, FIGURES, few_samples, quantile
 from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE, Messages
 from softroce_lab.telemetry.repairs import Repairs
 from softroce_lab.telemetry.transitions import figures as figures_of
+from softroce_lab.workloads.jobs import Jobs
+from softroce_lab.workloads.open_loop import OpenLoop
+from softroce_lab.workloads.operations import Operations
+from softroce_lab.workloads.training import Traffic, Training
+from softroce_lab.workloads.work import Workload
 
 if TYPE_CHECKING:
     from softroce_lab.experiment.capturing import RunCapture
@@ -43,12 +50,10 @@ class Flows:
 
     @classmethod
     def of_posts(cls, messages: Messages) -> Flows:
-        """Of messages of other workloads."""
         count = len(messages)
         return cls(messages["posted_ns"].copy(), np.ones(count, bool), np.full(count, NEVER_NS))
 
     def put(self, rows: npt.NDArray[np.bool_], part: Flows) -> None:
-        """Take these rows from a job's."""
         for mine, theirs in (
             (self.arrival_ns, part.arrival_ns),
             (self.measured, part.measured),
@@ -78,13 +83,13 @@ class WorkloadRun:
     verified: bool | None = None  # whether every byte was right in the end; None: not checked
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
-    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures.py adds them
+    figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # `added` adds them
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
     recoveries: Iterable[Mapping[str, Any]] = ()
     """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
     program_messages: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
-    """Columns of program_messages.parquet (hosts/program_losses.py); of programs alone."""
+    """Columns of program_messages.parquet (hosts/program_records.py); of programs alone."""
     samples: Mapping[str, npt.NDArray[Any]] | None = None
     """The columns of samples.parquet (`sim.samples`); None: not recorded."""
     repairs: Repairs | None = None  # of lost packets; None: the clock does not measure them
@@ -94,7 +99,6 @@ class WorkloadRun:
 
     @property
     def name(self) -> str:
-        """What it is called in the run directory."""
         return f"{self.transport}/{self.seed}"
 
     def with_capture(self, capture: RunCapture) -> WorkloadRun:
@@ -104,7 +108,6 @@ class WorkloadRun:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it failed; [] if it passed."""
         found = [*self.problems, *_statuses(self)]
         if self.verified is False and not self.problems:
             found.append("buffers differ from what they must be")
@@ -117,7 +120,6 @@ class WorkloadRun:
 
     @property
     def done(self) -> Messages:
-        """The messages that were delivered and acknowledged."""
         delivered: Messages = self.messages[self.messages["status"] == _SUCCESS]
         return delivered
 
@@ -164,20 +166,17 @@ class WorkloadRun:
 
     @property
     def makespan_ns(self) -> int:
-        """From the first post to the last completion."""
         done = self.done
         return int(done["completed_ns"].max() - done["posted_ns"].min()) if len(done) else 0
 
     @property
     def goodput_bps(self) -> int:
-        """Of all hosts together, over the makespan."""
         span_ns = self.makespan_ns
         return int(self.done["bytes"].sum()) * 8 * 10**9 // span_ns if span_ns else 0
 
     def count(self, names: Iterable[str]) -> int:
-        """Sum of counters over all hosts."""
         names = tuple(names)
-        return sum(total(each, names) for each in self.counters.values())
+        return sum(figure_table.total(each, names) for each in self.counters.values())
 
     def document(self) -> dict[str, Any]:
         """For `--json`: the summary, and which percentiles have too few samples."""
@@ -230,3 +229,97 @@ def _status_name(status: int) -> str:
 def _named(run: WorkloadRun, row: Any) -> str:
     key = "/".join(str(row[field]) for field in ("operation", "step", "message"))
     return f"{key} from {run.hosts[row['source']]} to {run.hosts[row['destination']]}"
+
+
+Asked: TypeAlias = Callable[[], Alone]
+"""Prepares the times of flows alone: only open-loop traffic has them."""
+
+
+def added(
+    workload: Workload,
+    run: WorkloadRun,
+    alone: Asked,
+    jobs: Mapping[str, tuple[str, Asked]] = MappingProxyType({}),
+) -> WorkloadRun:
+    """The run, with what the figures of this workload are computed from.
+
+    `jobs`: the label of each job's transport, and the times of its flows alone.
+    RunError if a flow cannot be measured alone.
+    """
+    if isinstance(workload, Jobs):
+        return _with_jobs(workload, run, jobs)
+    if isinstance(workload, OpenLoop):
+        return _with_flows(workload, run, alone)
+    return dataclasses.replace(run, figures=_figures(workload, run))
+
+
+def _with_jobs(
+    workload: Jobs, run: WorkloadRun, jobs: Mapping[str, tuple[str, Asked]]
+) -> WorkloadRun:
+    """The figures of each job's messages: all that a run has of messages.
+
+    Open-loop flows count in the whole as in their job: from the arrival, without the warm-up.
+    """
+    found, flows, is_open = {}, Flows.of_posts(run.messages), False
+    for name, job in workload.jobs.items():
+        label, alone = jobs[name]
+        mine = np.isin(run.messages["source"], job.ranks)
+        part = dataclasses.replace(run, messages=run.messages[mine], problems=())
+        part = added(job, part, alone)
+        if part.flows is not None:
+            flows.put(mine, part.flows)
+            is_open = True
+        summary = part.summary()
+        own = {key: summary[key] for key, figure in FIGURES.items() if figure.of_messages}
+        found[name] = {"transport": label, "verdict": part.verdict, **own,
+                       "few_samples": few_samples(summary)}  # fmt: skip
+    return dataclasses.replace(run, jobs=found, flows=flows if is_open else None)
+
+
+def _with_flows(workload: OpenLoop, run: WorkloadRun, alone: Asked) -> WorkloadRun:
+    """With each flow's time alone on the empty fabric; without deliveries no flow has one."""
+    load = {
+        "offered_load": float(workload.offered_load),
+        "measured_load": float(workload.measured_load),
+    }
+    flows = workload.flows
+    alone_ns = np.full(len(flows), NEVER_NS)
+    if len(run.done):
+        hosts = np.array(workload.ranks)
+        ends = hosts[flows["source"]], hosts[flows["destination"]]
+        alone_ns = alone().times_ns(*ends, flows["bytes"])
+    timed = Flows(flows["at_ns"], workload.warm, alone_ns)
+    return dataclasses.replace(run, flows=timed, figures=load)
+
+
+def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:
+    once = workload.once if isinstance(workload, Operations) else workload
+    if run.verdict == "failed":
+        return {}
+    if isinstance(once, COLLECTIVES.types):
+        return _of_collective(once, run)
+    return _of_training(workload, run) if isinstance(workload, Training) else {}
+
+
+def _of_collective(once: Any, run: WorkloadRun) -> dict[str, Any]:
+    """As nccl-tests define them (doc/PERFORMANCE.md), for the median operation."""
+    time_ns = quantile(run.operation_times_ns(), 500)
+    if not time_ns:
+        return {}
+    algbw_bps = 8 * 10**9 * once.vector_bytes // time_ns
+    return {"algbw_bps": algbw_bps, "busbw_bps": int(algbw_bps * once.bus_factor)}
+
+
+def _of_training(training: Training, run: WorkloadRun) -> dict[str, Any]:
+    """Steps: each from the end of the one before to its own, which is when its barrier is over."""
+    barriers = run.messages[run.messages["step"] == Traffic.BARRIER]
+    ends_ns = [
+        int(barriers[barriers["operation"] == step]["received_ns"].max())
+        for step in range(training.steps)
+    ]
+    busiest_ns = sum(map(training.busiest_ns, range(training.steps)))
+    return {
+        "steps": training.steps,
+        "step_times_ns": np.diff(ends_ns, prepend=0),
+        "step_waiting": 1 - busiest_ns / ends_ns[-1],
+    }

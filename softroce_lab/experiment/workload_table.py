@@ -29,14 +29,11 @@ Spread: TypeAlias = Callable[[Sequence[Any]], Interval]
 
 
 class Line(NamedTuple):
-    """A line of the table."""
-
     title: str
     cells: list[str]
 
 
 def least_and_most(values: Sequence[Any]) -> Interval:
-    """The median, and the range of the values."""
     return Interval(statistics.median(values), min(values), max(values))
 
 
@@ -57,7 +54,6 @@ def lines(rows: Sequence[Row], spread: Spread = least_and_most) -> tuple[list[st
 
 
 def _of_job(job: str, groups: Sequence[Sequence[Row]], spread: Spread) -> Iterator[Line]:
-    """The lines of a job."""
     mine = [[row["jobs"][job] for row in group] for group in groups]
     if any(row["jobs"][job]["transport"] != row["transport"] for group in groups for row in group):
         yield Line(f"{job}: transport", [each[0]["transport"] for each in mine])
@@ -144,7 +140,6 @@ def _delivered(rows: Sequence[Row]) -> str:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Of several runs together."""
     passed = len(_passed(rows))
     if passed == len(rows):
         return "passed"

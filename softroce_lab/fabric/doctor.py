@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import ctypes
 import dataclasses
+import functools
 import importlib
 import ipaddress
+import mmap
 import os
 import shutil
+import socket
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,21 +26,17 @@ from typing import IO
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import lacks
-from softroce_lab.fabric.bpf import libbpf as bpf
-from softroce_lab.fabric.bpf import probe as bpf_probe
-from softroce_lab.fabric.bpf.compiler import compile_image
-from softroce_lab.fabric.bpf.image import Loaded
+from softroce_lab.fabric.bpf import libbpf
+from softroce_lab.fabric.bpf.compiler import Loaded, compile_image
+from softroce_lab.fabric.bpf.xdp import ATTACH_FLAGS, Mode
 from softroce_lab.fabric.daemons import monitor, wire
-from softroce_lab.fabric.net import links, netns, syscalls, xsk
+from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import native_program
 from softroce_lab.plan.plan import Link, Port
 
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
 _UMEM_BYTES = 16 << 20  # as a host's port uses; shows whether RLIMIT_MEMLOCK is in the way
 _MTU = 3000  # above the netdev MTU of the default path MTU
-
-# linux/if_link.h
-_XDP_GENERIC, _XDP_NATIVE = 1 << 1, 1 << 2
 
 NATIVE_MODULE = "the native module"  # all that the virtual clock needs
 
@@ -46,8 +47,6 @@ _KERNEL = "a kernel built with {}; those of Debian 12 and Ubuntu 24.04 are"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One capability."""
-
     capability: str
     tried: bool  # without root, the probe proves nothing
     found: bool
@@ -68,7 +67,6 @@ class _Probe:
     privileged: bool = True  # only root may try it
 
     def run(self) -> Finding:
-        """Try it."""
         try:
             return self._finding(found=True, detail=self.attempt() or "found")
         except PermissionError as error:
@@ -149,9 +147,12 @@ def _veth() -> Iterator[Port]:
         os.close(fd)
 
 
-def _veth_pair() -> None:
-    with _veth():
-        pass
+def _opened(make: Callable[[], contextlib.AbstractContextManager[object]]) -> Callable[[], None]:
+    def attempt() -> None:
+        with make():
+            pass
+
+    return attempt
 
 
 def _ipv6() -> None:
@@ -176,47 +177,45 @@ def _source_routing() -> str:
     return ", ".join(known)
 
 
-def _bpf_program() -> None:
-    with bpf_probe.program():
-        pass
-
-
 def _bpf_file_system() -> None:
     # Over /run, in this thread's own mount namespace: nothing is made that could stay.
     syscalls.mount("softroce_lab-doctor", "/run", "bpf", 0)
     syscalls.umount("/run")
 
 
-def _ring_buffer() -> None:
-    with bpf_probe.table(bpf_probe.MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")):
-        pass
-
-
-def _attach(flags: int) -> None:
-    with bpf_probe.program() as program, _veth() as port:
-        bpf.attach_xdp(port.ifindex, program, flags)
+def _attach(mode: Mode) -> None:
+    with libbpf.probe_program() as program, _veth() as port:
+        libbpf.attach_xdp(port.ifindex, program, ATTACH_FLAGS[mode])
 
 
 def _xdp() -> str:
     try:
-        _attach(_XDP_GENERIC)
+        _attach("generic")
     except OSError:
-        _attach(_XDP_NATIVE)
+        _attach("native")
         return "native only"
     return "generic"
 
 
-def _native_xdp() -> None:
-    _attach(_XDP_NATIVE)
-
-
-def _generic_xdp() -> None:
-    _attach(_XDP_GENERIC)
-
-
 def _af_xdp() -> str:
-    with bpf_probe.table(bpf_probe.MAP_TYPE_XSKMAP, 4, 4, 1), _veth() as port:
-        xsk.bind(port.ifindex, _UMEM_BYTES)
+    """Bind a socket with packet memory to queue 0 of an interface, as linux/if_xdp.h has it."""
+    af, sol, copy = syscalls.AF_XDP, 283, 1 << 1
+    umem_reg, rings, ring_frames, frame_bytes = 4, (5, 6, 2, 3), 64, 4096
+    with (
+        libbpf.probe_map(libbpf.MAP_TYPE_XSKMAP, 4, 4, 1),
+        _veth() as port,
+        mmap.mmap(-1, _UMEM_BYTES) as memory,
+        socket.socket(af, socket.SOCK_RAW) as xsk,
+    ):
+        view = (ctypes.c_char * _UMEM_BYTES).from_buffer(memory)
+        region = struct.pack("=QQIII4x", ctypes.addressof(view), _UMEM_BYTES, frame_bytes, 0, 0)
+        try:
+            xsk.setsockopt(sol, umem_reg, region)
+            for ring in rings:
+                xsk.setsockopt(sol, ring, ring_frames)
+            syscalls.bind(xsk.fileno(), struct.pack("=HHIII", af, copy, port.ifindex, 0, 0))
+        finally:
+            del view  # or the memory could not be closed
     return f"with {_UMEM_BYTES >> 20} MiB of packet memory"
 
 
@@ -282,7 +281,7 @@ _PROBES = (
         "names of namespaces that a crash cannot orphan",
         "mount a tmpfs on /run, as distributions do",
     ),
-    _Probe("veth pairs", _veth_pair, "each link is one", _KERNEL.format("CONFIG_VETH")),
+    _Probe("veth pairs", _opened(_veth), "each link is one", _KERNEL.format("CONFIG_VETH")),
     _Probe(
         "IPv6",
         _ipv6,
@@ -299,14 +298,14 @@ _PROBES = (
     ),
     _Probe(
         "bpf(2)",
-        _bpf_program,
+        _opened(libbpf.probe_program),
         "the switches are XDP programs",
         "apt install libbpf1; " + _KERNEL.format("CONFIG_BPF_SYSCALL"),
     ),
     _Probe("a BPF file system", _bpf_file_system, "holds each lab's maps", _ROOT),
     _Probe(
         lacks.RING_BUFFERS,
-        _ring_buffer,
+        _opened(libbpf.probe_ring_buffer),
         "carry the record of every injected drop",
         _KERNEL.format("BPF ring buffers, 5.8 or later"),
         required=False,
@@ -314,14 +313,14 @@ _PROBES = (
     _Probe("XDP on veth", _xdp, "the switches' programs run there", _KERNEL.format("XDP")),
     _Probe(
         lacks.NATIVE_XDP,
-        _native_xdp,
+        functools.partial(_attach, "native"),
         "one way through a switch: lab up --xdp native",
         "a smaller path MTU: a veth takes frames of a page at most",
         required=False,
     ),
     _Probe(
         lacks.GENERIC_XDP,
-        _generic_xdp,
+        functools.partial(_attach, "generic"),
         "the other way, which labs take if they may choose",
         _KERNEL.format("XDP"),
         required=False,

@@ -9,13 +9,16 @@ shapes are there before XDP hands over the first frame, and stay until it hands 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import errno
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softroce_lab.errors import EnvironmentLackError, RunError, UserError
-from softroce_lab.fabric import fault_lock, interrupts, lacks, rule_texts
+from softroce_lab.fabric import fault_lock, interrupts, lacks
 from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
@@ -23,13 +26,14 @@ from softroce_lab.fabric.fault_lock import changing
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.fabric.net import netns, port_queue
 from softroce_lab.faults.check import ETHERNET_BYTES
-from softroce_lab.plan.digest import with_digest
+from softroce_lab.faults.text import comments
 from softroce_lab.plan.effects import Down, Fault, Queue, Window
-from softroce_lab.plan.plan import Plan
+from softroce_lab.plan.plan import Plan, with_digest
 from softroce_lab.topology import routing
 
 _HOST_PORT_FRAMES = 1000  # that wait at the stage; PortPace and port_queue.py stay far below
-FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, rule_texts.FILE)
+RULE_TEXTS = "rules.txt"  # what rules do, in words, by their ids
+FILES = (fault_lock.FILE, planfile.FILE, planfile.NEXT, RULE_TEXTS)
 
 Namespace = Callable[[str], AbstractContextManager[int]]  # node -> descriptor of its namespace
 
@@ -46,7 +50,6 @@ def shaped(plan: Plan) -> dict[int, list[Fault]]:
 
 
 def _uplinks(plan: Plan) -> set[int]:
-    """The directed links that begin at a host."""
     hosts = {node.name for node in plan.hosts}
     return {number for number, sender, _ in plan.halves if sender.node in hosts}
 
@@ -71,12 +74,10 @@ def uplink_rates(plan: Plan) -> dict[int, int]:
 
 
 def downs(plan: Plan) -> set[tuple[int, Window]]:
-    """Which directed links are down, and when."""
     return {(f.directed_link, f.window) for f in plan.faults if isinstance(f.effect, Down)}
 
 
 def down_links(plan: Plan, now_ns: int) -> set[int]:
-    """The indexes of the links that are down at a moment of the timeline."""
     return {directed // 2 for directed, window in downs(plan) if window.acts(now_ns)}
 
 
@@ -114,11 +115,11 @@ class FaultControl:
             self._undo_begun(clock)
             before = planfile.read(self.directory)
             after = alter(before)
-            numbered = rule_texts.renumbered(after.faults, before.faults, self.directory)
+            numbered = renumbered(after.faults, before.faults, self.directory)
             after = with_digest(replace(after, faults=tuple(numbered)))
             with interrupts.held():
                 planfile.begin(after, self.directory)
-                rule_texts.add(after.faults, self.directory)
+                add_rule_texts(after.faults, self.directory)
                 try:
                     self._apply(before, after, clock)
                 except (UserError, EnvironmentLackError):
@@ -231,6 +232,58 @@ class FaultControl:
             stage.shape(directed, ())
 
     def _forget_all(self, links: Iterable[int]) -> None:
-        """The same, if the stage still runs; a dead one has no state."""
         with contextlib.suppress(RunError), WireStage(self.directory) as stage:
             self._forget(stage, links)
+
+
+# --- The file from which the monitor comments packets ------------------------------------------
+#
+# It only grows, a line for each range of ids with the same text:
+#
+#     FIRST LAST <tab> text [<tab> text of what a gemodel does in its bad state]
+#
+# An id names the same rule as long as the lab exists, for records of it may be under way when
+# faults change. The file is written before any of its rules acts.
+
+_TAIL_BYTES = 4096  # more than the last line has
+
+
+def free_rule_id(directory: Path) -> int:
+    """Above the ids of all rules that the lab ever had."""
+    try:
+        with (directory / RULE_TEXTS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return 0
+    return 1 + int(lines[-1].split(maxsplit=2)[1]) if lines else 0
+
+
+def add_rule_texts(faults: Iterable[Fault], directory: Path) -> None:
+    """Write the texts of these rules that are not in the file yet."""
+    free = free_rule_id(directory)
+    fresh = sorted((f for f in faults if f.rule_id >= free), key=lambda fault: fault.rule_id)
+    lines = "".join(f"{first} {last}\t{words}\n" for first, last, words in _ranges(fresh))
+    with (directory / RULE_TEXTS).open("ab", buffering=0) as file:
+        end = file.tell()
+        if file.write(lines.encode()) != len(lines.encode()):  # no one finds a torn line
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory / RULE_TEXTS))
+
+
+def renumbered(faults: Iterable[Fault], kept: Iterable[Fault], directory: Path) -> list[Fault]:
+    """`faults` of which those that are not `kept` have ids that no rule of the lab ever had."""
+    each, known, free = list(faults), set(kept), free_rule_id(directory)
+    fresh = sorted({fault.rule_id for fault in each if fault not in known})
+    if not fresh or fresh[0] >= free:
+        return each
+    ids = dict(zip(fresh, itertools.count(free)))
+    return [
+        fault if fault in known else replace(fault, rule_id=ids[fault.rule_id]) for fault in each
+    ]
+
+
+def _ranges(faults: Iterable[Fault]) -> Iterator[tuple[int, int, str]]:
+    for words, run in itertools.groupby(faults, key=lambda fault: "\t".join(comments(fault))):
+        ids = [fault.rule_id for fault in run]
+        yield ids[0], ids[-1], words

@@ -8,130 +8,61 @@ the fabric sees of it. It is imported when a lab has such a node: most labs have
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from softroce_lab.errors import UserError
 from softroce_lab.fabric.ledger import process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
-from softroce_lab.fabric.ledger.ledger import Entry, Ledger
-from softroce_lab.fabric.observe.ping import Outcome, Reply
-from softroce_lab.plan.plan import GUESTS, Node, Plan, Port
+from softroce_lab.fabric.ledger.ledger import Entry
+from softroce_lab.plan.plan import GUESTS, Plan
 
 ROLE_PREFIX = "guest "  # in the ledger, before the node's name
 
 Say = Callable[[str], None]
 
 
-class Completed(Protocol):
-    """A command that has ended in a guest."""
+# A guest of a lab that is up; booted again, it is the same one.
+#   node                    its name
+#   console                 the path of the file with what it printed on its console
+#   machine                 its process, a ProcessIdentity. UserError if none was started
+#   check_alive()           RunError if it is dead
+#   run(argv, timeout_s)    runs a command (no shell) to its end: exit_code (-N: killed by signal N;
+#                           127: there is no such program), stdout, stderr. RunError if it takes
+#                           longer, or the guest dies
+Guest: TypeAlias = Any
 
-    @property
-    def exit_code(self) -> int:
-        """-N: killed by signal N; 127: there is no such program."""
-
-    @property
-    def stdout(self) -> bytes:
-        """What it printed."""
-
-    @property
-    def stderr(self) -> bytes:
-        """What it complained about."""
-
-
-class Guest(Protocol):
-    """A guest of a lab that is up; booted again, it is the same one."""
-
-    @property
-    def node(self) -> str:
-        """Its name."""
-
-    @property
-    def console(self) -> Path:
-        """The file with what it printed on its console."""
-
-    @property
-    def machine(self) -> ProcessIdentity:
-        """The process that it is. UserError if none was started."""
-
-    def check_alive(self) -> None:
-        """RunError if it is dead."""
-
-    def run(self, argv: Sequence[str], timeout_s: float) -> Completed:
-        """Run a command (no shell) to its end. RunError if it takes longer, or the guest dies."""
-
-
-class GuestKind(Protocol):
-    """What the fabric needs of a kind of guests. Their end is the ledger's: each is a process.
-
-    Every `guest` here was returned by `reach` of the same kind.
-    """
-
-    def prepare(self, plan: Plan, say: Say) -> Any:
-        """What all guests of `plan` that are of this kind boot from. LabError."""
-
-    def described(self, node: Node, means: Any) -> str:
-        """What a guest boots, in a few words."""
-
-    def files(self, node: str) -> Sequence[str]:
-        """Its files in the lab's directory, for the ledger."""
-
-    def start(self, ledger: Ledger, plan: Plan, node: Node, namespace: int, means: Any) -> None:
-        """Spawn its process by the role `role(node.name)` in `namespace`, whose ports exist.
-
-        Its files are announced in the ledger. OSError.
-        """
-
-    def reach(
-        self,
-        node: str,
-        machine: Callable[[], ProcessIdentity],
-        namespace: Callable[[], int],
-        directory: Path,
-    ) -> Guest:
-        """The guest. `namespace` gives a descriptor, which stays the caller's."""
-
-    def await_ready(self, guests: Sequence[Any], check: Callable[[], None]) -> None:
-        """Wait until all run commands; `check` is called meanwhile and may raise. RunError."""
-
-    def execute(self, guest: Any, argv: Sequence[str]) -> int:
-        """Run a command at this process's own standard streams; its exit status. RunError."""
-
-    def ping(
-        self,
-        guest: Any,
-        source: Port,
-        target: Port,
-        *,
-        ipv6: bool,
-        count: int,
-        interval_ns: int,
-        size_bytes: int,
-        timeout_ns: int,
-        say: Callable[[Reply], None],
-    ) -> Outcome:
-        """ICMP echoes from the guest, as `observe.ping.run` sends them. RunError."""
-
-    def counters(
-        self, guest: Any, node: Node, ports: Collection[str]
-    ) -> Mapping[str, Mapping[str, int]]:
-        """The counters of its RDMA devices at these of its ports, by device. RunError."""
-
-    def document(self, node: Node) -> dict[str, Any]:
-        """What the guest is, for `--json`."""
-
-    def line(self, document: Mapping[str, Any]) -> str:
-        """The same in words, with `pid` and `alive` of its process (None: the lab is not up)."""
-
-    def cause_of_death(self, directory: Path, node: str) -> str:
-        """Why a dead guest died, to follow a statement that it is dead; "" if that is unknown."""
+# What the fabric needs of a kind of guests. `means` is what `prepare` returned, `guest` what
+# `reach` did. The end of guests is the ledger's: each is a process.
+#   prepare(plan, say) -> means                   what all guests of `plan` of this kind boot from.
+#                                                 LabError
+#   described(node, means)                        what a guest boots, in a few words
+#   files(node_name)                              names of its files in the lab's directory, for the
+#                                                 ledger
+#   start(ledger, plan, node, namespace, means)   spawns its process by `role(node.name)` in the
+#                                                 namespace, whose ports exist. OSError
+#   reach(node_name, machine, namespace, directory) -> guest
+#                                                 `machine` and `namespace` are functions: of its
+#                                                 process, and of a descriptor that is the caller's
+#   await_ready(guests, check)                    waits until all run commands; `check` is called
+#                                                 meanwhile and may raise. RunError
+#   execute(guest, argv)                          runs a command at this process's own standard
+#                                                 streams; its exit status. RunError
+#   ping(guest, source, target, *, ipv6, count, interval_ns, size_bytes, timeout_ns, say)
+#                                                 echoes as `observe.ping.run` sends them. RunError
+#   counters(guest, node, ports)                  by device, of its RDMA devices at these of its
+#                                                 ports. RunError
+#   document(node)                                what the guest is, for `--json`
+#   line(document)                                the same in words, with `pid` and `alive` of its
+#                                                 process (None: the lab is not up)
+#   cause_of_death(directory, node_name)          why it died, to follow a statement that it is
+#                                                 dead; "" if that is unknown
+GuestKind: TypeAlias = Any
 
 
 def kind(name: str) -> GuestKind:
-    """The kind of guests called `name`."""
-    found: GuestKind = importlib.import_module(GUESTS[name]).KIND
-    return found
+    return importlib.import_module(GUESTS[name]).KIND
 
 
 def prepare(plan: Plan, say: Say) -> dict[str, Any]:
@@ -141,7 +72,6 @@ def prepare(plan: Plan, say: Say) -> dict[str, Any]:
 
 
 def role(node: str) -> str:
-    """The role of a guest's process in the ledger."""
     return ROLE_PREFIX + node
 
 

@@ -24,8 +24,7 @@ from softroce_lab.fabric.guests import Guest
 from softroce_lab.fabric.ledger import planfile, process, removal
 from softroce_lab.fabric.ledger.ledger import Ledger, no_step
 from softroce_lab.fabric.net import links, netns
-from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.room import needing_room
+from softroce_lab.fabric.rights import needing_room, needing_root
 from softroce_lab.paths import need_live
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.telemetry import counters_file
@@ -73,17 +72,14 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        """The lab's directory under /run."""
         return self.ledger.directory
 
     @property
     def bpffs(self) -> Path:
-        """Where the lab's maps are pinned."""
         return self.directory / runtime.BPFFS
 
     @property
     def mode(self) -> XdpMode:
-        """How the XDP programs are attached."""
         mode: XdpMode = self.ledger.history.state_facts["xdp"]
         return mode
 
@@ -106,8 +102,6 @@ class Lab:
 
     @property
     def faults(self) -> FaultControl:
-        """The parts of the lab that act on faults."""
-
         @contextlib.contextmanager
         def namespace(node: str) -> Iterator[int]:
             yield self._namespaces[node]

@@ -13,8 +13,8 @@ import socket
 from collections.abc import Callable
 
 from softroce_lab.errors import EnvironmentLackError
-from softroce_lab.fabric.bpf import probe as bpf_probe
-from softroce_lab.fabric.net import xsk
+from softroce_lab.fabric.bpf import libbpf
+from softroce_lab.fabric.net import syscalls
 
 AF_XDP = "AF_XDP sockets"
 RING_BUFFERS = "BPF ring buffers"
@@ -30,18 +30,13 @@ PRICES = {
 _HINT = "`lab doctor` says what needs it and how to get it"
 
 
-def _program() -> None:
-    with bpf_probe.program():
-        pass
-
-
 def _ring_buffer() -> None:
-    with bpf_probe.table(bpf_probe.MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE")):
+    with libbpf.probe_ring_buffer():
         pass
 
 
 def _af_xdp() -> None:
-    socket.socket(xsk.AF_XDP, socket.SOCK_RAW).close()
+    socket.socket(syscalls.AF_XDP, socket.SOCK_RAW).close()
 
 
 _ATTEMPTS: dict[str, Callable[[], None]] = {AF_XDP: _af_xdp, RING_BUFFERS: _ring_buffer}
@@ -53,7 +48,8 @@ def found() -> tuple[str, ...]:
     EnvironmentLackError if it takes no XDP programs at all: without them there is no lab.
     """
     try:
-        _program()
+        with libbpf.probe_program():
+            pass
     except OSError as error:
         if os.geteuid() != 0:
             raise  # missing rights: the caller reports it

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from softroce_lab.errors import RunError
+from softroce_lab.fabric.bpf.layout import mac_bytes
 from softroce_lab.fabric.net import netns
 from softroce_lab.plan.plan import Plan, Port
 
@@ -37,17 +38,14 @@ def prove(
     `seen` returns the ifindexes of the ports whose probes came back; `check` is called while
     waiting and may raise.
     """
-    far = {
-        near.ifindex: other
-        for link in plan.links
-        for near, other in ((link.a, link.b), (link.b, link.a))
-    }
+    far = {near.ifindex: other for _, near, other in plan.halves}
     missing = set(far)
     with _senders(plan, namespaces) as senders:
         for _ in range(_ROUNDS):
-            for node in plan.nodes:
-                ports = [port for port in node.ports if port.ifindex in missing]
-                _send(senders[node.name], ports, far, token)
+            for port in (port for node in plan.nodes for port in node.ports):
+                if port.ifindex in missing:
+                    probe = frame(port, far[port.ifindex], token)
+                    senders[port.node].sendto(probe, (port.name, 0))
             missing = _await(missing, seen, check)
             if not missing:
                 return
@@ -59,7 +57,6 @@ def prove(
 
 @contextlib.contextmanager
 def _senders(plan: Plan, namespaces: Mapping[str, int]) -> Iterator[dict[str, socket.socket]]:
-    """A packet socket in every node."""
     senders: dict[str, socket.socket] = {}
     try:
         for node in plan.nodes:
@@ -74,18 +71,8 @@ def _senders(plan: Plan, namespaces: Mapping[str, int]) -> Iterator[dict[str, so
 
 
 def frame(port: Port, peer: Port, token: int) -> bytes:
-    """The probe that `port` sends to its `peer`."""
-    header = _mac(peer.mac) + _mac(port.mac) + struct.pack("!H", ETHERTYPE)
+    header = mac_bytes(peer.mac) + mac_bytes(port.mac) + struct.pack("!H", ETHERTYPE)
     return (header + struct.pack("!QIB", token, port.ifindex, 0)).ljust(_FRAME_BYTES, b"\0")
-
-
-def _mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))
-
-
-def _send(sender: socket.socket, ports: list[Port], far: Mapping[int, Port], token: int) -> None:
-    for port in ports:
-        sender.sendto(frame(port, far[port.ifindex], token), (port.name, 0))
 
 
 def _await(missing: set[int], seen: Seen, check: Callable[[], None]) -> set[int]:
@@ -101,6 +88,4 @@ def _await(missing: set[int], seen: Seen, check: Callable[[], None]) -> set[int]
 
 def _named(plan: Plan, missing: set[int]) -> str:
     failed = [link for link in plan.links if {link.a.ifindex, link.b.ifindex} & missing]
-    return ", ".join(
-        f"{link.a.node}:{link.a.name} - {link.b.node}:{link.b.name}" for link in failed
-    )
+    return ", ".join(f"{link.a} - {link.b}" for link in failed)

@@ -13,8 +13,7 @@ from softroce_lab.fabric import interrupts
 from softroce_lab.fabric.ledger import ledger, removal
 from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import History, LabBusyError, Ledger, LedgerDamagedError
-from softroce_lab.fabric.rights import needing_root
-from softroce_lab.fabric.room import needing_room
+from softroce_lab.fabric.rights import needing_room, needing_root
 from softroce_lab.paths import LABS
 
 DIRECTORY = LABS
@@ -35,7 +34,6 @@ class Condition:
 
     @property
     def word(self) -> str:
-        """In one word: starting, up, stopping, remains, or unreadable."""
         if self.unreadable is not None:
             return "unreadable"
         return "remains" if self.remains else self.history.state
@@ -102,7 +100,6 @@ def _why_remains(history: History) -> str | None:
 
 
 def labs() -> list[Condition]:
-    """All labs and remains of labs, by name."""
     if not DIRECTORY.is_dir():
         return []
     names = sorted(entry.name for entry in DIRECTORY.iterdir())
@@ -165,7 +162,6 @@ def down_all(say: removal.Say) -> Iterator[str]:
 
 
 def raise_all(failures: Sequence[LabError]) -> None:
-    """Raise all as one LabError, unless there are none."""
     if failures:
         raise LabError("; ".join(error.what for error in failures), hint=failures[0].hint)
 
@@ -186,7 +182,6 @@ def claim(name: str, *, ephemeral: bool, say: removal.Say, on_step: Callable[[],
 
 
 def _taken(name: str, condition: Condition | None) -> LabError:
-    """Why the name of a lab cannot be claimed."""
     if condition is not None and condition.unreadable is not None:
         return condition.unreadable
     another = "choose another name: --name NAME"
@@ -199,7 +194,6 @@ def _taken(name: str, condition: Condition | None) -> LabError:
 
 
 def _user(history: History) -> str:
-    """The process that works on a lab, if the ledger records it."""
     owner = history.owner if history.header else None
     return f"process {owner.pid}" if owner else "another process"
 
@@ -219,3 +213,32 @@ def sweep(
     if _why_remains(remains.history):
         removal.remove(remains, say)
     remains.close()
+
+
+# --- Removing what dead `up`s, dead `down`s and dead owners left; nothing else ----------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Collection:
+    removed: list[Condition] = dataclasses.field(default_factory=list)
+    failures: list[LabError] = dataclasses.field(default_factory=list)  # why others stayed
+
+
+def remains() -> list[Condition]:
+    return [condition for condition in labs() if condition.remains]
+
+
+def collect(say: removal.Say) -> Collection:
+    """Remove the remains of all labs. What cannot be read is left unchanged, and reported."""
+    collection = Collection()
+    for condition in labs():
+        if condition.unreadable is not None:
+            say(f"left alone: {condition.unreadable.what}")
+        elif condition.remains:
+            try:
+                with needing_room(DIRECTORY):
+                    sweep(condition, say)
+                collection.removed.append(condition)
+            except LabError as error:
+                collection.failures.append(error)
+    return collection

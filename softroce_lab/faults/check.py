@@ -11,8 +11,7 @@ from math import gcd
 from typing import TypeVar
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.layout import FAULT_RULES
-from softroce_lab.faults.shape_layout import PARTS
+from softroce_lab.faults.layout import FAULT_RULES, PARTS
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan.effects import (
     Blackout,
@@ -46,14 +45,11 @@ _BOUNDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placed:
-    """A fault, and where it was written."""
-
     fault: Fault
     source: Source = NOWHERE
     place: Place = ()
 
     def error(self, what: str, hint: str | None = None) -> UserError:
-        """A complaint about it."""
         return self.source.error(self.place, what, hint=hint)
 
 
@@ -98,7 +94,6 @@ def _of(items: Iterable[Placed], kind: type[E]) -> list[tuple[Placed, E]]:
 
 
 def _check_names(items: Sequence[Placed], where: str) -> None:
-    """A name is one entry of the switch's table."""
     names: dict[NamedDrop, Placed] = {}
     for item, effect in _of(items, NamedDrop):
         name = dataclasses.replace(effect, iters=())
@@ -180,7 +175,6 @@ def _check_marks(items: Sequence[Placed], mtu: int, where: str) -> None:
 
 
 def overlap(a: Window, b: Window) -> bool:
-    """Whether both act at some moment."""
     if a.period_ns and b.period_ns:
         return _rounds_meet(a, b)
     if a.period_ns:

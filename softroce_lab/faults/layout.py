@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Faults as the XDP programs read them: structs of xdp/lab_fault.h and xdp/lab_name.h."""
+"""Faults as the XDP programs and the wire stage read them: lab_fault.h, lab_name.h, lab_shape.h."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from softroce_lab.plan.effects import (
     Filter,
     LossModel,
     NamedDrop,
+    Queue,
     Reorder,
     Window,
 )
@@ -58,8 +59,7 @@ NameKey: TypeAlias = tuple[int, int, int]  # tuple, first and second number
 
 
 @functools.lru_cache(maxsize=256)
-def window(window: Window) -> bytes:
-    """struct lab_window."""
+def packed_window(window: Window) -> bytes:
     return _WINDOW.pack(**dataclasses.asdict(window))
 
 
@@ -87,7 +87,6 @@ def _kinds(wanted: Filter) -> int:
 
 
 def _filter(wanted: Filter) -> bytes:
-    """struct lab_filter."""
     return _FILTER.pack(
         iters=_iters(wanted.iters),
         kinds=_kinds(wanted),
@@ -145,7 +144,7 @@ def _rule(fault: Fault) -> bytes | None:
         return None
     return _RULE.pack(
         stream=_mixed(fault.stream),
-        window=window(fault.window),
+        window=packed_window(fault.window),
         filter=_filter(fault.filter),
         rule_id=fault.rule_id,
         key=_KEYS[fault.key],
@@ -161,7 +160,6 @@ def _name(drop: NamedDrop) -> NameKey:
 
 
 def _name_filter(names: Iterable[NameKey]) -> bytes:
-    """lab_fault_set.named: the bits that lab_name_maybe of xdp/lab_name.h reads."""
     bits = 0
     for kind, first, second in names:
         hashed = ((first << 32 | second) + kind) * _GOLDEN % 2**64
@@ -172,8 +170,6 @@ def _name_filter(names: Iterable[NameKey]) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkRules:
-    """All that XDP needs of the faults of one directed link."""
-
     value: bytes  # struct lab_fault_set
     names: dict[NameKey, bytes]  # struct lab_named
     rule_ids: tuple[int, ...]  # of the rules in `value`, by position
@@ -182,7 +178,6 @@ class LinkRules:
 
     @property
     def empty(self) -> bool:
-        """Whether no packet need be decided."""
         return not (self.rule_ids or self.names or any(self.value))
 
 
@@ -199,7 +194,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
         if isinstance(fault.effect, NamedDrop):
             value = _NAMED.pack(
                 iters=_iters(fault.effect.iters),
-                window=window(fault.window),
+                window=packed_window(fault.window),
                 rule_id=fault.rule_id,
             )
             names.setdefault(_name(fault.effect), value)
@@ -241,7 +236,6 @@ def name_key(slot: int, name: NameKey) -> bytes:
 
 
 def slot_of_name(key: bytes) -> int:
-    """2 * directed link + slot of a struct lab_name_key."""
     return int(_NAME_KEY.unpack(key).link_slot)
 
 
@@ -256,17 +250,14 @@ class Hits:
 
     @property
     def rate(self) -> float | None:
-        """Hits a packet seen."""
         return self.hits / self.seen if self.seen else None
 
     @property
     def mean_run(self) -> float | None:
-        """Packets in a run of hits."""
         return self.hits / self.runs if self.runs else None
 
 
 def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
-    """From struct lab_fault_state."""
     states = _RULE_STATE.unpack_all(_STATE.unpack(state).rule)
     return [
         Hits(rule_id, rule.seen, rule.hits, rule.runs)
@@ -275,7 +266,6 @@ def rule_hits(state: bytes, rule_ids: Sequence[int]) -> list[Hits]:
 
 
 def rule_ids(value: bytes) -> tuple[int, ...]:
-    """Of the rules in a struct lab_fault_set, by position."""
     rules = _SET.unpack(value)
     return tuple(
         rule.rule_id for rule in itertools.islice(_RULE.unpack_all(rules.rule), rules.count)
@@ -283,7 +273,6 @@ def rule_ids(value: bytes) -> tuple[int, ...]:
 
 
 def named_hits(value: bytes) -> Hits:
-    """From struct lab_named."""
     named = _NAMED.unpack(value)
     return Hits(named.rule_id, None, named.hits, named.hits)
 
@@ -291,3 +280,46 @@ def named_hits(value: bytes) -> Hits:
 def fresh_named(value: bytes) -> bytes:
     """A struct lab_named that has seen nothing yet."""
     return _NAMED.pack(**_NAMED.unpack(value)._asdict() | {"seen": 0, "hits": 0})
+
+
+PARTS: int = CONSTANTS["LAB_SHAPE_PARTS"]  # delays, and queues, of one directed link
+
+_DISTRIBUTIONS = enumerators("lab_distribution")
+_DELAY = Struct("lab_delay")
+_QUEUE = Struct("lab_queue")
+_SHAPE = Struct("lab_shape")
+
+
+@functools.lru_cache(maxsize=256)
+def _laid(effect: Delay | Queue, when: Window) -> bytes:
+    """struct lab_delay or lab_queue: a field of the effect is a member; a limit may be none."""
+    fields = {
+        field.name: getattr(effect, field.name)
+        for field in dataclasses.fields(effect)
+        if field.name != "kind"
+    }
+    values = {name: CERTAIN if value is None else value for name, value in fields.items()}
+    if isinstance(effect, Queue):
+        return _QUEUE.pack(**values, window=packed_window(when))
+    values["distribution"] = _DISTRIBUTIONS[effect.distribution]
+    return _DELAY.pack(**values, window=packed_window(when))
+
+
+def shape(faults: Sequence[Fault]) -> bytes:
+    """struct lab_shape of one directed link, from its faults in their order.
+
+    Of several delays, or queues, the last whose window acts counts; so does, of several reorder
+    faults, what the last one lets packets wait. ValueError if there are more parts than fit.
+    """
+    delays = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Delay)]
+    queues = [_laid(f.effect, f.window) for f in faults if isinstance(f.effect, Queue)]
+    extras = [f.effect.extra_ns for f in faults if isinstance(f.effect, Reorder)]
+    if max(len(delays), len(queues)) > PARTS:
+        raise ValueError(f"{len(delays)} delays and {len(queues)} queues, at most {PARTS} fit")
+    return _SHAPE.pack(
+        reorder_extra_ns=extras[-1] if extras else 0,
+        delays=len(delays),
+        queues=len(queues),
+        delay=b"".join(delays),
+        queue=b"".join(queues),
+    )

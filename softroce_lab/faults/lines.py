@@ -5,12 +5,29 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from softroce_lab import units
-from softroce_lab.faults.text import filter_text, spans, text, window_text
+from softroce_lab.faults.check import ETHERNET_BYTES
+from softroce_lab.faults.text import (
+    effect_text,
+    filter_text,
+    rate_text,
+    spans,
+    text,
+    window_text,
+)
 from softroce_lab.inputs.validation import listed
-from softroce_lab.plan.effects import Fault, NamedDrop, Window
+from softroce_lab.plan.effects import (
+    Delay,
+    Effect,
+    Fault,
+    LossModel,
+    NamedDrop,
+    Queue,
+    Reorder,
+    Window,
+)
 from softroce_lab.plan.locate import link_names
 from softroce_lab.plan.plan import Plan
 
@@ -41,7 +58,6 @@ def line(group: Sequence[Fault]) -> str:
 
 
 def _names(named: Sequence[NamedDrop]) -> str:
-    """The packets by message or queue pair, the first few of them."""
     alike: dict[NamedDrop, list[int]] = collections.defaultdict(list)
     for each in named:
         number = each.packet if each.psn is None else each.psn
@@ -78,8 +94,6 @@ def texts(faults: Iterable[Fault], now_ns: int | None = None) -> tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """What one rule does alike on some links."""
-
     name: str
     key: str
     text: str
@@ -92,9 +106,87 @@ class Rule:
 
 
 def rules(faults: Iterable[Fault]) -> list[Rule]:
-    """The faults by rule and text, in their order."""
     found: dict[tuple[str, str, str], list[int]] = collections.defaultdict(list)
     for group in grouped(faults):
         first = group[0]
         found[first.rule, first.key, line(group)].append(first.directed_link)
     return [Rule(*what, tuple(links)) for what, links in found.items()]
+
+
+_NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
+
+
+def commands(faults: Iterable[Fault], interface: str, mtu: int) -> list[str]:
+    """Commands for the transmitting interface; a line with `#` names what tc does otherwise."""
+    chosen: dict[str, Fault] = {}
+    notes: list[str] = []
+    for group in grouped(faults):
+        fault = group[0]
+        if (why := _beyond(fault)) is not None:
+            notes.append(f"# {line(group)}: {why}")
+        elif fault.word in chosen:
+            notes.append(f"# {text(fault)}: one netem takes one {fault.word} only")
+        else:
+            chosen[fault.word] = fault
+            notes += [f"# {effect_text(fault.effect)}: {note}" for note in _notes(fault)]
+    return [*_tc_lines(chosen, interface, mtu), *notes]
+
+
+def _tc_lines(chosen: dict[str, Fault], interface: str, mtu: int) -> Iterator[str]:
+    if "down" in chosen:
+        yield f"ip link set dev {interface} down"
+    words = [_netem(chosen[word].effect) for word in _NETEM_ORDER if word in chosen]
+    if words:
+        yield f"tc qdisc add dev {interface} root handle 1: netem {' '.join(words)}"
+    if "rate" in chosen:
+        place = "parent 1:1" if words else "root"
+        queue = chosen["rate"].effect
+        assert isinstance(queue, Queue)  # noqa: S101 - what the word means
+        yield f"tc qdisc add dev {interface} {place} handle 2: tbf {_tbf(queue, mtu)}"
+
+
+def _beyond(fault: Fault) -> str | None:
+    if fault.word == "drop":
+        return "tc cannot name packets of RoCE"
+    if not fault.filter.everything:
+        return "netem takes all packets alike, whatever they carry"
+    if not fault.window.always:
+        return "tc has no timeline; add the qdisc then, and delete it"
+    if isinstance(fault.effect, Reorder) and fault.effect.extra_ns:
+        return "netem's packets skip the delay; it holds none back"
+    if isinstance(fault.effect, LossModel) and fault.effect.netem_words is None:
+        return fault.effect.netem or "netem has none"
+    return None
+
+
+def _notes(fault: Fault) -> Iterator[str]:
+    match fault.effect:
+        case LossModel(netem=str(note)):
+            yield note
+        case Delay(jitter_ns=jitter, preserve=True) if jitter:
+            yield "netem lets packets overtake each other"
+        case Delay(delay_ns=delay, jitter_ns=jitter) if jitter > delay:
+            yield "below nothing is nothing"
+        case Queue() as queue:
+            if queue.ecn_bytes is not None or queue.ecn_packets is not None:
+                yield "tbf marks nothing; red does, by a moving average"
+            if queue.trim:
+                yield "nothing in tc trims packets"
+
+
+def _netem(effect: Effect) -> str:
+    match effect:
+        case LossModel(netem_words=str(words)):
+            return words
+        case Delay():
+            return effect_text(dataclasses.replace(effect, preserve=True))
+    return effect_text(effect)
+
+
+def _tbf(queue: Queue, mtu: int) -> str:
+    """With a bucket of one frame: the lab's transmitter sends one after the other."""
+    frame = mtu + ETHERNET_BYTES
+    limit = queue.limit_bytes
+    if limit is None:
+        limit = (queue.limit_packets or 0) * frame
+    return f"rate {rate_text(queue.rate_bps)} burst {frame} limit {max(limit, frame)}"

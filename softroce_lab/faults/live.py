@@ -136,7 +136,6 @@ def _value(word: str, rest: Sequence[str]) -> str | bool:
 
 
 def _split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each word that begins something, with what follows it."""
     if not words:
         raise UserError("no fault is named", hint="such as: loss random 1%")
     _check_words(words)
@@ -167,7 +166,6 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _belongs(word: str, current: str, following: str) -> bool:
-    """Whether `word` is a part of `current`, not the next fault."""
     if current == "delay" and word == "reorder":
         return following in _ORDER_OF_DELAY
     return word in _OWN.get(current, ())

@@ -60,5 +60,4 @@ _NAMES = {number: name for name, number in OPCODES.items()}
 
 
 def opcode_name(opcode: int) -> str:
-    """The name of an opcode, or its number in hexadecimal if it has none."""
     return _NAMES.get(opcode, f"0x{opcode:02x}")

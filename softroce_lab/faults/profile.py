@@ -40,5 +40,4 @@ def load(where: str | os.PathLike[str]) -> FaultRules:
 
 
 def schema() -> dict[str, Any]:
-    """Describe the file as JSON Schema, for editors."""
     return editor_schema(ProfileFile, "softroce_lab fault profile")

@@ -6,29 +6,49 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
 from softroce_lab.faults.check import Placed
-from softroce_lab.faults.lower import Lowered, lower, remembers
-from softroce_lab.faults.model import BESIDE, EFFECTS, FaultRule, Impairments, LinkImpairments
+from softroce_lab.faults.drops import DropEvent
+from softroce_lab.faults.model import (
+    BESIDE,
+    EFFECTS,
+    DelaySpec,
+    FaultRule,
+    Impairments,
+    LinkImpairments,
+    QueueSpec,
+)
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
 from softroce_lab.inputs.validation import listed
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan import locate
-from softroce_lab.plan.digest import with_digest
 from softroce_lab.plan.effects import (
     ALWAYS,
     LINK_RULE,
+    Corrupt,
+    Delay,
+    Down,
+    Drop,
+    Duplicate,
+    Effect,
     Fault,
     FaultKey,
+    Filter,
+    LossModel,
+    NamedDrop,
+    Queue,
+    Reorder,
     Window,
     Word,
     stream_key,
     turn,
     word_of,
 )
-from softroce_lab.plan.plan import Half, Plan
+from softroce_lab.plan.plan import Half, Plan, with_digest
+from softroce_lab.units import threshold
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,18 +82,14 @@ class Origin:
     window: Window = ALWAYS
 
     def rule(self, word: Word) -> str:
-        """The rule's name in reports."""
         return f"{self.name}:{word}" if self.scope else self.name
 
     def stream_name(self, word: Word) -> str:
-        """The rule's name in its streams."""
         return self.name if word == "loss" and not self.scope else f"{self.name}:{word}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ground:
-    """Where faults are placed, and what their streams are derived from."""
-
     plan: Plan
     seed: int
     tiers: Mapping[str, int]
@@ -115,7 +131,6 @@ def _all(plan: Plan, added: Iterable[FaultRules | LinkFaults], ground: Ground) -
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Sort into the order in which they meet a packet; equal ones keep theirs."""
     return sorted(faults, key=lambda fault: turn(fault.effect))
 
 
@@ -141,7 +156,6 @@ def place(
 
 
 def both_ways(plan: Plan, halves: Iterable[Half]) -> list[Half]:
-    """The directed links with their other directions, in order."""
     links = sorted({half[0] // 2 for half in halves})
     return [half for link in links for half in plan.links[link].halves]
 
@@ -194,7 +208,6 @@ def _by_rules(group: FaultRules, ground: Ground, taken: set[str]) -> Iterator[Pl
 
 
 def _hit(rule: FaultRule, plan: Plan, source: Source, where: Place) -> list[Half]:
-    """The directed links of a rule, each once, in the order of the plan."""
     hit: set[int] = set()
     written: Sequence[LinkPattern | str] = getattr(rule, rule.target)
     for number, pattern in enumerate(written):
@@ -275,3 +288,80 @@ def _stream(key: FaultKey, rule: str, half: Half, ground: Ground) -> int:
     here, there = ground.tiers[sender.node], ground.tiers[receiver.node]
     direction = "up" if here < there else "down" if here > there else "across"
     return stream_key(ground.seed, rule, min(here, there), direction)
+
+
+DEFAULT_LIMIT_PACKETS = 1000  # tc-netem's
+
+
+class Lowered(NamedTuple):
+    effect: Effect
+    filter: Filter
+    place: Place
+
+
+def remembers(effect: Effect) -> bool:
+    """Whether it hangs on the packets before, so that `index` alone can key it."""
+    match effect:
+        case LossModel():
+            return effect.remembers
+        case Reorder(gap=gap):
+            return gap > 0
+    return False
+
+
+def lower(spec: Impairments) -> Iterator[Lowered]:
+    """All effects, in the order in which they meet a packet."""
+    kinds = Filter(kinds=spec.only or ())
+    if spec.down:
+        yield Lowered(Down(), Filter(), ("down",))
+    for index, event in enumerate(spec.drop or ()):
+        yield from _drop(event, kinds, ("drop", index))
+    if spec.loss is not None:
+        yield Lowered(spec.loss.effect, kinds, ("loss",))
+    if spec.corrupt is not None:
+        yield Lowered(Corrupt(threshold(spec.corrupt.percent)), kinds, ("corrupt",))
+    if spec.duplicate is not None:
+        yield Lowered(Duplicate(threshold(spec.duplicate.percent)), kinds, ("duplicate",))
+    if spec.reorder is not None:
+        gap = spec.reorder.gap if spec.reorder.gap > 1 else 0  # as in netem, 1 leaves no gap
+        out_of_turn = Reorder(threshold(spec.reorder.percent), gap, spec.reorder.by or 0)
+        yield Lowered(out_of_turn, kinds, ("reorder",))
+    if (rate := spec.whole_rate) is not None:
+        yield Lowered(_queue(rate), Filter(), ("rate",))
+    if (delay := spec.whole_delay) is not None:
+        yield Lowered(_delay(delay), Filter(), ("delay",))
+
+
+def _drop(event: DropEvent, kinds: Filter, place: Place) -> Iterator[Lowered]:
+    iters = event.iter or ()
+    if not event.named:
+        wanted = Filter(
+            kinds=event.only or kinds.kinds,
+            opcode=event.opcode,
+            qpn=event.qpn,
+            absolute=event.absolute,
+            message=event.message,
+            tail=event.tail,
+            iters=iters,
+        )
+        yield Lowered(Drop(), wanted, place)
+    for packet in event.packet or ():
+        yield Lowered(NamedDrop(event.message, packet, None, None, False, iters), Filter(), place)
+    for psn in event.psn or ():
+        named = NamedDrop(None, None, event.qpn, psn, event.absolute, iters)
+        yield Lowered(named, Filter(), place)
+
+
+def _queue(spec: QueueSpec) -> Queue:
+    packets, size = spec.limit or (DEFAULT_LIMIT_PACKETS, None)
+    ecn_packets, ecn_bytes = spec.ecn or (None, None)
+    return Queue(spec.rate, size, packets, ecn_bytes, ecn_packets, spec.trim)
+
+
+def _delay(spec: DelaySpec) -> Delay:
+    return Delay(
+        delay_ns=spec.delay,
+        jitter_ns=spec.jitter or 0,
+        distribution=spec.distribution or "uniform",
+        preserve=spec.reorder == "preserve",
+    )

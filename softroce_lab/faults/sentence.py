@@ -62,7 +62,6 @@ def _times(words: Sequence[str]) -> dict[str, object]:
 
 
 def _name(text: str) -> str:
-    """Of the rule, the same for the same words: `nic-down-h1-eth1-at-3ms`."""
     words = " ".join(text.split())
     plain = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
     if len(plain) <= _NAME_CHARACTERS and plain == words.lower().translate({32: 45, 58: 45}):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from softroce_lab.faults.lower import DEFAULT_LIMIT_PACKETS
 from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.faults.resolve import DEFAULT_LIMIT_PACKETS
 from softroce_lab.plan.effects import (
     Corrupt,
     Delay,
@@ -63,7 +63,6 @@ def _done(fault: Fault) -> str:
 
 
 def effect_text(effect: Effect) -> str:
-    """What happens."""
     match effect:
         case LossModel():
             return f"loss {effect.words}"
@@ -83,7 +82,6 @@ def effect_text(effect: Effect) -> str:
 
 
 def filter_text(packets: Filter) -> str:
-    """Which packets."""
     parts = {
         "only": ",".join(packets.kinds),
         "opcode": "" if packets.opcode is None else opcode_name(packets.opcode),
@@ -97,7 +95,6 @@ def filter_text(packets: Filter) -> str:
 
 
 def window_text(window: Window) -> str:
-    """When."""
     at = window.begin_ns or window.length_ns
     parts = (
         f"at {time_text(window.begin_ns)}" if at else "",
@@ -148,7 +145,6 @@ def _shown(number: int | None) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """`1,3-5`."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and spans[-1][-1] == number - 1:
@@ -166,12 +162,10 @@ _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 
 def time_text(time_ns: int) -> str:
-    """`1500us`."""
     return _in(time_ns, _TIMES)
 
 
 def rate_text(rate_bps: int) -> str:
-    """`200Mbit`."""
     return _in(rate_bps, _RATES)
 
 

@@ -233,11 +233,7 @@ def numbers(what: str, low: int, high: int) -> PlainValidator:
         return range(first, last + 1)
 
     def parse(value: object) -> tuple[int, ...]:
-        parts = value if isinstance(value, list) else [value]
-        parts = [
-            p for part in parts for p in (part.split(",") if isinstance(part, str) else [part])
-        ]
-        ranges = [one(part) for part in parts]
+        ranges = [one(part) for part in parts_of(value)]
         if not ranges:
             raise UserError(f"{what}: an empty list can match nothing")
         if sum(map(len, ranges)) > MAX_NUMBERS:

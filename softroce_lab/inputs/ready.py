@@ -60,7 +60,6 @@ def _may_be_there(path: Path) -> bool:
 
 
 def _near(path: Path, folders: Sequence[Path], what: str) -> str:
-    """A file beside it of a similar name, or a ready one."""
     files = [each for each in path.parent.glob("*") if each.suffix == path.suffix]
     beside = {each.stem: str(each) for each in files}
     if near := difflib.get_close_matches(path.stem, beside, n=1):

@@ -58,7 +58,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def listed(words: Sequence[str], most: int = 12) -> str:
-    """Join words for a hint, the first dozen of them."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
@@ -142,7 +141,6 @@ def _shown(error: ErrorDetails) -> str:
 
 
 def _named(error: ErrorDetails) -> str:
-    """With its key; of an entry of a list, with that of the list."""
     key = next(part for part in reversed(error["loc"]) if isinstance(part, str))
     return f"{key} {_shown(error)}"
 

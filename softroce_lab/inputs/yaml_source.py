@@ -57,8 +57,6 @@ Place: TypeAlias = tuple[str | int, ...]  # keys and indexes from the top, as py
 
 
 class Mark(NamedTuple):
-    """A place in a text, counted from 1."""
-
     line: int
     column: int
 
@@ -73,8 +71,6 @@ class Origin(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """What a file contains, and where."""
-
     file: str | None  # None: not from a file, errors then name no place
     data: dict[str, Data]
     keys: Mapping[Place, Mark]
@@ -130,7 +126,6 @@ NOWHERE = Source(None, {}, {}, {})  # for models that were built, not read
 
 
 def read(path: Path, origin: Origin = Origin.USER) -> Source:
-    """Read and parse a YAML file; UserError if it cannot be read or is broken."""
     source = parse(text_file.read(path, MAX_FILE_BYTES), str(path))
     return dataclasses.replace(source, origin=origin)
 
@@ -265,7 +260,6 @@ def _is_empty(node: Node) -> bool:
 
 
 def describe(data: object) -> str:
-    """Name the kind of a YAML value as people call it."""
     names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
     if data is None:
         return "nothing"

@@ -36,12 +36,10 @@ def stream_key(seed: int, name: str, *parts: str | int) -> int:
 
 
 def probability(threshold: int) -> float:
-    """The probability that a 64-bit threshold stands for."""
     return 1.0 if threshold == CERTAIN else threshold / 2**64
 
 
 def percent(threshold: int) -> str:
-    """A threshold as a percentage."""
     return f"{100 * probability(threshold):.6g}%"
 
 
@@ -55,7 +53,6 @@ class Window:
 
     @property
     def always(self) -> bool:
-        """Whether it never begins and never ends."""
         return self == Window()
 
     def acts(self, now_ns: int) -> bool:
@@ -105,7 +102,6 @@ class Filter:
 
     @property
     def everything(self) -> bool:
-        """Whether it lets every packet through."""
         return self == Filter()
 
     @property
@@ -474,7 +470,6 @@ _TURNS = tuple(_WORDS)
 
 
 def word_of(effect: Effect) -> Word:
-    """What a user calls it."""
     return _WORDS[_kind(effect)]
 
 
@@ -523,5 +518,4 @@ class Fault:
 
     @property
     def shapes(self) -> bool:
-        """Whether the link needs the wire stage for it."""
         return isinstance(self.effect, Duplicate | Reorder | Queue | Delay)

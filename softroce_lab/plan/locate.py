@@ -34,12 +34,10 @@ def node(plan: Plan, name: str) -> Node:
 
 
 def uplink(plan: Plan, port: Port) -> int:
-    """The directed link that begins at a port."""
     return next(number for number, sender, _ in plan.halves if sender.ifindex == port.ifindex)
 
 
 def is_link(text: str) -> bool:
-    """Whether `text` is written as a link, not as a node."""
     return "->" in text or ":" in text
 
 
@@ -93,7 +91,6 @@ def _ends(plan: Plan, text: str) -> set[Port]:
 
 
 def neighbours(plan: Plan, name: str) -> str:
-    """A hint: what a node is linked to."""
     peers = sorted({far.node for _, near, far in plan.halves if near.node == name})
     return f"{name} is linked to {', '.join(peers)}"
 

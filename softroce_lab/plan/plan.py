@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import ipaddress
-from typing import Literal, TypeAlias
+import json
+from typing import Any, Literal, TypeAlias
 
 from softroce_lab.plan.effects import Fault
 
@@ -102,7 +104,6 @@ class Link:
 
     @property
     def halves(self) -> tuple[Half, Half]:
-        """Both directed links."""
         return (2 * self.index, self.a, self.b), (2 * self.index + 1, self.b, self.a)
 
 
@@ -145,12 +146,10 @@ class Plan:
 
     @functools.cached_property
     def halves(self) -> tuple[Half, ...]:
-        """All directed links, in the order of their numbers."""
         return tuple(half for link in self.links for half in link.halves)
 
     @functools.cached_property
     def hosts(self) -> tuple[Node, ...]:
-        """The hosts of both kinds, in the order of the plan."""
         return tuple(node for node in self.nodes if node.is_host)
 
     @functools.cached_property
@@ -165,5 +164,30 @@ class Plan:
 
     @functools.cached_property
     def kernel_hosts(self) -> tuple[Node, ...]:
-        """The hosts that are virtual machines, in the order of the plan."""
         return tuple(node for node in self.nodes if node.kind == "kernel")
+
+
+def with_digest(plan: Plan) -> Plan:
+    """Return `plan` with its digest: SHA-256 over a compact JSON text of the rest.
+
+    Routes follow from nodes and links, and are not in it.
+    """
+    digest = hashlib.sha256()
+    head = (plan.name, plan.seed, plan.mtu, plan.load_balancing)
+    tables = (
+        (head,),
+        plan.nodes,
+        plan.links,
+        plan.faults,
+    )
+    for table in tables:
+        digest.update("".join(f"{_encode(row)}\n" for row in table).encode() + b"\n")
+    return dataclasses.replace(plan, digest=digest.hexdigest())
+
+
+def _values(value: Any) -> list[object]:
+    """A dataclass with slots as the list of its fields; `dataclasses.astuple` copies them deep."""
+    return [getattr(value, name) for name in value.__slots__]
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_values).encode

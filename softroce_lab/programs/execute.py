@@ -25,26 +25,24 @@ _SCRATCH = "/run"
 _LIBRARIES = "LD_LIBRARY_PATH"
 
 
-def execute(
-    seen: View, node: str, argv: Sequence[str], *, manager: beside.MakeService | None = None
-) -> NoReturn:
+def execute(seen: View, node: str, argv: Sequence[str], *, with_rnic: bool = False) -> NoReturn:
     """Replace this process by `argv` inside `node` of a lab that is up.
 
     Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. With a connection manager, the host's RNIC is there as well, and the libraries by
-    which programs reach both. UserError for an unknown node, ProgramError.
+    it any bpffs. `with_rnic`: the host's RNIC is there as well, a connection manager, and the
+    libraries by which programs reach both. UserError for an unknown node, ProgramError.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
     with needing_root():
         assert seen.condition is not None  # noqa: S101 - a lab that is up has one
-        fd = view.namespace(seen.condition, node)
-        syscalls.setns(fd, syscalls.CLONE_NEWNET)
+        with view.namespace_of(seen.condition, node) as fd:
+            syscalls.setns(fd, syscalls.CLONE_NEWNET)
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
-    if manager is not None:
+    if with_rnic:
         _show_rnic(seen, node)
-        os.environ[beside.SOCKET_VARIABLE] = beside.start(manager)
+        os.environ[beside.SOCKET_VARIABLE] = beside.start()
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
@@ -88,16 +86,10 @@ def _name_hosts(plan: Plan) -> None:
     """
     text = hosts_text(plan, HOSTS.read_text("utf-8") if HOSTS.exists() else "")
     syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", _mount_point(HOSTS.resolve()), None, syscalls.MS_PRIVATE)
+    syscalls.mount("", mounts.mount_point(HOSTS.resolve()), None, syscalls.MS_PRIVATE)
     with tempfile.NamedTemporaryFile(dir=_SCRATCH, prefix="softroce_lab-hosts-") as file:
         file.write(text.encode())
         file.flush()
         os.fchmod(file.fileno(), 0o644)
         # What is mounted stays when the name goes; without a name it cannot be mounted.
         syscalls.mount(file.name, str(HOSTS), None, syscalls.MS_BIND)
-
-
-def _mount_point(path: Path) -> str:
-    while not path.is_mount():
-        path = path.parent
-    return str(path)

@@ -23,8 +23,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment import frozen, spec, trust
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import NOTHING
-from softroce_lab.experiment.failover import clock as failover_clock
-from softroce_lab.experiment.failover import record as failover_record
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options as FailoverOptions
 from softroce_lab.experiment.reporter import Reporter
 from softroce_lab.experiment.sweep import campaign
@@ -306,8 +305,8 @@ def failover_again(
         what = f"{trust.UNTRUSTED}\n  it reads the topology {options.topology!r}"
         raise UserError(what, hint=trust.HINT, file=str(recorded.path / MANIFEST))
     on_real = recorded.manifest.get("clock") == "real"
-    outcomes, clock = failover_clock.run(options, "real" if on_real else "virtual", say)
-    made = failover_record.write(outcomes, options, clock, under)
+    outcomes, clock = failover.run(options, "real" if on_real else "virtual", say)
+    made = failover.write(outcomes, options, clock, under)
     return compare(recorded, Recorded(made))
 
 

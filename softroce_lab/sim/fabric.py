@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
-from softroce_lab.faults.layout import Hits, LinkRules, link_rules, named_hits, rule_hits
-from softroce_lab.faults.shape_layout import shape
+from softroce_lab.faults.layout import Hits, LinkRules, link_rules, named_hits, rule_hits, shape
 from softroce_lab.faults.text import comments
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Down, Fault

@@ -27,13 +27,24 @@ def load(
     `name` and `seed` override the file's. With `for_lab`, what no lab on this machine can be is
     refused, too (limits.py). UserError with file, line and column if it is wrong.
     """
-    from softroce_lab.topology import loader
+    from softroce_lab import paths
+    from softroce_lab.inputs import yaml_source
+    from softroce_lab.inputs.ready import find
+    from softroce_lab.inputs.validation import validate
+    from softroce_lab.topology import limits, resolve
+    from softroce_lab.topology.model import TopologyFile
 
-    return loader.load(where, name=name, seed=seed, for_lab=for_lab)
+    source = yaml_source.read(find(where, paths.TOPOLOGIES, "topology"))
+    if "faults" in source.data and not {"name", "topology"} & source.data.keys():
+        hint = "lab up TOPOLOGY --faults FILE; or, while a lab is up, lab fault apply FILE"
+        raise source.error((), "this is a fault profile, not a topology", hint=hint)
+    plan = resolve.resolve(validate(TopologyFile, source), source, name=name, seed=seed)
+    if for_lab:
+        limits.check(plan, source)
+    return plan
 
 
 def schema() -> dict[str, Any]:
-    """Describe the topology file as JSON Schema, for editors."""
     from softroce_lab.topology import model
 
     return model.json_schema()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from softroce_lab.plan.plan import Link, Node, Plan
-from softroce_lab.topology.layout import Marks, rows
+from softroce_lab.topology.marks import Marks, rows, style
 
 Style: TypeAlias = Literal["", "node", "fault", "down"]
 Line: TypeAlias = list[tuple[str, Style]]  # runs of characters of one style
@@ -55,7 +55,6 @@ class Canvas:
         self._joints: dict[tuple[int, int], int] = {}
 
     def write(self, row: int, column: int, text: str) -> None:
-        """Put text over whatever is there."""
         for i, character in enumerate(text):
             self._text[row, column + i] = character
 
@@ -90,7 +89,6 @@ class Canvas:
         self.write(row + 1, left + (width - len(name)) // 2, name)
 
     def lines(self) -> list[Line]:
-        """What was drawn, without blanks at the ends."""
         places = [*self._strokes, *self._text]
         widths: dict[int, int] = collections.defaultdict(int)
         for row, column in places:
@@ -126,7 +124,6 @@ class _Shape:
 
     @property
     def inner(self) -> range:
-        """Columns at which links may end."""
         edge = 0 if self.node.is_host else 1
         return range(self.left + edge, self.left + self.width - edge)
 
@@ -172,7 +169,6 @@ def draw(plan: Plan, marks: Marks, columns: int) -> list[Line]:
 
 
 def ascii_only(lines: Iterable[Line]) -> list[Line]:
-    """The same picture in ASCII."""
     return [[(text.translate(_ASCII), style) for text, style in line] for line in lines]
 
 
@@ -194,7 +190,6 @@ def _shapes(plan: Plan, tiers: Sequence[Sequence[Node]], columns: int) -> dict[s
 
 
 def _ends(plan: Plan) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """How many links leave each node at its top, and at its bottom."""
     tiers = {node.name: node.tier for node in plan.nodes}
     up: collections.Counter[str] = collections.Counter()
     down: collections.Counter[str] = collections.Counter()
@@ -227,7 +222,6 @@ def _spread(row: Sequence[_Shape], total: int) -> None:
 
 
 def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
-    """Draw a tier's nodes; the row below them."""
     for shape in row:
         if shape.node.is_host:
             start = shape.left + (shape.width - len(shape.node.name)) // 2
@@ -240,19 +234,7 @@ def _draw_row(canvas: Canvas, row: Sequence[_Shape], top: int) -> int:
 # --- Channels ----------------------------------------------------------------------------------
 
 
-def _style(link: Link, marks: Marks) -> Style:
-    found = [marks[number] for number, _, _ in link.halves if number in marks]
-    return (
-        "down"
-        if any(mark.down for mark in found)
-        else "fault"
-        if any(mark.is_fault for mark in found)
-        else ""
-    )
-
-
 def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> list[_Net]:
-    """The links of the channel above a tier."""
     links = [link for link in plan.links if _channel(link, shapes) == tier]
     tops = _tops(links, shapes, tier)
     taken = set(tops.values())
@@ -264,7 +246,7 @@ def _nets(plan: Plan, marks: Marks, shapes: Mapping[str, _Shape], tier: int) -> 
         ]
         loop = len(lower) == 2
         far = lower[1] if loop else upper[link.index]
-        nets.append(_Net(_style(link, marks), lower[0], far, loop))
+        nets.append(_Net(style(link, marks), lower[0], far, loop))
     return nets
 
 

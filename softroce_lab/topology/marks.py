@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 from softroce_lab import units
 from softroce_lab.inputs.validation import listed
@@ -20,8 +22,7 @@ from softroce_lab.plan.effects import (
     probability,
 )
 from softroce_lab.plan.locate import link_names
-from softroce_lab.plan.plan import Plan
-from softroce_lab.topology.layout import Mark, Marks, rows
+from softroce_lab.plan.plan import Link, Node, Plan
 
 Texts = Callable[[Sequence[Fault]], tuple[str, ...]]
 
@@ -49,6 +50,13 @@ def _mark(on_link: Sequence[Fault], texts: Texts, now_ns: int | None) -> Mark:
         acts=bool(acting),
         is_fault=bool(injected),
     )
+
+
+def style(link: Link, marks: Marks) -> Literal["", "fault", "down"]:
+    found = [marks[number] for number, _, _ in link.halves if number in marks]
+    if any(mark.down for mark in found):
+        return "down"
+    return "fault" if any(mark.is_fault for mark in found) else ""
 
 
 def short(effect: Effect) -> str:
@@ -114,3 +122,47 @@ def _links_below(plan: Plan, found: Marks, tier: int) -> list[str]:
         if links:
             texts.append(", ".join(part for part in parts if part))
     return texts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    texts: tuple[str, ...]  # each fault in full
+    label: str  # in short: what fits beside a line; of a link with a fault only the faults
+    down: bool = False
+    acts: bool = True  # at least one of them, at the moment that is looked at
+    is_fault: bool = True  # one that acts is more than the rate and the delay of the topology
+
+
+Marks = Mapping[int, Mark]  # by directed link; those without faults are absent
+
+
+def rows(plan: Plan) -> tuple[tuple[Node, ...], ...]:
+    """The tiers, highest first; each node stands above the middle of what it leads to.
+
+    Links join equal or adjacent tiers only, since a tier is the distance to the nearest host.
+    """
+    below = _lower_neighbours(plan)
+    made: list[tuple[Node, ...]] = []
+    place: dict[str, float] = {}
+    for tier in range(1 + max(node.tier for node in plan.nodes)):
+        members = [node for node in plan.nodes if node.tier == tier]
+        middle = {node.name: _mean([place[name] for name in below[node.name]]) for node in members}
+        members.sort(key=lambda node: (middle[node.name], node.index))
+        for i, node in enumerate(members):
+            place[node.name] = (2 * i + 1) / (2 * len(members))
+        made.append(tuple(members))
+    return tuple(reversed(made))
+
+
+def _lower_neighbours(plan: Plan) -> dict[str, list[str]]:
+    tiers = {node.name: node.tier for node in plan.nodes}
+    below: dict[str, list[str]] = {name: [] for name in tiers}
+    for link in plan.links:
+        for _, near, far in link.halves:
+            if tiers[far.node] < tiers[near.node]:
+                below[near.node].append(far.node)
+    return below
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 9) if values else 0.0

@@ -175,6 +175,42 @@ class Graph(Model):
         return self
 
 
+def expand(graph: Graph) -> Graph:
+    """The graph in nodes and links; one that is written so already is returned as it is.
+
+    A switch's port is named after the node at its other end, so that the name does not change when
+    other links are added; a host's are `eth1`, `eth2` and so on. Of a generator's nodes, `defaults`
+    are the hosts'.
+    """
+    if graph.generator is None:
+        return graph
+    made = graph.generator.expansion()
+    rails = dict.fromkeys(made.hosts, 0)
+
+    def end(node: str, peer: str) -> Endpoint:
+        if node not in rails:
+            return Endpoint(node, peer)
+        rails[node] += 1
+        return Endpoint(node, f"eth{rails[node]}")
+
+    host, switch = NodeSpec(kind=graph.defaults.kind or "host"), NodeSpec(kind="switch")
+    return Graph(
+        defaults=graph.defaults,
+        nodes={**dict.fromkeys(made.hosts, host), **dict.fromkeys(made.switches, switch)},
+        links=[
+            _impaired([end(a, b), end(b, a)], impairments)
+            for impairments, pairs in made.classes
+            for a, b in pairs
+        ],
+    )
+
+
+def _impaired(endpoints: list[Endpoint], impairments: LinkImpairments) -> LinkSpec:
+    # They were validated where they were read, and are no longer as they were written.
+    given = {word: getattr(impairments, word) for word in impairments.model_fields_set}
+    return LinkSpec.model_construct(endpoints=endpoints, **given)
+
+
 class TopologyFile(Model):
     """The whole file."""
 

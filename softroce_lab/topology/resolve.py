@@ -14,7 +14,7 @@ from softroce_lab.inputs.validation import did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
 from softroce_lab.plan.effects import Queue
 from softroce_lab.plan.plan import Guest, Link, Node, NodeKind, Plan, Port, Route
-from softroce_lab.topology import generators, routing
+from softroce_lab.topology import routing
 from softroce_lab.topology.model import (
     MAX_EQUAL_COST_PORTS,
     Endpoint,
@@ -23,6 +23,7 @@ from softroce_lab.topology.model import (
     TopologyFile,
     check_lab_name,
     check_seed,
+    expand,
 )
 from softroce_lab.topology.routing import Neighbours
 from softroce_lab.topology.shapes import MAX_PORTS, MAX_RAILS
@@ -50,7 +51,7 @@ def resolve(
     """
     name = raw.name if name is None else check_lab_name(name)
     seed = raw.seed if seed is None else check_seed(seed)
-    graph = generators.expand(raw.topology)
+    graph = expand(raw.topology)
     kinds = _kinds(graph, source)
     links = _links(graph, kinds, source)
     neighbours = routing.neighbours(kinds, links)
@@ -91,7 +92,6 @@ def _check_adaptive(plan: Plan, source: Source) -> None:
 
 
 def _kinds(graph: Graph, source: Source) -> Kinds:
-    """Every node's kind, defaults applied."""
     kinds: dict[str, NodeKind] = {}
     for name, spec in (graph.nodes or {}).items():
         kind = (spec or NodeSpec()).kind or graph.defaults.kind
@@ -109,12 +109,10 @@ def _kinds(graph: Graph, source: Source) -> Kinds:
 
 
 def _hosts(kinds: Kinds) -> list[str]:
-    """The nodes that have addresses, in order."""
     return [name for name, kind in kinds.items() if kind != "switch"]
 
 
 def _guests(graph: Graph, kinds: Kinds, source: Source) -> dict[str, Guest]:
-    """What the kernel hosts run on."""
     guests: dict[str, Guest] = {}
     for name, spec in (graph.nodes or {}).items():
         own = spec or NodeSpec()

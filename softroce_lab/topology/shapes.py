@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The shapes that generators know, as they are written; `generators` expands them.
+"""Generators: shorthands for shapes, which expand to the nodes and links that they stand for.
 
 Each may carry the impairments of whole classes of its links: `access`, those of hosts, and `core`,
 those between switches.
@@ -8,8 +8,9 @@ those between switches.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
@@ -44,12 +45,29 @@ Ratio = Annotated[
 ]
 
 
+_CORE: Any = Field(LinkImpairments(), description="Impairments of the links between switches.")
+
+Pair: TypeAlias = tuple[str, str]
+
+
+class Expansion(NamedTuple):
+    """What a shape stands for: its nodes, and its links by class with the class's impairments."""
+
+    hosts: Sequence[str]
+    switches: Sequence[str]
+    classes: Sequence[tuple[LinkImpairments, Sequence[Pair]]]
+
+
 class Shape(Model):
     """What all shapes have."""
 
     access: LinkImpairments = Field(
         LinkImpairments(), description="Impairments of the links of hosts."
     )
+
+    def expansion(self) -> Expansion:
+        """The nodes and links that it stands for."""
+        raise NotImplementedError
 
     def _links(self) -> int:
         """How many links it expands to."""
@@ -70,6 +88,10 @@ class Star(Shape):
     kind: Literal["star"]
     hosts: Count = Field(description="Hosts on the switch.")
 
+    def expansion(self) -> Expansion:
+        hosts = _named("h", self.hosts)
+        return Expansion(hosts, ["s1"], [(self.access, _spread(hosts, ["s1"]))])
+
     def _links(self) -> int:
         return self.hosts
 
@@ -83,6 +105,12 @@ class Dumbbell(Shape):
         LinkImpairments(), description="Impairments of the link between the switches."
     )
 
+    def expansion(self) -> Expansion:
+        """Half of the hosts on s1, half on s2."""
+        hosts, ends = _named("h", 2 * self.hosts_per_side), ("s1", "s2")
+        access = _spread(hosts, ends)
+        return Expansion(hosts, ends, [(self.access, access), (self.bottleneck, [ends])])
+
     def _links(self) -> int:
         return 2 * self.hosts_per_side + 1
 
@@ -93,9 +121,15 @@ class ParallelPaths(Shape):
     kind: Literal["parallel-paths"]
     paths: Count = Field(description="Paths between the two outer switches.")
     hosts_per_side: Count = Field(1, description="Hosts at each end.")
-    core: LinkImpairments = Field(
-        LinkImpairments(), description="Impairments of the links between switches."
-    )
+    core: LinkImpairments = _CORE
+
+    def expansion(self) -> Expansion:
+        """Half of the hosts on s1, half on s2, and m1.. between the two."""
+        hosts, middles = _named("h", 2 * self.hosts_per_side), _named("m", self.paths)
+        access = _spread(hosts, ["s1", "s2"])
+        ways = [link for middle in middles for link in (("s1", middle), (middle, "s2"))]
+        switches = ["s1", *middles, "s2"]
+        return Expansion(hosts, switches, [(self.access, access), (self.core, ways)])
 
     def _links(self) -> int:
         return 2 * (self.paths + self.hosts_per_side)
@@ -108,9 +142,14 @@ class LeafSpine(Shape):
     leaves: Count = Field(description="Leaf switches.")
     spines: Count = Field(description="Spine switches.")
     hosts_per_leaf: Count = Field(description="Hosts of a leaf.")
-    core: LinkImpairments = Field(
-        LinkImpairments(), description="Impairments of the links between switches."
-    )
+    core: LinkImpairments = _CORE
+
+    def expansion(self) -> Expansion:
+        """Hosts from h1 on leaf1, the next ones on leaf2, and so on."""
+        hosts = _named("h", self.leaves * self.hosts_per_leaf)
+        group = _Group(_named("leaf", self.leaves), _named("spine", self.spines))
+        access = _spread(hosts, group.leaves)
+        return Expansion(hosts, group.switches, [(self.access, access), (self.core, group.pairs)])
 
     def _links(self) -> int:
         return self.leaves * (self.spines + self.hosts_per_leaf)
@@ -127,9 +166,12 @@ class FatTree(Shape):
     k: Annotated[
         int, Field(ge=2, le=MAX_FAT_TREE, multiple_of=2, description="Ports of a switch: even.")
     ]
-    core: LinkImpairments = Field(
-        LinkImpairments(), description="Impairments of the links between switches."
-    )
+    core: LinkImpairments = _CORE
+
+    def expansion(self) -> Expansion:
+        half = self.k // 2
+        pods = _groups(self.k, half, half, ("edge", "agg"))
+        return _pods(_named("h", self.k * half * half), pods, half, self)
 
     def _links(self) -> int:
         return 3 * self.k**3 // 4
@@ -153,9 +195,7 @@ class Clos(Shape):
         Fraction(1),
         description="Bandwidth down over bandwidth up, of leaves and spines, such as `2:1`.",
     )
-    core: LinkImpairments = Field(
-        LinkImpairments(), description="Impairments of the links between switches."
-    )
+    core: LinkImpairments = _CORE
 
     @property
     def spines(self) -> int:
@@ -177,6 +217,10 @@ class Clos(Shape):
             )
         return int(uplinks)
 
+    def expansion(self) -> Expansion:
+        pods = _groups(self.pods, self.leaves, self.spines)
+        return _pods(_named("h", self.pods * self.leaves * self.hosts), pods, self.cores, self)
+
     def _links(self) -> int:
         return self.pods * (self.leaves * (self.hosts + self.spines) + self.spines * self.cores)
 
@@ -195,6 +239,21 @@ class TwoSites(Shape):
         LinkImpairments(), description="Impairments of the link between the sites."
     )
 
+    def expansion(self) -> Expansion:
+        """Each site's spines are linked to its border switch."""
+        sites = _groups(2, self.leaves, self.spines)
+        hosts = _named("h", 2 * self.leaves * self.hosts_per_leaf)
+        borders = ("border1", "border2")
+        access = _spread(hosts, [leaf for site in sites for leaf in site.leaves])
+        core = [
+            pair
+            for site, border in zip(sites, borders, strict=True)
+            for pair in (*site.pairs, *((spine, border) for spine in site.spines))
+        ]
+        switches = [*(switch for site in sites for switch in site.switches), *borders]
+        long_haul = (self.long_haul, [borders])
+        return Expansion(hosts, switches, [(self.access, access), (self.core, core), long_haul])
+
     def _links(self) -> int:
         return 2 * (self.leaves * (self.hosts_per_leaf + self.spines) + self.spines) + 1
 
@@ -210,9 +269,7 @@ class DualRail(Shape):
     leaves: Count = Field(1, description="Leaves of a plane.")
     spines: Annotated[int, Field(ge=0, le=MAX_PORTS, description="Spines of a plane.")] = 0
     hosts_per_leaf: Count = Field(description="Hosts of a leaf.")
-    core: LinkImpairments = Field(
-        LinkImpairments(), description="Impairments of the links between switches."
-    )
+    core: LinkImpairments = _CORE
 
     @model_validator(mode="after")
     def _joined(self) -> DualRail:
@@ -221,6 +278,15 @@ class DualRail(Shape):
             raise UserError(what, hint="spines: 1 or more, or leaves: 1")
         return self
 
+    def expansion(self) -> Expansion:
+        """The i-th port of every host leads to plane i, and there to the same leaf."""
+        planes = _groups(self.rails, self.leaves, self.spines)
+        hosts = _named("h", self.leaves * self.hosts_per_leaf)
+        access = [pair for plane in planes for pair in _spread(hosts, plane.leaves)]
+        core = [pair for plane in planes for pair in plane.pairs]
+        switches = [switch for plane in planes for switch in plane.switches]
+        return Expansion(hosts, switches, [(self.access, access), (self.core, core)])
+
     def _links(self) -> int:
         return self.rails * self.leaves * (self.hosts_per_leaf + self.spines)
 
@@ -228,3 +294,55 @@ class DualRail(Shape):
 Generator: TypeAlias = (
     Star | Dumbbell | ParallelPaths | LeafSpine | FatTree | Clos | TwoSites | DualRail
 )
+
+
+class _Group(NamedTuple):
+    """Leaves all linked to spines: a pod, a site or a plane."""
+
+    leaves: list[str]
+    spines: list[str]
+
+    @property
+    def switches(self) -> list[str]:
+        return [*self.leaves, *self.spines]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [(leaf, spine) for leaf in self.leaves for spine in self.spines]
+
+
+def _groups(count: int, leaves: int, spines: int, words: Pair = ("leaf", "spine")) -> list[_Group]:
+    """Groups of leaf1-1, leaf1-2 ..., then leaf2-1 ..."""
+    low, high = words
+    return [
+        _Group(_named(f"{low}{i}-", leaves), _named(f"{high}{i}-", spines))
+        for i in range(1, count + 1)
+    ]
+
+
+def _pods(
+    hosts: Sequence[str], pods: Sequence[_Group], cores: int, shape: FatTree | Clos
+) -> Expansion:
+    """The n-th spine of every pod is linked to the n-th `cores` of the cores."""
+    tops = _named("core", len(pods[0].spines) * cores)
+    up = [
+        (spine, core)
+        for pod in pods
+        for i, spine in enumerate(pod.spines)
+        for core in tops[i * cores : (i + 1) * cores]
+    ]
+    leaves = [leaf for pod in pods for leaf in pod.leaves]
+    within = [pair for pod in pods for pair in pod.pairs]
+    switches = [*leaves, *(spine for pod in pods for spine in pod.spines), *tops]
+    access = (shape.access, _spread(hosts, leaves))
+    return Expansion(hosts, switches, [access, (shape.core, [*within, *up])])
+
+
+def _named(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{i}" for i in range(1, count + 1)]
+
+
+def _spread(hosts: Sequence[str], switches: Sequence[str]) -> list[Pair]:
+    """Link the first hosts to the first switch, as many to the next, and so on."""
+    each = len(hosts) // len(switches)
+    return [(host, switches[i // each]) for i, host in enumerate(hosts)]

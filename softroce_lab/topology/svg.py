@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -11,8 +13,7 @@ from xml.sax.saxutils import escape
 from softroce_lab import units
 from softroce_lab.plan.locate import arrows, twins
 from softroce_lab.plan.plan import Link, Node, Plan
-from softroce_lab.topology.layout import Marks, rows
-from softroce_lab.topology.marks import legend
+from softroce_lab.topology.marks import Marks, legend, rows, style
 
 _NODE_HEIGHT = 30
 _ROW_HEIGHT = 130
@@ -48,10 +49,10 @@ class _Point(NamedTuple):
 
 
 def render(plan: Plan, marks: Marks) -> str:
-    """The whole document."""
     tiers = rows(plan)
     width = max(_row_width(tier) for tier in tiers) + 2 * _MARGIN
     places = _places(tiers, width)
+    links = _Links(plan, marks, places)
     notes = [f"{text}: {links}" for text, links in legend(plan, marks)]
     width = max(
         width, 2 * _MARGIN + max((len(note) * _LABEL_CHARACTER for note in notes), default=0.0)
@@ -67,8 +68,8 @@ def render(plan: Plan, marks: Marks) -> str:
             f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>',
             _text(_MARGIN, _MARGIN, plan.name, "title"),
             _text(_MARGIN, _MARGIN + _LINE_HEIGHT, _subtitle(plan), "small"),
-            *(_link(plan, link, marks, places) for link in _faulted_last(plan, marks)),
-            *_labels(plan, marks, places),
+            *links.paths(),
+            *links.labels(),
             *(_node(node, places[node.name]) for node in plan.nodes),
             *(
                 _text(_MARGIN, bottom + (i + 1) * _LINE_HEIGHT, note, "small")
@@ -107,7 +108,6 @@ def _row_width(tier: Sequence[Node]) -> float:
 
 
 def _places(tiers: Sequence[Sequence[Node]], width: float) -> dict[str, _Point]:
-    """The middle of every node; each row is spread evenly."""
     inner = width - 2 * _MARGIN
     places = {}
     for i, tier in enumerate(tiers):
@@ -134,98 +134,125 @@ def _node(node: Node, at: _Point) -> str:
 # --- Links -------------------------------------------------------------------------------------
 
 
-def _marked(link: Link, marks: Marks) -> bool:
-    return any(number in marks and marks[number].acts for number, _, _ in link.halves)
+@dataclasses.dataclass(frozen=True)
+class _Links:
+    plan: Plan
+    marks: Marks
+    places: Mapping[str, _Point]
 
+    @functools.cached_property
+    def _twins(self) -> dict[int, list[int]]:
+        return twins(self.plan)
 
-def _is_faulty(link: Link, marks: Marks) -> bool:
-    return any(number in marks and marks[number].is_fault for number, _, _ in link.halves)
+    @functools.cached_property
+    def _names(self) -> dict[int, str]:
+        return arrows(self.plan)
 
+    def paths(self) -> Iterator[str]:
+        for link in sorted(self.plan.links, key=self._is_faulty):
+            lines = [f"{link.a} - {link.b}"]
+            for number, _, _ in link.halves:
+                if number in self.marks:
+                    lines += [f"{self._names[number]}: {t}" for t in self.marks[number].texts]
+            kind = f"link {style(link, self.marks)}".strip()
+            title = escape("\n".join(lines))
+            yield f'<path class="{kind}" d="{self._way(link)}"><title>{title}</title></path>'
 
-def _faulted_last(plan: Plan, marks: Marks) -> list[Link]:
-    """What comes last is painted over the others."""
-    return sorted(plan.links, key=lambda link: _is_faulty(link, marks))
+    def labels(self) -> Iterator[str]:
+        """What links do, on their ways; each at the first of some places where it covers no other.
 
+        Where there is none, on a crowded drawing, at its usual place. A rate and a delay that most
+        links have are not repeated at each: the notes below the drawing have them.
+        """
+        taken: list[_Box] = []
+        plain = [link for link in self.plan.links if not self._is_faulty(link)]
+        counts = collections.Counter(map(self._label_of_both, plain))
+        usual = next((label for label, count in counts.items() if 2 * count > len(plain)), None)
+        repeated = {each.index for each in plain if usual and self._label_of_both(each) == usual}
+        for link in filter(self._acts, self.plan.links):
+            if link.index in repeated:
+                continue
+            text = self._label(link)
+            ways = [self._on_the_way(link, share) for share in (self._share(link), *_SHARES)]
+            boxes = [_Box.of(at, text) for at in ways]
+            free = (n for n, box in enumerate(boxes) if not any(box.meets(each) for each in taken))
+            chosen = next(free, 0)
+            taken.append(boxes[chosen])
+            yield _text(round(ways[chosen].x, 1), round(ways[chosen].y, 1), text, "label")
 
-def _link(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
-    found = [marks[number] for number, _, _ in link.halves if number in marks]
-    style = (
-        " down"
-        if any(mark.down for mark in found)
-        else " fault"
-        if any(mark.is_fault for mark in found)
-        else ""
-    )
-    lines = [f"{link.a} - {link.b}"]
-    names = arrows(plan)
-    for number, _, _ in link.halves:
-        if number in marks:
-            lines += [f"{names[number]}: {text}" for text in marks[number].texts]
-    title = escape("\n".join(lines))
-    return f'<path class="link{style}" d="{_way(plan, link, places)}"><title>{title}</title></path>'
+    def _acts(self, link: Link) -> bool:
+        return any(n in self.marks and self.marks[n].acts for n, _, _ in link.halves)
 
+    def _is_faulty(self, link: Link) -> bool:
+        return any(n in self.marks and self.marks[n].is_fault for n, _, _ in link.halves)
 
-def _way(plan: Plan, link: Link, places: Mapping[str, _Point]) -> str:
-    """A straight line; within a tier, or beside parallel links, a curve."""
-    a, b = places[link.a.node], places[link.b.node]
-    bend = _bend(plan, link, a, b)
-    if not (bend.x or bend.y):
-        return f"M{a.x:g} {a.y:g}L{b.x:g} {b.y:g}"
-    middle = _Point((a.x + b.x) / 2 + bend.x, (a.y + b.y) / 2 + bend.y)
-    return f"M{a.x:g} {a.y:g}Q{middle.x:g} {middle.y:g} {b.x:g} {b.y:g}"
+    def _label_of_both(self, link: Link) -> str | None:
+        """What the link says in both directions; None if they differ."""
+        labels = {self.marks[n].label if n in self.marks else "" for n, _, _ in link.halves}
+        return labels.pop() if len(labels) == 1 else None
 
+    def _ends(self, link: Link) -> tuple[_Point, _Point]:
+        return self.places[link.a.node], self.places[link.b.node]
 
-def _bend(plan: Plan, link: Link, a: _Point, b: _Point) -> _Point:
-    """How far the middle of a link is pulled aside, so that each is seen."""
-    place, count = _among_twins(plan, link)
-    aside = (place - (count - 1) / 2) * _TWIN_GAP
-    if a.y == b.y:
-        return _Point(0, -min(70.0, abs(a.x - b.x) * 0.35) + aside)
-    return _Point(aside, 0)
+    def _way(self, link: Link) -> str:
+        """A straight line; within a tier, or beside parallel links, a curve."""
+        a, b = self._ends(link)
+        bend = self._bend(link)
+        if not (bend.x or bend.y):
+            return f"M{a.x:g} {a.y:g}L{b.x:g} {b.y:g}"
+        middle = _Point((a.x + b.x) / 2 + bend.x, (a.y + b.y) / 2 + bend.y)
+        return f"M{a.x:g} {a.y:g}Q{middle.x:g} {middle.y:g} {b.x:g} {b.y:g}"
 
+    def _bend(self, link: Link) -> _Point:
+        """How far the middle of a link is pulled aside, so that each is seen."""
+        a, b = self._ends(link)
+        place, count = self._among_twins(link)
+        aside = (place - (count - 1) / 2) * _TWIN_GAP
+        if a.y == b.y:
+            return _Point(0, -min(70.0, abs(a.x - b.x) * 0.35) + aside)
+        return _Point(aside, 0)
 
-def _among_twins(plan: Plan, link: Link) -> tuple[int, int]:
-    """The place of a link among those that join the same nodes, and how many they are."""
-    group = twins(plan).get(link.index, [link.index])
-    return group.index(link.index), len(group)
+    def _among_twins(self, link: Link) -> tuple[int, int]:
+        """The place of a link among those that join the same nodes, and how many they are."""
+        group = self._twins.get(link.index, [link.index])
+        return group.index(link.index), len(group)
 
+    def _on_the_way(self, link: Link, share: float) -> _Point:
+        """The point of a link that lies so far along it from its lower end."""
+        a, b = self._ends(link)
+        (lower, upper) = (a, b) if a.y > b.y else (b, a)
+        bend = self._bend(link)
+        aside = 2 * share * (1 - share)  # of the curve's control point
+        x = lower.x + (upper.x - lower.x) * share + bend.x * aside
+        y = lower.y + (upper.y - lower.y) * share + bend.y * aside - (4 if a.y == b.y else 0)
+        return _Point(x, y)
 
-def _labels(plan: Plan, marks: Marks, places: Mapping[str, _Point]) -> Iterator[str]:
-    """What links do, on their ways; each at the first of some places where it covers no other.
+    def _share(self, link: Link) -> float:
+        """How far along a link its label is, so that labels of a mesh and of twins are apart."""
+        a, b = self._ends(link)
+        place, count = self._among_twins(link)
+        if a.y == b.y:
+            return 0.5
+        return (
+            (0.32, 0.44, 0.56)[link.index % 3] if count == 1 else 0.2 + 0.6 * (place + 0.5) / count
+        )
 
-    Where there is none, on a crowded drawing, at its usual place. A rate and a delay that most
-    links have are not repeated at each: the notes below the drawing have them.
-    """
-    taken: list[_Box] = []
-    usual = _usual_label(plan, marks)
-    for link in plan.links:
-        if not _marked(link, marks):
-            continue
-        label = None if _is_faulty(link, marks) else _label_of_both(link, marks)
-        if label is not None and label == usual:
-            continue
-        text = _words(plan, link, marks, places)
-        first = _share(plan, link, level=places[link.a.node].y == places[link.b.node].y)
-        ways = [_on_the_way(plan, link, places, share) for share in (first, *_SHARES)]
-        boxes = [_box(at, text) for at in ways]
-        free = (n for n, box in enumerate(boxes) if not any(box.meets(each) for each in taken))
-        chosen = next(free, 0)
-        taken.append(boxes[chosen])
-        at = ways[chosen]
-        yield _text(round(at.x, 1), round(at.y, 1), text, "label")
+    def _label(self, link: Link) -> str:
+        """One text if both directions do the same, else each with an arrow; ports of twins.
 
-
-def _usual_label(plan: Plan, marks: Marks) -> str | None:
-    """What more than half of the links without a fault say; None: no such label."""
-    links = [link for link in plan.links if not _is_faulty(link, marks)]
-    counts = collections.Counter(_label_of_both(link, marks) for link in links)
-    return next((label for label, count in counts.items() if 2 * count > len(links)), None)
-
-
-def _label_of_both(link: Link, marks: Marks) -> str | None:
-    """What the link says in both directions; None if they differ."""
-    labels = {marks[number].label if number in marks else "" for number, _, _ in link.halves}
-    return labels.pop() if len(labels) == 1 else None
+        Only faults, if there are any.
+        """
+        a, b = self._ends(link)
+        marks = ((n, self.marks[n]) for n, _, _ in link.halves if n in self.marks)
+        acting = {n: mark for n, mark in marks if mark.acts}
+        faulty = {n: mark for n, mark in acting.items() if mark.is_fault}
+        found = {n: mark.label for n, mark in (faulty or acting).items()}
+        if len(found) == 2 and len(set(found.values())) == 1:
+            text = next(iter(found.values()))
+        else:
+            arrow = "↑↓" if a.y > b.y else "↓↑" if a.y < b.y else "→←" if a.x < b.x else "←→"
+            text = " ".join(f"{arrow[number & 1]} {label}" for number, label in found.items())
+        return f"{link.a.name}-{link.b.name} {text}" if link.index in self._twins else text
 
 
 class _Box(NamedTuple):
@@ -233,48 +260,11 @@ class _Box(NamedTuple):
     right: float
     y: float
 
+    @classmethod
+    def of(cls, at: _Point, text: str) -> _Box:
+        half = len(text) * _SMALL_CHARACTER / 2
+        return cls(at.x - half, at.x + half, at.y)
+
     def meets(self, other: _Box) -> bool:
-        """Whether two lines of text cover each other."""
         apart = self.right < other.left or other.right < self.left
         return not apart and abs(self.y - other.y) < _LABEL_HEIGHT
-
-
-def _box(at: _Point, text: str) -> _Box:
-    half = len(text) * _SMALL_CHARACTER / 2
-    return _Box(at.x - half, at.x + half, at.y)
-
-
-def _words(plan: Plan, link: Link, marks: Marks, places: Mapping[str, _Point]) -> str:
-    """What the link does; with its ports beside parallel links."""
-    text = _label_text(link, marks, places[link.a.node], places[link.b.node])
-    return f"{link.a.name}-{link.b.name} {text}" if link.index in twins(plan) else text
-
-
-def _on_the_way(plan: Plan, link: Link, places: Mapping[str, _Point], share: float) -> _Point:
-    """The point of a link that lies so far along it from its lower end."""
-    a, b = places[link.a.node], places[link.b.node]
-    (lower, upper) = (a, b) if a.y > b.y else (b, a)
-    bend = _bend(plan, link, a, b)
-    aside = 2 * share * (1 - share)  # of the curve's control point
-    x = lower.x + (upper.x - lower.x) * share + bend.x * aside
-    y = lower.y + (upper.y - lower.y) * share + bend.y * aside - (4 if a.y == b.y else 0)
-    return _Point(x, y)
-
-
-def _share(plan: Plan, link: Link, *, level: bool) -> float:
-    """How far along a link its label stands, so that labels of a mesh and of twins stay apart."""
-    place, count = _among_twins(plan, link)
-    if level:
-        return 0.5
-    return (0.32, 0.44, 0.56)[link.index % 3] if count == 1 else 0.2 + 0.6 * (place + 0.5) / count
-
-
-def _label_text(link: Link, marks: Marks, a: _Point, b: _Point) -> str:
-    """One text if both directions do the same, else each with an arrow; only faults, if any."""
-    acting = {n: marks[n] for n, _, _ in link.halves if n in marks and marks[n].acts}
-    faulty = {n: mark for n, mark in acting.items() if mark.is_fault}
-    found = {n: mark.label for n, mark in (faulty or acting).items()}
-    if len(found) == 2 and len(set(found.values())) == 1:
-        return next(iter(found.values()))
-    arrows = "↑↓" if a.y > b.y else "↓↑" if a.y < b.y else "→←" if a.x < b.x else "←→"
-    return " ".join(f"{arrows[number & 1]} {label}" for number, label in found.items())

@@ -6,16 +6,22 @@ The enums are in `softroce_lab.verbs.enums`, in C spelling. Striped messages are
 
 from softroce_lab.verbs import enums
 from softroce_lab.verbs.addr import AH, GRH_BYTES, AHAttr, GlobalRoute
-from softroce_lab.verbs.attributes import DeviceAttr, PortAttr
 from softroce_lab.verbs.cq import CQ, WC, CompChannel, ModerateCQ, ModifyCQAttr
-from softroce_lab.verbs.device import AsyncEvent, Context, Device, get_device_list
-from softroce_lab.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
-from softroce_lab.verbs.gid import GID, GIDEntry
+from softroce_lab.verbs.device import (
+    GID,
+    AsyncEvent,
+    Context,
+    Device,
+    DeviceAttr,
+    GIDEntry,
+    PortAttr,
+    get_device_list,
+)
 from softroce_lab.verbs.message import MessageEndpoint, Peer
 from softroce_lab.verbs.mr import MR
 from softroce_lab.verbs.pd import PD
-from softroce_lab.verbs.qp import QP
-from softroce_lab.verbs.qp_attr import QPAttr, QPCap, QPInitAttr
+from softroce_lab.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from softroce_lab.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softroce_lab.verbs.srq import SRQ, SrqAttr, SrqInitAttr
 from softroce_lab.verbs.wr import SGE, RecvWR, SendWR
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Addresses: routes and address handles, as RoCEv2 has them; GIDs are in `gid`."""
+"""Addresses: routes and address handles, as RoCEv2 has them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from softroce_lab import _native
 from softroce_lab.verbs.base import Closable, ask, expect, expect_unsigned, table
-from softroce_lab.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from softroce_lab.verbs.gid import GID
+from softroce_lab.verbs.device import GID
 from softroce_lab.verbs.pd import PD
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 if TYPE_CHECKING:
     from softroce_lab._native import AddressVector

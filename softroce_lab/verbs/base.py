@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, Self, TypeVar
 
-from softroce_lab.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from softroce_lab.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 
 _LONGEST_WAIT_S = 86400
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.verbs.attributes import MAX_CQE
 from softroce_lab.verbs.base import Closable, ask, deadline, expect, expect_unsigned, named, table
-from softroce_lab.verbs.device import WAIT_S, Context
+from softroce_lab.verbs.device import MAX_CQE, WAIT_S, Context
 from softroce_lab.verbs.enums import IBV_CQ_ATTR_MODERATE, ibv_wc_flags, ibv_wc_opcode
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 if TYPE_CHECKING:
     from softroce_lab._native import WorkCompletion

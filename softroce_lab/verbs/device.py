@@ -1,30 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The device: an RNIC that somebody drives, as verbs see it."""
+"""The device: an RNIC that somebody drives, as verbs see it; its port, and its GIDs."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import errno
+import ipaddress
 import itertools
 import os
 import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import softroce_lab
 from softroce_lab import _native
 from softroce_lab.telemetry.event_log import VARIABLE, EventLog
-from softroce_lab.verbs.attributes import DeviceAttr, PortAttr, device_attr, port_attr
+from softroce_lab.verbs import enums
 from softroce_lab.verbs.base import Closable, ask, deadline, expect, expect_unsigned, table
-from softroce_lab.verbs.enums import (
-    IBV_EVENT_CQ_ERR,
-    IBV_EVENT_SRQ_LIMIT_REACHED,
-    ibv_event_type,
-)
-from softroce_lab.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from softroce_lab.verbs.gid import GID, GIDEntry
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 if TYPE_CHECKING:
     from softroce_lab._native import Endpoint
@@ -40,6 +36,168 @@ _NAP_S = 0.002  # between polls for asynchronous events
 
 _named: weakref.WeakValueDictionary[str, Context] = weakref.WeakValueDictionary()
 _pd_numbers = itertools.count(1)  # 0 is for those who use an endpoint without verbs
+
+
+class GID:
+    """A global identifier: an IPv6 address, for RoCEv2 over IPv4 one of ::ffff:0:0/96."""
+
+    def __init__(self, val: str | None = None) -> None:
+        try:
+            self._address = ipaddress.IPv6Address("::" if val is None else val)
+        except ValueError as error:
+            raise PyverbsUserError(f"Invalid GID value ({val}): {error}") from error
+
+    @classmethod
+    def of_address(cls, address: int) -> Self:
+        """The GID of a RoCEv2 port with this IP address (annex A17.4.5).
+
+        Numbers mean what they mean to `ipaddress.ip_address`: below 2**32 an IPv4 address.
+        """
+        ip = ipaddress.ip_address(address)
+        return cls(f"::ffff:{ip}" if ip.version == 4 else str(ip))
+
+    @property
+    def gid(self) -> str:
+        """Eight words of four digits."""
+        return str(self)
+
+    @property
+    def ipv4(self) -> int | None:
+        """The IPv4 address that is mapped, if one is."""
+        mapped = self._address.ipv4_mapped
+        return None if mapped is None else int(mapped)
+
+    @property
+    def address(self) -> int:
+        """The IP address, as `of_address` takes it."""
+        return int(self._address) if self.ipv4 is None else self.ipv4
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GID) and self._address == other._address
+
+    def __hash__(self) -> int:
+        return hash(self._address)
+
+    def __str__(self) -> str:
+        return self._address.exploded
+
+
+@dataclasses.dataclass(frozen=True)
+class GIDEntry:
+    """A GID in the table of its port."""
+
+    gid: GID
+    gid_index: int
+    port_num: int
+    gid_type: enums.ibv_gid_type = enums.IBV_GID_TYPE_ROCE_V2
+    ndev_ifindex: int = 0
+
+    def __str__(self) -> str:
+        return table(vars(self).items())
+
+
+MAX_CQE = 1 << 22
+"""Most completions that a completion queue can be asked to hold."""
+
+MAX_RD_ATOMIC = 128
+"""Most READs and atomics outstanding on a queue pair, either way."""
+
+_MOST = 2**31 - 1  # bounded by memory alone
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceAttr:
+    """`struct ibv_device_attr`, as far as the RNIC has it."""
+
+    fw_version: str = softroce_lab.__version__
+    node_guid: int = 0
+    sys_image_guid: int = 0
+    max_mr_size: int = (1 << 64) - 1
+    page_size_cap: int = 0xFFFFF000
+    vendor_id: int = 0
+    vendor_part_id: int = 0
+    hw_ver: int = 0
+    max_qp: int = 0
+    max_qp_wr: int = 0
+    device_cap_flags: int = 0
+    max_sge: int = 0
+    max_sge_rd: int = 0
+    max_cq: int = _MOST
+    max_cqe: int = MAX_CQE
+    max_mr: int = _MOST
+    max_pd: int = _MOST
+    max_qp_rd_atom: int = MAX_RD_ATOMIC
+    max_res_rd_atom: int = 0
+    max_qp_init_rd_atom: int = MAX_RD_ATOMIC
+    atomic_caps: enums.ibv_atomic_cap = enums.IBV_ATOMIC_HCA
+    max_ah: int = _MOST
+    max_srq: int = 0
+    max_srq_wr: int = 0
+    max_srq_sge: int = 0
+    max_pkeys: int = 1
+    local_ca_ack_delay: int = 15  # 134 ms, as Linux's rxe reports
+    phys_port_cnt: int = 1
+
+    def __str__(self) -> str:
+        return table(vars(self).items())
+
+
+@dataclasses.dataclass(frozen=True)
+class PortAttr:
+    """`struct ibv_port_attr`."""
+
+    state: enums.ibv_port_state = enums.IBV_PORT_ACTIVE
+    max_mtu: enums.ibv_mtu = enums.IBV_MTU_1024
+    active_mtu: enums.ibv_mtu = enums.IBV_MTU_1024
+    gid_tbl_len: int = 0
+    port_cap_flags: int = 1 << 16 | 1 << 26  # IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS
+    max_msg_sz: int = 1 << 31  # IBA 9.7.1
+    bad_pkey_cntr: int = 0
+    qkey_viol_cntr: int = 0
+    pkey_tbl_len: int = 1
+    lid: int = 0
+    sm_lid: int = 0
+    lmc: int = 0
+    max_vl_num: int = 1
+    sm_sl: int = 0
+    subnet_timeout: int = 0
+    init_type_reply: int = 0
+    active_width: int = 1  # 1X
+    active_speed: int = 1  # 2.5 Gb/s: nothing is known of the wire; rxe reports it, too
+    phys_state: int = 5  # link up
+    link_layer: enums.ibv_link_layer = enums.IBV_LINK_LAYER_ETHERNET
+    flags: int = 1  # IBV_QPF_GRH_REQUIRED
+    port_cap_flags2: int = 0
+
+    def __str__(self) -> str:
+        return table(vars(self).items())
+
+
+def _device_attr(endpoint: Endpoint) -> DeviceAttr:
+    limits: dict[str, int] = endpoint.limits()
+    guid = int(endpoint.address) & (1 << 64) - 1
+    names = ("max_qp", "max_qp_wr", "max_sge", "max_srq", "max_srq_wr")
+    same: dict[str, Any] = {name: limits[name] for name in names}
+    return DeviceAttr(
+        node_guid=guid,
+        sys_image_guid=guid,
+        max_sge_rd=limits["max_sge"],
+        max_srq_sge=limits["max_sge"],
+        max_res_rd_atom=MAX_RD_ATOMIC * limits["max_qp"],
+        **same,
+    )
+
+
+def _port_attr(endpoint: Endpoint) -> PortAttr:
+    mtu = enums.ibv_mtu(int(endpoint.path_mtu).bit_length() - 8)  # IBV_MTU_256 is 1
+    counters: dict[str, int] = endpoint.counters()
+    return PortAttr(
+        max_mtu=mtu,
+        active_mtu=mtu,
+        gid_tbl_len=len(endpoint.gids()),
+        bad_pkey_cntr=counters["rx_wrong_pkey"] & 0xFFFF,
+        qkey_viol_cntr=counters["rx_wrong_qkey"] & 0xFFFF,
+    )
 
 
 class EventfulQp(Protocol):
@@ -69,7 +227,7 @@ class AsyncEvent:
     """What happened while nobody asked, and to which QP, CQ or SRQ."""
 
     def __init__(
-        self, event_type: ibv_event_type, element: EventfulQp | EventfulSrq | Closable
+        self, event_type: enums.ibv_event_type, element: EventfulQp | EventfulSrq | Closable
     ) -> None:
         self.event_type = event_type
         self.element = element
@@ -160,13 +318,13 @@ class Context(Closable):
     def query_device(self) -> DeviceAttr:
         """What the RNIC offers at most."""
         self.check_open("Failed to query device")
-        return device_attr(self.endpoint)
+        return _device_attr(self.endpoint)
 
     def query_port(self, port_num: int) -> PortAttr:
         """State and sizes of the port."""
         failure = f"Failed to query port {port_num}"
         self._check_port(failure, port_num)
-        return ask(failure, port_attr, self.endpoint)
+        return ask(failure, _port_attr, self.endpoint)
 
     def query_gid(self, port_num: int, index: int) -> GID:
         """A GID of the port: an IP address, if IPv4 a mapped one (annex A17.4.5)."""
@@ -225,7 +383,7 @@ class Context(Closable):
         while True:
             self.check_open(failure)
             for kind, number in ask(failure, self.endpoint.take_async_events):
-                self._take_event(ibv_event_type(kind), number)
+                self._take_event(enums.ibv_event_type(kind), number)
             if self._events:
                 return self._events.popleft()
             left_s = until - time.monotonic()
@@ -233,14 +391,14 @@ class Context(Closable):
                 raise PyverbsRDMAError(failure, errno.ETIMEDOUT)
             time.sleep(min(_NAP_S, left_s))
 
-    def _take_event(self, kind: ibv_event_type, number: int) -> None:
+    def _take_event(self, kind: enums.ibv_event_type, number: int) -> None:
         """Events of what is closed or not ours are nobody's."""
         element: EventfulQp | EventfulSrq | Closable | None
-        if kind == IBV_EVENT_SRQ_LIMIT_REACHED:
+        if kind == enums.IBV_EVENT_SRQ_LIMIT_REACHED:
             element = self._srqs.get(number)
         else:
             element = qp = self._qps.get(number)
-            if qp is not None and kind == IBV_EVENT_CQ_ERR:
+            if qp is not None and kind == enums.IBV_EVENT_CQ_ERR:
                 element = qp.overrun_cq()
         if element is not None and not element.closed:
             self._events.append(AsyncEvent(kind, element))

@@ -13,9 +13,9 @@ import ipaddress
 
 from softroce_lab.verbs.base import Closable, table
 from softroce_lab.verbs.cq import WC
-from softroce_lab.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from softroce_lab.verbs.mr import MR
 from softroce_lab.verbs.pd import PD
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

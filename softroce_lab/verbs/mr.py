@@ -12,28 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab.verbs import enums
 from softroce_lab.verbs.base import Closable, ask, expect, expect_unsigned, table
-from softroce_lab.verbs.enums import (
-    IBV_ACCESS_HUGETLB,
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_MW_BIND,
-    IBV_ACCESS_ON_DEMAND,
-    IBV_ACCESS_RELAXED_ORDERING,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED,
-)
-from softroce_lab.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from softroce_lab.verbs.pd import PD
+from softroce_lab.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_WRITES = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
-_RIGHTS = _WRITES | IBV_ACCESS_REMOTE_READ
-_NOT_THERE = IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB
-_KNOWN = int(_RIGHTS | _NOT_THERE | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_RELAXED_ORDERING)
+_WRITES = (
+    enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE | enums.IBV_ACCESS_REMOTE_ATOMIC
+)
+_RIGHTS = _WRITES | enums.IBV_ACCESS_REMOTE_READ
+_NOT_THERE = enums.IBV_ACCESS_MW_BIND | enums.IBV_ACCESS_ON_DEMAND | enums.IBV_ACCESS_HUGETLB
+_KNOWN = int(_RIGHTS | _NOT_THERE | enums.IBV_ACCESS_ZERO_BASED | enums.IBV_ACCESS_RELAXED_ORDERING)
 
 # Memory of regions that were forgotten while work requests used them: the RNIC may still write it.
 _orphans: list[tuple[Any, int, Bytes]] = []
@@ -55,7 +47,7 @@ class MR(Closable):
     The buffer stays the caller's and is used in place; `array` shows its bytes. Memory at an
     address is to stay mapped as long as the region is there. Work requests and peers name the
     first byte by `iova`, which is its address unless it is given (ibv_reg_mr_iova), or 0 with
-    IBV_ACCESS_ZERO_BASED.
+    enums.IBV_ACCESS_ZERO_BASED.
     """
 
     close_rank = 2
@@ -82,7 +74,7 @@ class MR(Closable):
         self.array = _bytes_of(failure, length, address or None, self._is_written)
         if self._is_written and not self.array.flags.writeable:
             raise PyverbsRDMAError(failure, errno.EFAULT, hint="the buffer is read-only")
-        zero_based = bool(self.access & IBV_ACCESS_ZERO_BASED)
+        zero_based = bool(self.access & enums.IBV_ACCESS_ZERO_BASED)
         self.iova = (0 if zero_based else self.buf) if iova is None else iova
         self._endpoint = pd.ctx.endpoint
         self.lkey = self._register(failure, pd)
@@ -166,7 +158,7 @@ def _check_access(failure: str, access: int) -> None:
         raise PyverbsRDMAError(failure, errno.EINVAL, hint="these are no ibv_access_flags")
     if access & _NOT_THERE:
         raise PyverbsRDMAError(failure, errno.EOPNOTSUPP, hint="no windows, no paging on demand")
-    if access & _WRITES and not access & IBV_ACCESS_LOCAL_WRITE:  # IBA 10.6.3.1
+    if access & _WRITES and not access & enums.IBV_ACCESS_LOCAL_WRITE:  # IBA 10.6.3.1
         raise PyverbsRDMAError(failure, errno.EINVAL, hint="remote writes need local write")
 
 

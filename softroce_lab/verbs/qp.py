@@ -1,67 +1,240 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Queue pairs of the services RC, UC and UD; and QP 1, which speaks UD."""
+"""Queue pairs of RC, UC and UD: attributes, states, and the queues that requests are posted to."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import operator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from softroce_lab.verbs import hints
-from softroce_lab.verbs.base import Closable, ask, expect, expect_unsigned, table
+from softroce_lab import _native
+from softroce_lab.verbs import enums
+from softroce_lab.verbs.addr import AHAttr, address_vector, ah_attr
+from softroce_lab.verbs.base import Closable, ask, expect, expect_unsigned, named, table
 from softroce_lab.verbs.cq import CQ
-from softroce_lab.verbs.enums import (
-    IBV_QP_ACCESS_FLAGS,
-    IBV_QP_AV,
-    IBV_QP_DEST_QPN,
-    IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MTU,
-    IBV_QP_PKEY_INDEX,
-    IBV_QP_PORT,
-    IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT,
-    IBV_QP_RNR_RETRY,
-    IBV_QP_RQ_PSN,
-    IBV_QP_SQ_PSN,
-    IBV_QP_STATE,
-    IBV_QP_TIMEOUT,
-    IBV_QPS_INIT,
-    IBV_QPS_RESET,
-    IBV_QPS_RTR,
-    IBV_QPS_RTS,
-    IBV_QPT_RC,
-    IBV_QPT_UC,
-    IBV_QPT_UD,
-    ibv_qp_state,
-    ibv_qp_type,
-)
-from softroce_lab.verbs.errors import PyverbsRDMAError
 from softroce_lab.verbs.pd import PD
-from softroce_lab.verbs.posting import chain_of, refuse
-from softroce_lab.verbs.qp_attr import QPAttr, QPCap, QPInitAttr
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 from softroce_lab.verbs.srq import SRQ
-from softroce_lab.verbs.wr import RecvWR, SendWR
+from softroce_lab.verbs.wr import RecvWR, SendWR, chain_of, refuse
+
+if TYPE_CHECKING:
+    from softroce_lab._native import AddressVector
+    from softroce_lab._native import QpAttr as NativeAttr
 
 __all__ = ["QP", "QPAttr", "QPCap", "QPInitAttr"]
 
-# What `to_init`, `to_rtr` and `to_rts` set besides the state: what IBA table 91 requires.
-_CONNECTED_INIT = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
-_DATAGRAM_INIT = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
-_CONNECTED_RTR = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN
-_RETRIES = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
-_MASKS: dict[int, tuple[int, int, int]] = {
-    IBV_QPT_RC: (
-        _CONNECTED_INIT,
-        _CONNECTED_RTR | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-        IBV_QP_SQ_PSN | _RETRIES,
-    ),
-    IBV_QPT_UC: (_CONNECTED_INIT, _CONNECTED_RTR, IBV_QP_SQ_PSN),
-    IBV_QPT_UD: (_DATAGRAM_INIT, 0, IBV_QP_SQ_PSN),
+_NO_INDEX = 255  # beyond every table of GIDs
+
+Capacities = tuple[int, int, int, int, int]
+
+_PLAIN_FIELDS = {  # of what is the same number to the engine: (field, bits)
+    enums.IBV_QP_STATE: ("qp_state", 8),
+    enums.IBV_QP_CUR_STATE: ("cur_qp_state", 8),
+    enums.IBV_QP_ACCESS_FLAGS: ("qp_access_flags", 32),
+    enums.IBV_QP_PKEY_INDEX: ("pkey_index", 16),
+    enums.IBV_QP_PORT: ("port_num", 8),
+    enums.IBV_QP_QKEY: ("qkey", 32),
+    enums.IBV_QP_TIMEOUT: ("timeout", 8),
+    enums.IBV_QP_RETRY_CNT: ("retry_cnt", 8),
+    enums.IBV_QP_RNR_RETRY: ("rnr_retry", 8),
+    enums.IBV_QP_RQ_PSN: ("rq_psn", 32),
+    enums.IBV_QP_MAX_QP_RD_ATOMIC: ("max_rd_atomic", 8),
+    enums.IBV_QP_MIN_RNR_TIMER: ("min_rnr_timer", 8),
+    enums.IBV_QP_SQ_PSN: ("sq_psn", 32),
+    enums.IBV_QP_MAX_DEST_RD_ATOMIC: ("max_dest_rd_atomic", 8),
+    enums.IBV_QP_DEST_QPN: ("dest_qp_num", 32),
 }
-_STEPS: tuple[int, ...] = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
+
+
+@dataclasses.dataclass
+class QPCap:
+    """How deep the queues are, and how long their requests."""
+
+    max_send_wr: int = 1
+    max_recv_wr: int = 10
+    max_send_sge: int = 1
+    max_recv_sge: int = 1
+    max_inline_data: int = 0
+
+    def native(self) -> Capacities:
+        """What the engine takes."""
+        values = [expect_unsigned(name, value, 32) for name, value in vars(self).items()]
+        sends, receives, send_sges, receive_sges, inline = values
+        return sends, receives, send_sges, receive_sges, inline
+
+    def __str__(self) -> str:
+        return table([(name.replace("_", " "), value) for name, value in vars(self).items()])
+
+
+@dataclasses.dataclass
+class QPInitAttr:
+    """What a queue pair is made of."""
+
+    qp_type: int = enums.IBV_QPT_UD
+    qp_context: Any = None
+    scq: CQ | None = None
+    rcq: CQ | None = None
+    srq: SRQ | None = None
+    cap: QPCap = dataclasses.field(default_factory=QPCap)
+    sq_sig_all: int = 1
+
+    def __post_init__(self) -> None:
+        if self.cap is None:
+            self.cap = QPCap()
+
+    @property
+    def send_cq(self) -> CQ | None:
+        """Where sends complete."""
+        return self.scq
+
+    @send_cq.setter
+    def send_cq(self, cq: CQ) -> None:
+        self.scq = cq
+
+    @property
+    def recv_cq(self) -> CQ | None:
+        """Where receives complete."""
+        return self.rcq
+
+    @recv_cq.setter
+    def recv_cq(self, cq: CQ) -> None:
+        self.rcq = cq
+
+    def __str__(self) -> str:
+        rows = [
+            ("QP type", named(enums.ibv_qp_type, self.qp_type)),
+            ("SQ sig. all", self.sq_sig_all),
+        ]
+        return table(rows) + "QP caps:\n" + str(self.cap)
+
+
+@dataclasses.dataclass
+class QPAttr:
+    """Attributes that a modification sets; its mask selects them.
+
+    What is not given is 0, as in C: a `timeout` of 0 waits for ever, an `ah_attr` that is not
+    global leads nowhere.
+    """
+
+    qp_state: int = enums.IBV_QPS_INIT
+    cur_qp_state: int = enums.IBV_QPS_RESET
+    port_num: int = 1
+    path_mtu: int = enums.IBV_MTU_1024
+    pkey_index: int = 0
+    qkey: int = 0
+    sq_psn: int = 0
+    path_mig_state: int = enums.IBV_MIG_MIGRATED
+    rq_psn: int = 0
+    dest_qp_num: int = 0
+    qp_access_flags: int = 0
+    cap: QPCap = dataclasses.field(default_factory=lambda: QPCap(0, 0, 0, 0, 0))
+    ah_attr: AHAttr = dataclasses.field(default_factory=AHAttr)
+    alt_ah_attr: AHAttr = dataclasses.field(default_factory=AHAttr)
+    alt_pkey_index: int = 0
+    en_sqd_async_notify: int = 0
+    sq_draining: int = 0
+    max_rd_atomic: int = 0
+    max_dest_rd_atomic: int = 0
+    min_rnr_timer: int = 0
+    timeout: int = 0
+    retry_cnt: int = 0
+    rnr_retry: int = 0
+    alt_port_num: int = 0
+    alt_timeout: int = 0
+    rate_limit: int = 0
+
+    def native(self, mask: int, next_hop_mac: int) -> NativeAttr:
+        """What of this the engine takes, by an `ibv_qp_attr_mask`.
+
+        What it cannot take becomes what it refuses, at the step that needs it.
+        """
+        native = _native.QpAttr()
+        for bit, (name, bits) in _PLAIN_FIELDS.items():
+            if mask & bit:
+                setattr(native, name, expect_unsigned(name, getattr(self, name), bits))
+        if mask & enums.IBV_QP_PATH_MTU:
+            mtu = expect_unsigned("path_mtu", self.path_mtu, 32)
+            native.path_mtu_bytes = (
+                128 << mtu if enums.IBV_MTU_256 <= mtu <= enums.IBV_MTU_4096 else 0
+            )
+        if mask & enums.IBV_QP_AV:
+            native.address = _vector(self.ah_attr, next_hop_mac)
+        if mask & enums.IBV_QP_EN_SQD_ASYNC_NOTIFY:
+            native.en_sqd_async_notify = bool(self.en_sqd_async_notify)
+        return native
+
+    @classmethod
+    def of(cls, native: NativeAttr, cap: Capacities, draining: bool) -> QPAttr:
+        """What the engine reports."""
+        attr = cls(cap=QPCap(*cap), sq_draining=int(draining))
+        for name, _ in _PLAIN_FIELDS.values():
+            setattr(attr, name, getattr(native, name))
+        attr.qp_state = enums.ibv_qp_state(attr.qp_state)
+        attr.cur_qp_state = enums.ibv_qp_state(attr.cur_qp_state)
+        attr.path_mtu = enums.ibv_mtu(native.path_mtu_bytes.bit_length() - 8)
+        attr.en_sqd_async_notify = int(native.en_sqd_async_notify)
+        if native.address.destination:
+            attr.ah_attr = ah_attr(native.address)
+        return attr
+
+    def __str__(self) -> str:
+        rows = [(name, value) for name, value in vars(self).items() if not _is_nested(value)]
+        return (
+            table(
+                [
+                    ("QP state", named(enums.ibv_qp_state, self.qp_state)),
+                    ("QP current state", named(enums.ibv_qp_state, self.cur_qp_state)),
+                    ("Path MTU", named(enums.ibv_mtu, self.path_mtu)),
+                    *(
+                        row
+                        for row in rows
+                        if row[0] not in ("qp_state", "cur_qp_state", "path_mtu")
+                    ),
+                ]
+            )
+            + f"QP caps:\n{self.cap}AH Attr:\n{self.ah_attr}"
+        )
+
+
+def _vector(attr: AHAttr, next_hop_mac: int) -> AddressVector:
+    try:
+        return address_vector(attr, next_hop_mac, "Failed to modify QP")
+    except PyverbsRDMAError:
+        nowhere = _native.AddressVector()
+        nowhere.sgid_index = _NO_INDEX
+        return nowhere
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, (QPCap, AHAttr))
+
+
+# ---------------------------------------------------------------- queue pairs
+
+# What `to_init`, `to_rtr` and `to_rts` set besides the state: what IBA table 91 requires.
+_CONNECTED_INIT = enums.IBV_QP_PKEY_INDEX | enums.IBV_QP_PORT | enums.IBV_QP_ACCESS_FLAGS
+_DATAGRAM_INIT = enums.IBV_QP_PKEY_INDEX | enums.IBV_QP_PORT | enums.IBV_QP_QKEY
+_CONNECTED_RTR = (
+    enums.IBV_QP_AV | enums.IBV_QP_PATH_MTU | enums.IBV_QP_DEST_QPN | enums.IBV_QP_RQ_PSN
+)
+_RETRIES = (
+    enums.IBV_QP_TIMEOUT
+    | enums.IBV_QP_RETRY_CNT
+    | enums.IBV_QP_RNR_RETRY
+    | enums.IBV_QP_MAX_QP_RD_ATOMIC
+)
+_MASKS: dict[int, tuple[int, int, int]] = {
+    enums.IBV_QPT_RC: (
+        _CONNECTED_INIT,
+        _CONNECTED_RTR | enums.IBV_QP_MAX_DEST_RD_ATOMIC | enums.IBV_QP_MIN_RNR_TIMER,
+        enums.IBV_QP_SQ_PSN | _RETRIES,
+    ),
+    enums.IBV_QPT_UC: (_CONNECTED_INIT, _CONNECTED_RTR, enums.IBV_QP_SQ_PSN),
+    enums.IBV_QPT_UD: (_DATAGRAM_INIT, 0, enums.IBV_QP_SQ_PSN),
+}
+_STEPS: tuple[int, ...] = (enums.IBV_QPS_INIT, enums.IBV_QPS_RTR, enums.IBV_QPS_RTS)
 _STEP_FAILURES = (
     "Failed to modify QP state to init",
     "Failed to modify QP state to RTR",
@@ -71,7 +244,7 @@ _STEP_FAILURES = (
 
 def transition_mask(qp_type: int, state: int) -> int:
     """Which attributes bring a QP of a type to INIT, RTR or RTS; KeyError for another state."""
-    return int(IBV_QP_STATE) | dict(zip(_STEPS, _MASKS[qp_type], strict=True))[state]
+    return int(enums.IBV_QP_STATE) | dict(zip(_STEPS, _MASKS[qp_type], strict=True))[state]
 
 
 class QP(Closable):
@@ -102,7 +275,7 @@ class QP(Closable):
         if rc:
             raise PyverbsRDMAError(failure, rc)
         self.qp_num = int(number)
-        self.qp_type = ibv_qp_type(init_attr.qp_type)
+        self.qp_type = enums.ibv_qp_type(init_attr.qp_type)
         self.pd, self.scq, self.rcq, self.srq = creator, scq, rcq, srq
         self.qp_context = init_attr.qp_context
         self._sq_sig_all = init_attr.sq_sig_all
@@ -112,18 +285,18 @@ class QP(Closable):
         super().__init__(*parents)
         creator.ctx.know_qp(self)
         if qp_attr is not None:
-            (self.to_rts if self.qp_type == IBV_QPT_UD else self.to_init)(qp_attr)
+            (self.to_rts if self.qp_type == enums.IBV_QPT_UD else self.to_init)(qp_attr)
 
     # ---------------------------------------------------------------- states
 
     @property
-    def qp_state(self) -> ibv_qp_state:
+    def qp_state(self) -> enums.ibv_qp_state:
         """The state now; RESET, if the QP is closed."""
         answer = self._ask_for_all("Failed to query QP")
-        return IBV_QPS_RESET if answer is None else ibv_qp_state(answer[0].qp_state)
+        return enums.IBV_QPS_RESET if answer is None else enums.ibv_qp_state(answer[0].qp_state)
 
     @property
-    def _known_state(self) -> ibv_qp_state | None:
+    def _known_state(self) -> enums.ibv_qp_state | None:
         return None if self.closed else self.qp_state
 
     def to_init(self, qp_attr: QPAttr) -> None:
@@ -144,12 +317,12 @@ class QP(Closable):
         self.check_open(failure)
         expect("qp_attr", qp_attr, QPAttr)
         masks = [transition_mask(self.qp_type, state) for state in _STEPS[:steps]]
-        qp_attr.qp_state = IBV_QPS_INIT
+        qp_attr.qp_state = enums.IBV_QPS_INIT
         native = qp_attr.native(_union(masks), self.pd.ctx.next_hop_mac)
         rc, step = ask(failure, self._endpoint.bring_qp, self.qp_num, native, masks)
-        qp_attr.qp_state = ibv_qp_state(min(step, steps - 1) + 1)
+        qp_attr.qp_state = enums.ibv_qp_state(min(step, steps - 1) + 1)
         if rc:
-            why = hints.of_step(rc, self.qp_type, self.qp_state, _STEPS[step], qp_attr)
+            why = _why_no_step(rc, self.qp_type, self.qp_state, _STEPS[step], qp_attr)
             raise PyverbsRDMAError(_STEP_FAILURES[step], rc, hint=why)
 
     def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
@@ -192,14 +365,14 @@ class QP(Closable):
 
     def _refuse_recv(self, rc: int, wr: RecvWR, bad_wr: RecvWR | None) -> NoReturn:
         shared = self.srq is not None
-        why = hints.of_post_recv(rc, self._known_state, self._cap.max_recv_wr, shared=shared)
+        why = _why_no_receive(rc, self._known_state, self._cap.max_recv_wr, shared=shared)
         refuse("Failed to post recv", rc, wr, bad_wr, why)
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post a send and those chained to it; on failure `bad_wr` becomes the one refused."""
         failure = "Failed to post send"
         chain = chain_of(wr, SendWR, bad_wr)
-        ready = self._addressed(chain) if self.qp_type == IBV_QPT_UD else chain
+        ready = self._addressed(chain) if self.qp_type == enums.IBV_QPT_UD else chain
         rc, index = ask(failure, self._endpoint.post_sends, self.qp_num, ready)
         if rc == 0 and len(ready) < len(chain):
             why = "a datagram needs an open AH of the QP's PD: set_wr_ud(ah, rqpn, rqkey)"
@@ -208,7 +381,7 @@ class QP(Closable):
             self._refuse_send(rc, chain[index], bad_wr)
 
     def _refuse_send(self, rc: int, wr: SendWR, bad_wr: SendWR | None) -> NoReturn:
-        why = hints.of_post_send(rc, self._known_state, self._cap.max_send_wr)
+        why = _why_no_send(rc, self._known_state, self._cap.max_send_wr)
         refuse("Failed to post send", rc, wr, bad_wr, why)
 
     def _addressed(self, chain: list[SendWR]) -> list[SendWR]:
@@ -266,3 +439,62 @@ def _check(failure: str, pd: PD, init_attr: QPInitAttr) -> tuple[CQ, CQ]:
         if (each.pd.ctx if isinstance(each, SRQ) else each.context) is not pd.ctx:
             raise PyverbsRDMAError(failure, errno.EINVAL, hint="all of a QP is of one context")
     return scq, rcq
+
+
+# ---------------------------------------------------------------- why a call is refused
+# Where rdma-core leaves one to guess behind EINVAL or ENOMEM.
+
+_CLOSED = "the QP is closed"
+_BEFORE = dict(zip(_STEPS, (enums.IBV_QPS_RESET, *_STEPS), strict=False))
+
+
+def _why_no_step(
+    rc: int, qp_type: int, now: enums.ibv_qp_state, wanted: enums.ibv_qp_state, attr: QPAttr
+) -> str | None:
+    """Why a queue pair does not go to INIT, RTR or RTS; None: for an attribute out of range."""
+    if rc != errno.EINVAL:
+        return None
+    if now != _BEFORE[wanted] and not now == wanted == enums.IBV_QPS_INIT:
+        return f"the QP is in {now.name}"
+    if (
+        wanted == enums.IBV_QPS_RTR
+        and qp_type in (enums.IBV_QPT_RC, enums.IBV_QPT_UC)
+        and not attr.ah_attr.is_global
+    ):
+        return (
+            "ah_attr leads nowhere; a peer is reached by "
+            "QPAttr(ah_attr=AHAttr(is_global=1, gr=GlobalRoute(dgid=...)), dest_qp_num=...)"
+        )
+    return None
+
+
+def _why_no_send(rc: int, state: enums.ibv_qp_state | None, depth: int) -> str | None:
+    """Why a request is not taken; None: for what its error names. A closed QP has no state."""
+    if state is None:
+        return _CLOSED
+    if rc == errno.ENOMEM:
+        return _full(depth, "max_send_wr")
+    if rc == errno.EINVAL and state < enums.IBV_QPS_RTS:
+        return f"the QP is in {state.name}; it sends from IBV_QPS_RTS on: to_rts(...)"
+    return None
+
+
+def _why_no_receive(
+    rc: int, state: enums.ibv_qp_state | None, depth: int, *, shared: bool
+) -> str | None:
+    """Why a receive is not taken; None: for what its error names. A closed QP has no state."""
+    if state is None:
+        return _CLOSED
+    if rc == errno.ENOMEM:
+        return _full(depth, "max_recv_wr")
+    if rc != errno.EINVAL:
+        return None
+    if shared:
+        return "the QP takes receives from its SRQ: post them there"
+    if state == enums.IBV_QPS_RESET:
+        return f"the QP is in {state.name}; it takes receives from IBV_QPS_INIT on: to_init(...)"
+    return None
+
+
+def _full(depth: int, capacity: str) -> str:
+    return f"{depth} requests are under way, as many as {capacity} allows"

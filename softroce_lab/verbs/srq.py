@@ -8,10 +8,9 @@ import errno
 
 from softroce_lab.verbs.base import Closable, ask, expect, expect_unsigned, table
 from softroce_lab.verbs.enums import IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR
-from softroce_lab.verbs.errors import PyverbsRDMAError
 from softroce_lab.verbs.pd import PD
-from softroce_lab.verbs.posting import chain_of, refuse
-from softroce_lab.verbs.wr import RecvWR
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
+from softroce_lab.verbs.wr import RecvWR, chain_of, refuse
 
 
 @dataclasses.dataclass

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn, TypeVar
 
 from softroce_lab._native import ReceiveRequest, ScatterGather, SendRequest, read_memory
 from softroce_lab.verbs.addr import AH
@@ -17,7 +18,7 @@ from softroce_lab.verbs.enums import (
     ibv_send_flags,
     ibv_wr_opcode,
 )
-from softroce_lab.verbs.errors import PyverbsUserError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
 _WITHOUT_ELEMENTS = {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV}
 
@@ -160,3 +161,37 @@ def _size(length: int) -> int:
     if expect_unsigned("length", length, 64) >> 48:
         raise PyverbsUserError(f"{length} bytes are more than there can be")
     return length
+
+
+# ---------------------------------------------------------------- chains of requests
+
+Request = TypeVar("Request", SendWR, RecvWR)
+
+MOST_REQUESTS = 1 << 16
+"""Longer than any queue: what stands behind is refused anyway, even if the chain is a ring."""
+
+
+def chain_of(wr: Request, kind: type[Request], bad_wr: Request | None) -> list[Request]:
+    """A request and all that follow it."""
+    if bad_wr is not None:
+        expect("bad_wr", bad_wr, kind)
+    expect("wr", wr, kind)
+    chain = [wr]
+    while (following := chain[-1].next_wr) is not None and len(chain) < MOST_REQUESTS:
+        expect("next_wr", following, kind)
+        chain.append(following)
+    return chain
+
+
+def refuse(
+    failure: str,
+    rc: int,
+    wr: SendWR | RecvWR,
+    bad_wr: SendWR | RecvWR | None,
+    why: str | None = None,
+) -> NoReturn:
+    """Raise the error, and copy the request that was refused to `bad_wr`."""
+    if bad_wr is not None:
+        bad_wr.assign(wr)
+        bad_wr.__dict__.update(wr.__dict__)
+    raise PyverbsRDMAError(failure, rc, hint=why)

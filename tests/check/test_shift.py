@@ -5,9 +5,8 @@ import pytest
 
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.experiment.failover import rig as failover
-from softroce_lab.experiment.failover.rig import Options
+from softroce_lab.experiment.failover.rig import Options, VirtualRun
 from softroce_lab.experiment.failover.ring_job import reference
-from softroce_lab.experiment.failover.virtual import VirtualRun
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.experiment.fuzz.failover.work import FA, SI, WI, Case, Op, S, W
 from softroce_lab.transports.shift.machine import Machine

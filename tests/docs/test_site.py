@@ -13,7 +13,7 @@ from softroce_lab.check import suites
 from softroce_lab.cli import demo
 from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.failover import virtual as failover
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.experiment.sweep import spec as sweep
 from softroce_lab.faults import profile
@@ -110,7 +110,7 @@ def test_an_experiment_of_the_site_passes(page, text, tmp_path, monkeypatch):
 def test_the_failover_is_what_the_demo_prints():
     text = (SITE / "explanation/shift.md").read_text()
     assert "lab demo failover --clock virtual --steps 20" in text
-    printed = demo.failover_lines(failover.run(Options(steps=20)))
+    printed = demo.failover_lines(failover.run_on("virtual", Options(steps=20)))
     assert "\n".join(["```", *printed[:11], "```"]) in text
 
 

@@ -59,10 +59,10 @@ workload: {{kind: collective, op: {op}, algorithm: {algorithm}, bytes: {size}B, 
     return run.messages["received_ns"].max() - run.messages["posted_ns"].min()
 
 
-@pytest.mark.parametrize("transport", HEADERS)
-@pytest.mark.parametrize("hosts", [8, 32])
+@pytest.mark.parametrize("transport", ["csa_ud"])
 @pytest.mark.parametrize(("op", "algorithm"), STEPS)
-def test_a_collective_takes_the_time_of_its_model(op, algorithm, hosts, transport):
+def test_a_collective_takes_the_time_of_its_model(op, algorithm, transport):
+    hosts = 8
     size = hosts * 32 * MTU
     expected = model_ns(op, algorithm, hosts, size, HEADERS[transport])
     assert measured_ns(op, algorithm, hosts, size, transport) == pytest.approx(expected, rel=0.03)

@@ -1,131 +1,72 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A policy decides the same of the same events, whichever clock's runner hands them over.
+"""A user's policy decides the same on both clocks, given the same events.
 
-A run on one clock is recorded below its runners. The runner of the other clock gets the recorded
-hooks and state, and each call that its policy makes is compared with the recorded one.
+A run on the virtual clock is recorded below its runner. The runner of either clock gets the
+recorded hooks and state, and each call that its policy makes is compared with the recorded one.
 """
 
 import os
-import pickle
-import secrets
-import sys
 import time
 
 import pytest
 
-from softroce_lab.experiment import real, spec, virtual
-from softroce_lab.experiment.hosts import opening, processes
+from softroce_lab.experiment import spec, virtual
+from softroce_lab.experiment.hosts import opening
 from softroce_lab.experiment.hosts.opening import open_messenger
 from softroce_lab.experiment.hosts.process import PolicyThread
-from softroce_lab.fabric import lab as fabric
+from softroce_lab.inputs import yaml_source
 from softroce_lab.paths import PROJECT_ROOT
 from tests.transports.replaying import Recording, Replaying, kinds
 
-EXPERIMENT = """
-name: t{name}
+EXAMPLES = PROJECT_ROOT / "examples" / "transports"
+EXPERIMENT = f"""
+name: both
 topology:
   generator: {{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 1}}
 transports:
-  - {{policy: {examples}/nack.py:Nack, label: nack}}
-  - {{policy: {examples}/sack_timer.py:SackTimer, label: sack_timer}}
-  - {{policy: {examples}/gap_nack.py:GapNack, label: gap_nack}}
+  - {{policy: {EXAMPLES}/nack.py:Nack, label: nack}}
+  - {{policy: {EXAMPLES}/sack_timer.py:SackTimer, label: sack_timer}}
+  - {{policy: {EXAMPLES}/gap_nack.py:GapNack, label: gap_nack}}
 workload: {{kind: ring-all-reduce, bytes: 512KiB, message: 64KiB}}
 faults: [{{name: loss, links: "leaf*<->spine*", loss: 3%}}]
-clock: {clock}
 """
 ACTS = {"set_timer", "send_feedback", "retransmit_sent"}
-LABELS = ("nack", "sack_timer", "gap_nack")
 MOST_S = 60  # until a replay has failed
 
 
-@pytest.fixture(scope="module")
-def wanted(tmp_path_factory):
-    """The experiment, by clock."""
-    found = {}
-    for clock in ("real", "virtual"):
-        file = tmp_path_factory.mktemp("experiment") / "x.yaml"
-        examples = PROJECT_ROOT / "examples" / "transports"
-        name = secrets.token_hex(3)
-        file.write_text(EXPERIMENT.format(name=name, examples=examples, clock=clock))
-        found[clock] = spec.load(file)
-    return found
-
-
-@pytest.fixture(scope="module")
-def lab(wanted):
-    """Two leaves, two spines, a host at each leaf; 3 % lost between leaves and spines."""
-    made = fabric.up(wanted["real"].plan(1), ephemeral=True)
-    yield made
-    made.down()
-
-
-def transport_of(experiment, label):
-    return next(each for each in experiment.transports if each.label == label)
-
-
-class Host:
-    """What `PolicyThread` waits for: an engine's event descriptor, readable while hooks wait."""
-
-    def __init__(self, replaying):
-        self._replaying = replaying
-        self._fd = os.eventfd(1, os.EFD_NONBLOCK)
-
-    @property
-    def event_fd(self):
-        return self._fd
-
-    def close(self):
-        os.close(self._fd)
-
-
-def replayed_on_the_virtual_clock(transport, timing, calls, *, beside=True):
+def on_the_virtual_clock(transport, timing, calls):
     """As `VirtualRun` drives a host: step by step, in the caller's thread."""
-    replaying = Replaying(calls, beside=beside)
+    replaying = Replaying(calls, beside=False)
     messenger = open_messenger(transport, replaying, timing=timing)
     while replaying.left:
         messenger.step()
 
 
-def replayed_on_the_real_clock(transport, timing, calls, *, beside=False):
-    """As a host's process does: a thread waits for the engine's descriptor."""
-    replaying = Replaying(calls, beside=beside)
+def on_the_real_clock(transport, timing, calls):
+    """As a host's process does: a thread waits for the engine's descriptor, here always ready."""
+    replaying = Replaying(calls, beside=False)
     messenger = open_messenger(transport, replaying, timing=timing)
-    host = Host(replaying)
-    thread = PolicyThread(host, messenger)
+
+    class Host:
+        event_fd = os.eventfd(1, os.EFD_NONBLOCK)
+
+    thread = PolicyThread(Host, messenger)
     try:
         until = time.monotonic() + MOST_S
         while replaying.left and thread.failure is None and time.monotonic() < until:
             time.sleep(0.01)
     finally:
         thread.stop()
-        host.close()
+        os.close(Host.event_fd)
     if thread.failure is not None:
         raise thread.failure
     assert not replaying.left
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_virtual_clock_decides_as_a_run_on_the_real_clock(
-    label, wanted, lab, tmp_path, monkeypatch
-):
-    argv = [sys.executable, "-m", "tests.experiment.recording_process"]
-    monkeypatch.setattr(processes, "_ARGV", argv)
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT_ROOT))
-    monkeypatch.setenv("RECORDED_TO", str(tmp_path))
-    transport = transport_of(wanted["real"], label)
-    found = real.run(wanted["real"], transport, 1, lambda _: None, lab)
-    assert (found.verdict, found.verified) == ("passed", True), found.reasons
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 2
-    for file in files:
-        timing, calls = pickle.loads(file.read_bytes())  # noqa: S301 - of this test
-        assert kinds(calls) >= ACTS
-        replayed_on_the_virtual_clock(transport, timing, calls)
-
-
 @pytest.fixture
-def recorded(wanted, monkeypatch):
-    """A run on the virtual clock: its timing, and the calls of each host."""
+def recorded(monkeypatch):
+    """A run on the virtual clock: its transports, and the timing and calls of each host."""
+    wanted = {each.label: each for each in spec.of(yaml_source.parse(EXPERIMENT)).transports}
 
     def record(label):
         kept = []
@@ -136,26 +77,26 @@ def recorded(wanted, monkeypatch):
             return open_messenger(transport, recording, timing=timing, **settings)
 
         monkeypatch.setattr(opening, "open_messenger", opened)
-        transport = transport_of(wanted["virtual"], label)
-        found = virtual.VirtualRun(wanted["virtual"], transport, 1, lambda _: None).go()
+        experiment = spec.of(yaml_source.parse(EXPERIMENT))
+        found = virtual.VirtualRun(experiment, wanted[label], 1, lambda _: None).go()
         assert found.verdict == "passed", found.reasons
-        return transport, kept
+        assert len(kept) == 2
+        return wanted, kept
 
     return record
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_real_clock_decides_as_a_run_on_the_virtual_clock(label, recorded):
-    transport, kept = recorded(label)
-    assert len(kept) == 2
+@pytest.mark.parametrize("replay", [on_the_virtual_clock, on_the_real_clock])
+@pytest.mark.parametrize("label", ["nack", "sack_timer", "gap_nack"])
+def test_either_clock_decides_as_the_recorded_run(label, replay, recorded):
+    wanted, kept = recorded(label)
     for timing, calls in kept:
         assert kinds(calls) >= ACTS
-        replayed_on_the_real_clock(transport, timing, calls)
+        replay(wanted[label], timing, calls)
 
 
-@pytest.mark.parametrize("replay", [replayed_on_the_virtual_clock, replayed_on_the_real_clock])
-def test_a_policy_that_decides_something_else_is_noticed(replay, wanted, recorded):
-    _, kept = recorded("nack")
-    timing, calls = kept[0]
+@pytest.mark.parametrize("replay", [on_the_virtual_clock, on_the_real_clock])
+def test_a_policy_that_decides_something_else_is_noticed(replay, recorded):
+    wanted, [(timing, calls), _] = recorded("nack")
     with pytest.raises(AssertionError, match="recorded was"):
-        replay(transport_of(wanted["virtual"], "sack_timer"), timing, calls, beside=False)
+        replay(wanted["sack_timer"], timing, calls)

@@ -1,35 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `--capture` means; tests/cli/test_capture.py and test_demo.py take captures."""
 
-import os
-
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from softroce_lab import _native, topology
+from softroce_lab import topology
 from softroce_lab.cli.experiment_options import Captured, WithCapture
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import capturing
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.faults import live, resolve
 from softroce_lab.telemetry.capture_figures import Figures, InterfaceFigures
-from softroce_lab.transports.control import Nack
-from tests import control_bodies
 
 PLAN = topology.load("leaf-spine")
 LOSS = live.parse_impairments(["loss", "1%"])
 DELAY = live.parse_impairments(["delay", "1ms"])
-IPV6_BYTES = 20  # by which its header is longer than IPv4's
 ENDS = ["h1->leaf1", "leaf1->h1", "h3->leaf2", "leaf2->h3"]
 
 
 def names(*patterns):
     return list(Wanted(patterns).links(PLAN, ("h1", "h3")).values())
-
-
-def test_ends_are_the_links_of_both_hosts():
-    assert sorted(names("ends")) == sorted(ENDS)
 
 
 def test_ends_take_along_the_links_whose_rules_lose_packets():
@@ -48,14 +39,6 @@ def test_a_file_that_cannot_be_written(tmp_path):
     ):
         pass
     assert "-w" not in caught.value.hint.split()
-
-
-def test_patterns_are_those_of_faults():
-    assert names("leaf1->spine1") == ["leaf1->spine1"]
-    assert names("leaf1<->spine*", "leaf1->spine1") == [
-        "leaf1->spine1", "spine1->leaf1", "leaf1->spine2", "spine2->leaf1",
-    ]  # fmt: skip
-    assert sorted(names("leaf1->spine1", "ends")) == sorted(["leaf1->spine1", *ENDS])
 
 
 def test_what_is_no_link_or_no_snap_length():
@@ -95,19 +78,3 @@ def test_the_option_needs_no_value(arguments, links):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert seen == [links]
-
-
-def test_a_device_stays_whose_it_is(monkeypatch):
-    monkeypatch.setenv("SUDO_UID", "65534")
-    monkeypatch.setenv("SUDO_GID", "65534")
-    with capturing.opened(capturing.Path(os.devnull)):
-        pass
-    assert os.stat(os.devnull).st_uid == 0
-
-
-def test_runs_capture_whole_requests_for_packets():
-    """NACKs of what is lost in three places of a message: `lab verify` decides what was asked."""
-    half = tuple((5, first, 0x5555555555555555) for first in range(0, 192, 64))
-    nack = control_bodies.encode(Nack(0, 6, (0,) * 16, half), 1 << 10)
-    frame = _native.encode_frame({"infiniband.bth.opcode": 0x64, "kind": 1, "payload": nack})
-    assert 128 < len(frame) + IPV6_BYTES <= Wanted(()).snap_bytes

@@ -47,22 +47,3 @@ def test_a_wheel_has_its_version_wherever_it_lies(checkout, monkeypatch):
     monkeypatch.setattr(code_version, "PROJECT_ROOT", checkout / "lib")
     (checkout / "lib").mkdir()
     assert (code_version.commit(), code_version.name()) == (None, __version__)
-
-
-def test_the_fingerprint_is_of_every_module_and_its_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_version, "_PACKAGE", tmp_path)
-    (tmp_path / "room").mkdir()
-    file = tmp_path / "room" / "a.py"
-
-    def fingerprint():
-        return code_version.fingerprint.__wrapped__()
-
-    seen = [fingerprint()]
-    for text in ("x = 1", "x = 2"):
-        file.write_text(text)
-        seen.append(fingerprint())
-    file.rename(tmp_path / "b.py")
-    seen.append(fingerprint())
-    assert len(set(seen)) == 4
-    (tmp_path / "b.py").rename(file)
-    assert fingerprint() == seen[2]

@@ -51,13 +51,6 @@ def test_sdr_auto_chooses_the_code_itself(options):
     assert "file.yaml:5:" in refusal(TEXT % ("sdr_auto", options))
 
 
-def test_sdr_auto_has_no_immediates():
-    text = TEXT % ("sdr_auto", "beta: 1")
-    error = refusal(text.replace("options:", "framing: uc_immediate, options:"))
-    assert "framing" in error
-    assert "file.yaml:5:" in error
-
-
 @pytest.mark.parametrize("transport", ["sdr_ec", "sdr_sr"])
 def test_a_message_larger_than_its_slot(transport):
     """2^18 packets, parity included: 1 GiB fits a slot of 4096 bytes a packet without parity."""

@@ -6,40 +6,18 @@ import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from scapy.layers.inet import IP
-from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Ether
-from scapy.utils import RawPcapNgReader
 
-from softroce_lab import paths
-from softroce_lab.experiment.demo import default_file
-from softroce_lab.telemetry.capture_figures import SNAP_BYTES
-from softroce_lab.transports import registry
 from tests.patience import undisturbed
-from tests.transports.coded import CODED
 
 FIELDS = {
     "transport", "verified", "goodput_bps", "fct_p50_ns", "fct_p99_ns", "packets_sent",
     "injected_drops", "emulator_drops", "retransmitted", "spurious_retransmissions", "fidelity",
 }  # fmt: skip
-
-
-@pytest.mark.full("demos")
-def test_demos_in_a_row(demo, small_file, nothing_left, full):
-    """Demos with different seeds: every file verified, nothing left; in full 50 of libLLVM."""
-    file = () if full else ("--file", str(small_file))
-    for seed in range(50 if full else 3):
-        document = demo.json("--seed", str(seed), *file)
-        assert [run["transport"] for run in document["runs"]] == ["csa_ud", "ud_rto"]
-        assert all(run["verified"] for run in document["runs"]), (seed, document)
-        assert document["same_first_attempt_drops"], seed
 
 
 def lost_first(directory):
@@ -63,28 +41,6 @@ def test_one_seed_is_one_fate(demo, small_file, nothing_left):
     assert len(by_transport[0]) > 20  # 1 % twice of 4,200 packets is 84
     other = demo.json("--file", str(small_file), "--seed", "12")
     assert lost_first(demo.folder / other["run_dir"]) != lost[0]
-
-
-def test_one_seed_is_one_fate_over_ipv4_and_ipv6(demo, small_file, nothing_left):
-    """Of those sent first the same packets are lost; the capture shows what carried them."""
-    lost = {}
-    for version, layer, other in ((4, IP, IPv6), (6, IPv6, IP)):
-        document = demo.json(
-            "--file", str(small_file), "--seed", "11", *(["-6"] if version == 6 else [])
-        )
-        assert all(run["verified"] for run in document["runs"])
-        assert document["same_first_attempt_drops"]
-        directory = demo.folder / document["run_dir"]
-        manifest = json.loads((directory / "manifest.json").read_text())
-        assert [run["ip_version"] for run in manifest["runs"]] == [version, version]
-        lost[version] = lost_first(directory)
-        traces = [str(demo.folder / each["file"]) for each in document["captures"]]
-        captured = [Ether(data) for trace in traces for data, _ in RawPcapNgReader(trace)]
-        assert len(traces) == 2
-        assert captured
-        assert all(layer in frame and other not in frame for frame in captured)
-    assert lost[4] == lost[6]
-    assert len(lost[4]) > 40  # by two transports
 
 
 def runs_to_believe(demo, *arguments, attempts=2):
@@ -117,32 +73,6 @@ def test_recovery_is_quicker_than_a_timer(demo, full):
         pytest.skip("the machine is too busy elsewhere: no seed's runs are faithful")
     print("p99 of csa_ud over that of ud_rto, by seed:", ratios)
     assert statistics.median(ratios) < 1, ratios
-
-
-@pytest.mark.parametrize("size", [0, 1, 2007, 2008, 2009, (1 << 20) - 1, (1 << 20) + 1])
-def test_any_size(demo, tmp_path, nothing_left, size):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(size))
-    saved = tmp_path / "saved"
-    document = demo.json("--file", str(path), "--save", str(saved))
-    assert all(run["verified"] for run in document["runs"])
-    assert saved.read_bytes() == path.read_bytes()
-
-
-def test_every_transport_delivers(demo, tmp_path, nothing_left):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(2 << 20))
-    wanted = registry.transports()
-    options = [option for name in wanted for option in ("--transport", name)]
-    document = demo.json("--file", str(path), "--seed", "1", "--size", "256KiB", *options)
-    assert [run["transport"] for run in document["runs"]] == wanted
-    for run in document["runs"]:
-        assert run["verified"], run
-        assert run["packets_sent"] - run["retransmitted"] >= 1000, run
-        assert run["injected_drops"] > 0, run
-        if run["transport"] not in CODED:  # which may restore what is lost
-            assert run["retransmitted"] > 0, run
-    assert document["same_first_attempt_drops"] is True
 
 
 @pytest.mark.full("larger-than-memory")
@@ -205,55 +135,6 @@ def test_json_and_run_directory(demo, small_file, nothing_left):
     assert set(messages["status"].to_pylist()) == {0}
 
 
-def test_capture_says_what_the_injector_did(demo, small_file, nothing_left):
-    document = demo.json("--file", str(small_file), "--capture", "leaf1->spine2")
-    directory = demo.folder / document["run_dir"]
-    comments = []
-    for each in document["captures"]:
-        with RawPcapNgReader(str(demo.folder / each["file"])) as reader:
-            for data, metadata in reader:
-                assert len(data) <= SNAP_BYTES
-                comments.append(getattr(metadata, "comments", None))
-    events = pq.read_table(directory / "events.parquet").to_pylist()
-    dropped = [e for e in events if e["event"] == "drop" and e["link"] == "leaf1->spine2"]
-    output = [comment for comment in comments if comment]
-    captures = document["captures"]
-    if (
-        sum(each["missed"] for each in captures) == 0
-    ):  # as always, unless the machine is too busy elsewhere
-        assert len(output) == len(dropped) > 0
-    assert set(map(tuple, output)) == {(b"dropped: random 1%, rule spine-loss",)}
-    assert sum(each["captured"] for each in captures) == len(comments)
-    manifest = json.loads((directory / "manifest.json").read_text())
-    for run, capture in zip(manifest["runs"], captures, strict=True):
-        assert {
-            **run["capture"],
-            "file": str(Path(document["run_dir"], run["capture"]["file"])),
-        } == capture
-        assert [each["name"] for each in capture["interfaces"]] == ["leaf1->spine2"]
-
-
-def test_capture_without_a_link_is_of_both_hosts(demo, small_file, nothing_left):
-    arguments = ("--file", str(small_file), "--transport", "csa_ud", "--faults", "none")
-    document = demo.json("--capture", *arguments)
-    (capture,) = document["captures"]
-    names = [each["name"] for each in capture["interfaces"]]
-    assert names == ["h1->leaf1", "leaf1->h1", "h3->leaf2", "leaf2->h3"]
-    sent, _, _, arrived = (each["received"] for each in capture["interfaces"])
-    (run,) = document["runs"]
-    assert sent >= run["packets_sent"] - run["emulator_drops"]
-    assert arrived >= run["packets_sent"] - run["emulator_drops"]
-
-
-def test_text_output(demo, small_file, nothing_left):
-    result = demo.run("--file", str(small_file))
-    assert result.returncode == 0, result.stderr
-    for words in ("csa_ud", "ud_rto", "goodput", "p99", "verified", "fidelity"):
-        assert words in result.stdout
-    assert result.stdout.strip().splitlines()[-1].startswith("runs/")
-    assert "probes" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -294,37 +175,10 @@ def test_a_file_is_not_saved_over_itself(demo, small_file, tmp_path, nothing_lef
     assert small_file.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_written(demo, small_file, nothing_left):
-    (demo.folder / "runs").touch()
-    result = demo.run("--file", str(small_file))
-    assert result.returncode == 1
-    assert "cannot write runs" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_output_that_cannot_be_written(demo, small_file, nothing_left):
-    with open("/dev/full", "w") as full:
-        process = subprocess.run(
-            [sys.executable, "-m", "softroce_lab.cli", "demo", "-q", "--file", str(small_file)],
-            cwd=demo.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-        )  # fmt: skip
-    assert process.returncode == 1
-    assert process.stderr == "lab: cannot write the output: No space left on device\n"
-
-
-def test_links_narrower_than_the_usual_mtu(demo, small_file, tmp_path, nothing_left):
-    """The path MTU follows the links'."""
-    topology = tmp_path / "narrow.yaml"
-    topology.write_text(paths.TOPOLOGIES.joinpath("two-hosts.yaml").read_text() + "\nmtu: 1500\n")
-    arguments = ("--topology", str(topology), "--faults", "none", "--capture", "none")
-    document = demo.json("--file", str(small_file), *arguments)
-    assert all(run["verified"] for run in document["runs"])
-    assert document["runs"][0]["packets_sent"] >= (8 << 20) / (1024 - 40)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("after_s", [0.5, 1.2, 2.0])
-def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
+@pytest.mark.parametrize(
+    ("number", "after_s"), [(signal.SIGINT, 0.5), (signal.SIGTERM, 1.2), (signal.SIGHUP, 2.0)]
+)
+def test_interrupt_cleans_up(demo, tmp_path, nothing_left, number, after_s):
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(20 << 30)
@@ -337,9 +191,3 @@ def test_interrupt_cleans_up(demo, tmp_path, nothing_left, after_s, number):
     # While it starts, before `lab` has begun, Python ends by SIGINT with a traceback of its own.
     if process.returncode != -signal.SIGINT:
         assert "Traceback" not in stderr
-
-
-def test_default_file_is_what_bcc_loads():
-    path = default_file()
-    assert path.name.startswith("libLLVM")
-    assert path.stat().st_size > 50 << 20

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scapy.utils import RawPcapNgReader
 
-from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import demo
 from softroce_lab.experiment.capturing import NOTHING, Wanted
-from softroce_lab.experiment.demo import Options, links_of_flow
+from softroce_lab.experiment.demo import Options
 from softroce_lab.experiment.reporter import Silent
 from tests import own_policy
 
@@ -82,44 +81,12 @@ def test_losses_are_compared_where_packets_say_what_they_carry(file, tmp_path):
     assert (alone.same_fates, alone.lost_any_first) == (None, False)
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096])
-def test_any_size(tmp_path, size):
-    path = tmp_path / "small"
-    path.write_bytes(b"x" * size)
-    outcome = run(path, tmp_path, transports=("csa_ud", "rc"))
-    assert outcome.verified
-    assert [row["bytes"] for row in outcome.rows()] == [size, size]
-
-
-def test_a_shaped_fabric_keeps_its_shape(file, tmp_path):
-    far = {"topology": "two-sites", "faults": (), "capture": NOTHING}
-    outcome = run(file, tmp_path, transports=("csa_ud",), message_bytes=4096, **far)
-    assert outcome.verified
-    assert outcome.rows()[0]["fct_p50_ns"] > 2 * 1_000_000
-
-
 def test_bad_input_is_found_before_anything_is_written(file, tmp_path):
     with pytest.raises(UserError, match="has no host 'h9'"):
         run(file, tmp_path, source="h9")
     with pytest.raises(UserError, match="unknown transport 'tcp'"):
         run(file, tmp_path, transports=("tcp",))
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_the_default_capture_is_on_the_path_of_rc(file, tmp_path, seed):
-    """ECMP sends all of a queue pair's packets through one spine: which one, a hash decides."""
-    outcome = run(file, tmp_path, seed=seed, transports=("rc",))
-    [capture] = outcome.captures
-    assert [each["name"] for each in capture["interfaces"]] == ["leaf1->spine1", "leaf1->spine2"]
-    assert capture["captured"] >= outcome.rows()[0]["packets_sent"] > 0
-
-
-def test_links_of_a_flow_leave_the_first_switch_towards_the_destination():
-    plan = topology.load("leaf-spine")
-    assert links_of_flow(plan, "h1", "h3") == ["leaf1->spine1", "leaf1->spine2"]
-    assert links_of_flow(plan, "h1", "h2") == ["leaf1->h2"]
-    assert links_of_flow(topology.load("two-hosts"), "h2", "h1") == ["s1->h1"]
 
 
 def test_the_received_file_is_saved_whole_or_not_at_all(file, tmp_path):

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Figures that only some kinds of workloads have."""
 
-import numpy as np
 import pytest
 
-from softroce_lab.experiment import figures, virtual, workload_table
+from softroce_lab.experiment import virtual, workload_table
 from softroce_lab.experiment.figure_table import few_samples
-from softroce_lab.experiment.messages import MESSAGE
-from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.workloads.collectives.collective import Collective
-from softroce_lab.workloads.operations import Operations
 from softroce_lab.workloads.training import Traffic
 from tests.experiment.kinds.examples import of
 
@@ -42,33 +37,6 @@ def test_bandwidths_are_those_of_nccl_tests(op, factor):
     assert summary["busbw_bps"] == int(summary["algbw_bps"] * factor)
 
 
-def test_other_workloads_have_none():
-    summary = run("{kind: incast, bytes: 1MiB}").summary()
-    assert summary["algbw_bps"] is summary["busbw_bps"] is None
-
-
-def test_of_several_operations_the_median_counts():
-    once = run("{kind: ring-all-reduce, bytes: 1MiB}").summary()
-    often = run("{kind: ring-all-reduce, bytes: 1MiB, repeat: 3}").summary()
-    assert often["algbw_bps"] == pytest.approx(once["algbw_bps"], rel=0.05)
-
-
-def test_of_unequal_operations_the_median_counts():
-    """3 MB in 10, 2 and 4 us: 3 MB x 8 bit / 4 us, and 2 x 3/4 of it on the bus."""
-    messages = np.zeros(3, dtype=MESSAGE)
-    messages["operation"], messages["completed_ns"] = [0, 1, 2], [10_000, 2000, 4000]
-    work = Operations(Collective((0, 1, 2, 3), 3_000_000, 1 << 20), 3)
-    names = ("h1", "h2", "h3", "h4")
-    made = WorkloadRun("rc", "rc", "bdp", 1, "virtual", names, messages, 20_000)
-    found = figures.added(work, made, lambda: pytest.fail("no flow is alone")).figures
-    assert found == {"algbw_bps": 6 * 10**12, "busbw_bps": 9 * 10**12}
-
-
-def test_a_run_that_failed_has_no_bandwidth():
-    workload = "{kind: ring-all-reduce, bytes: 1MiB}\ndeadline: 1us"
-    assert run(workload).summary()["algbw_bps"] is None
-
-
 TRAINING = "{kind: training, layers: 2, forward: 50us, gradient: 64KiB, steps: 3}"
 
 
@@ -82,18 +50,6 @@ def test_steps_of_a_training_follow_each_other():
     assert summary["step_p50_ns"] > 2 * 150_000
     assert summary["step_waiting"] == pytest.approx(1 - 3 * 300_000 / ends[2])
     assert 0 < summary["step_waiting"] < 0.2
-
-
-def test_uneven_steps_add_up_to_the_end_of_the_last_barrier():
-    """The first begins with the run; of two, the percentiles are the times."""
-    found = run("{kind: training, layers: 1, forward: 1ms, gradient: 4KiB, steps: 2, jitter: 90%}")
-    barriers = found.messages[found.messages["step"] == Traffic.BARRIER]
-    summary = found.summary()
-    shorter_ns, longer_ns = summary["step_p50_ns"], summary["step_p99_ns"]
-    assert shorter_ns < 0.9 * longer_ns
-    assert shorter_ns + longer_ns == barriers["received_ns"].max()
-    first = barriers["received_ns"][barriers["operation"] == 0].max()
-    assert first in (shorter_ns, longer_ns)
 
 
 def test_a_step_takes_the_computation_then_the_gradients_then_the_barrier():
@@ -124,40 +80,11 @@ def test_percentiles_of_few_steps_are_marked_with_their_number():
     assert "*" not in cell
 
 
-def test_a_job_names_its_percentiles_of_few_samples():
-    job = f"{{name: a, workload: {TRAINING}}}"
-    summary = run(f"{{kind: jobs, jobs: [{job}]}}").summary()
-    assert "step_p99_ns" in summary["jobs"]["a"]["few_samples"]
-
-
-@pytest.mark.parametrize(
-    "workload",
-    [
-        TRAINING.replace("}", ", jitter: 5%, activation: 1KiB, parallel: {tensor: 2}}"),
-        "{kind: moe, tokens: 30, hidden: 64, experts: 8, top_k: 2, skew: 1, token_time: 1us}",
-    ],
-)
-def test_a_seed_has_one_result(workload):
-    one, again, other = (run(workload, seed).messages.tobytes() for seed in (1, 1, 2))
-    assert one == again != other
-
-
 def test_a_pipeline_waits_for_its_bubble_at_least():
     more = "activation: 4B, microbatches: 2, parallel: {pipeline: 4}}"
     workload = f"{{kind: training, layers: 4, forward: 1ms, gradient: 0B, {more}"
     waiting = run(workload).summary()["step_waiting"]
     assert 3 / 5 < waiting < 3 / 5 + 0.01  # of M + P - 1 passes P - 1 are waiting
-
-
-def test_a_training_that_failed_has_no_steps():
-    assert run(TRAINING + "\ndeadline: 400us").summary()["step_p50_ns"] is None
-
-
-def test_the_table_has_steps_of_trainings_alone():
-    titles = {"p50 step", "p99 step", "waiting, share of a step"}
-    for workload, shown in ((TRAINING, titles), ("{kind: incast, bytes: 1MiB}", set())):
-        _, lines = workload_table.lines([run(workload).summary()])
-        assert {line.title for line in lines} & titles == shown
 
 
 TWO_HOSTS = TRAINING.replace("}", ", hosts: [h3, h4]}")
@@ -179,14 +106,6 @@ def test_each_job_has_figures_of_its_own():
         assert {"verdict", "makespan_ns", "fct_p99_ns", "step_p50_ns", "busbw_bps"} <= found.keys()
     assert summary["messages"] == alone["messages"] + steps["messages"]
     assert "jobs" not in alone
-
-
-def test_the_table_has_lines_for_each_job():
-    _, lines = workload_table.lines([run(JOBS).summary()])
-    titles = [line.title for line in lines]
-    assert "alone: makespan" in titles
-    assert "steps: p50 step" in titles
-    assert "alone: p50 step" not in titles
 
 
 def test_a_job_that_failed_leaves_the_others_their_verdict():

@@ -44,15 +44,6 @@ def test_every_ready_experiment_is_the_same_again(name, tmp_path, monkeypatch):
         same_work(experiment, again)
 
 
-def test_names_are_written_out(tmp_path):
-    overrides = [spec.parse_override(text) for text in ("topology=leaf-spine", "seeds=[7]")]
-    again = reloaded(spec.load("ring-all-reduce", overrides), tmp_path)
-    assert again.topology == "inline"
-    assert all(not isinstance(each, str) for each in again.raw.faults)
-    assert again.seeds == (7,)
-    same_work(spec.load("ring-all-reduce", overrides), again)
-
-
 def test_a_policy_and_a_goal_file_are_copied(tmp_path):
     (tmp_path / "mine.py").write_text(POLICY)
     (tmp_path / "two.goal").write_bytes((paths.WORKLOADS / "pipeline.goal").read_bytes())
@@ -66,24 +57,6 @@ def test_a_policy_and_a_goal_file_are_copied(tmp_path):
     assert again.transports[0].sha256 == experiment.transports[0].sha256
     assert again.transports[0].file.endswith("inputs/mine.py")
     assert again.workload(1).message_count > 0
-
-
-def test_two_inputs_of_one_name_are_two_files(tmp_path):
-    directory = RunDirectory.create("frozen", under=tmp_path)
-    for folder in ("a", "b", "c"):
-        (tmp_path / folder).mkdir()
-        text = POLICY + ("# another" if folder == "b" else "")
-        (tmp_path / folder / "mine.py").write_text(text)
-    own = [f"{tmp_path}/{folder}/mine.py:Mine" for folder in ("a", "b", "c")]
-    experiment = spec.load("incast")
-    transports = [spec.with_transports(experiment, [each]).transports[0] for each in own]
-    labelled = [
-        spec.dataclasses.replace(each, label=f"t{number}") for number, each in enumerate(transports)
-    ]
-    frozen.write(directory, spec.dataclasses.replace(experiment, transports=tuple(labelled)))
-    again = spec.load(directory.path / frozen.FILE)
-    files = [each.file.rpartition("/")[2] for each in again.transports]
-    assert files == ["mine.py", "2-mine.py", "mine.py"]
 
 
 def test_a_version_of_a_kernel_keeps_its_digits(tmp_path):

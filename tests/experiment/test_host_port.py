@@ -21,7 +21,6 @@ RATE_BPS = {"virtual": 100e9, "real": 1e9}
 LONG_BYTES = {"virtual": 256 * MIB, "real": 64 * MIB}  # half a second on the real clock
 SHORTS = 9
 APART_NS = {"virtual": 2_000_000, "real": 40_000_000}
-HEADER_BYTES = 170 - 64  # of a message of 64 bytes of `csa_ud`: Ethernet to ICRC
 EXPERIMENT = """
 name: t{name}
 topology: {{generator: {{kind: star, hosts: {hosts}, access: {{rate: {rate}Gbit, limit: 256KiB}}}}}}
@@ -116,6 +115,9 @@ def test_one_message_takes_as_long_on_both_clocks(transport, full):
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 def test_a_short_message_passes_a_long_one(clock, full):
+    if clock == "real" and not full:
+        pytest.skip("times of the real clock are compared in the full form alone")
+
     def run(peer, **parts):
         return outcome(experiment(clock, 3, "csa_ud", long_and_short(clock, peer, **parts)))
 
@@ -128,22 +130,6 @@ def test_a_short_message_passes_a_long_one(clock, full):
             assert took_ns(both, SHORT_BYTES) <= 2 * short_ns
             share_ns = SHORTS * SHORT_BYTES * long_ns / LONG_BYTES[clock]
             assert took_ns(both, LONG_BYTES[clock]) <= 1.05 * long_ns + share_ns
-
-
-@pytest.mark.parametrize(("clock", "gap_ns"), [("virtual", 1_000), ("real", 1_000_000)])
-def test_many_short_messages_leave_the_rest_to_a_long_one(clock, gap_ns, full):
-    """1,000 messages of 64 bytes a millisecond at 100 Gbit/s; one at 1 Gbit/s."""
-    size = 64 * MIB
-    bytes_a_second = RATE_BPS[clock] / 8 - (64 + HEADER_BYTES) * 1e9 / gap_ns
-    alone_ns = size / bytes_a_second * 1e9
-    sender, receiver = [f"send {size}b to 1 tag 1"], [f"recv {size}b from 0 tag 1"]
-    for number in range(2, 2 + int(1.3 * alone_ns / gap_ns)):
-        sender += [f"w{number}: calc {gap_ns}", f"s{number}: send 64b to 1 tag {number}"]
-        sender.append(f"s{number} requires w{number}")  # one processor: one gap after the other
-        receiver.append(f"recv 64b from 0 tag {number}")
-    run = outcome(experiment(clock, 2, "csa_ud", program({0: sender, 1: receiver})))
-    if full or clock == "virtual":
-        assert took_ns(run, size) <= 1.3 * alone_ns
 
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import real, spec, virtual
-from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
 from tests import patience
@@ -66,13 +66,6 @@ def test_a_job_without_one_has_that_of_the_run():
     assert all((each == of_a[0]).all() for each in of_a)  # links of their own: no influence
 
 
-def test_one_transport_named_or_not_is_the_same():
-    (named,) = runs(of(a="transport: irn,", b="transport: irn,"))
-    (usual,) = runs(of(transports="transports: [irn]"))
-    assert (named.messages == usual.messages).all()
-    assert named.transport == usual.transport == "irn"
-
-
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
@@ -100,17 +93,12 @@ def test_mistakes_have_their_place(settings, error):
     assert str(caught.value).startswith(error)
 
 
-def test_a_command_line_cannot_replace_what_every_job_has():
-    with pytest.raises(UserError, match="has a transport of its own"):
-        spec.with_transports(of(a=RC, b=RC), ["csa_ud"])
-
-
 def test_a_job_that_a_rule_cannot_hit_stays_and_is_noted():
     wanted = of(transports="transports: [irn, rc]", a=RC, faults="drop: {message: 0, iter: 1}")
-    whole, left_out = blind_rules.compared(wanted)
+    whole, left_out = forecast.compared(wanted)
     assert [each.label for each in whole.transports] == ["irn"]
     assert [each.transport for each in left_out] == ["rc"]
-    assert blind_rules.notes(wanted)[-1].startswith("rc+window=32: cannot be hit by loss")
+    assert forecast.blind_notes(wanted)[-1].startswith("rc+window=32: cannot be hit by loss")
 
 
 def test_on_a_lab():

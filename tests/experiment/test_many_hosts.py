@@ -42,7 +42,7 @@ def test_the_same_seed_twice_is_the_same_run(full, tmp_path):
     """The long form: web search at 80 % on 1024 hosts for 5 ms, twice; ten minutes."""
     shape = {"k": 16, "sizes": "web-search", "duration": "5ms"}
     if not full:
-        shape = {"k": 4, "sizes": "hadoop", "duration": "2ms"}
+        shape = {"k": 4, "sizes": "hadoop", "duration": "200us"}
     file = tmp_path / "many-hosts.yaml"
     file.write_text(FILE.format(wire=WIRE, **shape))
     found = []

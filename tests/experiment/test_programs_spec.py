@@ -65,22 +65,11 @@ def test_mistakes_have_their_place(commands, line, column, what):
     assert abs(found[1] - column) <= 8  # of the value, or of its key
 
 
-def test_a_circle():
-    what = refused("{h1: {run: a, after: h2}, h2: {run: b, after: h1}}")[2]
-    assert what == "h1 waits for h2 waits for h1: none of them can begin"
-
-
 def test_the_virtual_clock_is_refused():
     assert refused("{h1: {run: a}}", HEAD.replace("real", "virtual")) == (
         3, 8, "programs run on the real clock alone"
     )  # fmt: skip
     assert refused("{h1: {run: a}}", HEAD.replace("clock: real\n", ""))[2].startswith("programs")
-
-
-def test_transports_are_refused():
-    assert "bring their own" in refused("{h1: {run: a}}", HEAD + "transports: [rc]\n")[2]
-    with pytest.raises(UserError, match="bring their own"):
-        spec.with_transports(of("{h1: {run: a}}"), ["rc"])
 
 
 def test_there_is_no_workload_to_show():

@@ -4,7 +4,6 @@
 import json
 import secrets
 
-import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
@@ -60,17 +59,6 @@ def test_a_job_uses_its_rail(transport):
     assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
 
 
-def test_rails_that_are_alike_take_the_same_time():
-    ends = []
-    for rail in ("", ", rail: 1", ", rail: 2", ", rail: 3"):
-        wanted = of(a=rail)
-        ends.append(virtual.run(wanted, wanted.transports[0], 1, lambda _: None).messages)
-    assert (ends[0] == ends[1]).all()
-    a = ends[0]["source"] % 2 == 0
-    for each in ends[2:]:
-        assert (each["received_ns"][a] == ends[0]["received_ns"][a]).all()
-
-
 @pytest.mark.parametrize("manner", ["down", "grey"])
 def test_a_nic_that_fails_stops_its_job_alone(manner):
     wanted = of(transports="[rc]", faults=f"['nic {manner} h1:eth3 at 5us']")
@@ -79,20 +67,6 @@ def test_a_nic_that_fails_stops_its_job_alone(manner):
     lost = run.messages["status"] != 0
     assert {0, 2} == set(run.messages["source"][lost].tolist())
     assert {"nic-" + manner + "-h1-eth3-at-5us"} == set(run.events["rule"].tolist())
-
-
-def test_a_nic_of_another_rail_may_fail():
-    wanted = of(transports="[rc]", faults="['nic down h1:eth1', 'nic down h2:eth3']")
-    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
-    assert run.verdict == "passed", run.reasons
-
-
-def test_a_flow_alone_takes_its_rail():
-    wanted = of(faults="[{name: slow, ports: 'h*:eth3', delay: 50us}]", access="{}")
-    times = virtual.alone(wanted, wanted.transports[0], 1)
-    hosts = np.array([0, 1]), np.array([2, 3])
-    far, near = times.times_ns(*hosts, np.array([1000, 1000])).tolist()
-    assert far - near == 2 * 50_000  # each way crosses two links
 
 
 @pytest.mark.parametrize(
@@ -108,11 +82,6 @@ def test_mistakes_have_their_place(rail, error):
     with pytest.raises(UserError) as caught:
         of(a=f", rail: {rail}")
     assert str(caught.value).startswith(error)
-
-
-def test_jobs_have_rails_of_their_own():
-    with pytest.raises(UserError, match="'rail' does not belong here"):
-        spec.of(yaml_source.parse(text_of().replace("kind: jobs", "kind: jobs\n  rail: 2"), "x"))
 
 
 def test_a_dry_run_shows_rails_and_faults(tmp_path):
@@ -158,16 +127,6 @@ def test_messages_take_the_rails_of_a_host_in_turn(transport):
     assert sent(run) == uplinks("h1", "h3") | uplinks("h2", "h4", leaves=(3, 1))
 
 
-def test_two_rails_carry_twice_as_much():
-    ends = []
-    for rails in ("", ", rails: 2"):
-        text = text_of(a=f", message: 32KiB{rails}", access="{rate: 1Gbit, delay: 1us}")
-        wanted = spec.of(yaml_source.parse(text.replace("64KiB,", "1MiB,"), "rails.yaml"))
-        run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
-        ends.append(max(run.messages["received_ns"][: len(run.messages) // 2]))
-    assert 1.8 < ends[0] / ends[1] < 2.1
-
-
 def test_losses_of_each_rail_have_their_hosts_and_their_counts():
     faults = "[{name: loss, links: 'h*<->leaf*', loss: random 3%}]"
     wanted = of(a=", message: 4KiB, rails: 3", faults=faults)
@@ -178,36 +137,6 @@ def test_losses_of_each_rail_have_their_hosts_and_their_counts():
     hosts = {host for part in run.recoveries for host in part["host"].tolist()}
     assert "" not in hosts
     assert len(hosts) > 1
-
-
-def test_a_rail_that_fails_takes_its_messages_with_it():
-    wanted = of(a=", message: 4KiB, rails: 2", transports="[rc]", faults="['nic down h1:eth2']")
-    run = virtual.run(wanted, wanted.transports[0], 1, lambda _: None)
-    assert run.verdict == "failed"
-    assert any("RETRY_EXC" in reason for reason in run.reasons)
-    assert len(run.done) > 0
-
-
-@pytest.mark.parametrize(
-    ("a", "transports", "error"),
-    [
-        (", rails: 4", "[csa_ud]", "rails.yaml:7:84: h1 has 3 rails, not 4"),
-        (", rails: 1", "[csa_ud]", "rails.yaml:7:84: rails 1 is below 2"),
-        (", rails: 2", "[shift]", "rails.yaml:7:84: shift uses one rail of h1, and one for its"),
-    ],
-)
-def test_mistakes_about_several_rails_have_their_place(a, transports, error):
-    with pytest.raises(UserError) as caught:
-        of(a=a, transports=transports)
-    assert str(caught.value).startswith(error)
-
-
-def test_a_dry_run_shows_further_rails(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text(text_of(a=", rail: 3, rails: 2"))
-    assert "  h1: rails 1, too\n" in command("run", str(file), "--dry-run").stdout
-    document = json.loads(command("run", str(file), "--dry-run", "--json").stdout)
-    assert document["other_rails"] == {"h1": [1], "h3": [1]}
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "rc"])
@@ -254,13 +183,3 @@ def test_what_is_done_about_losses_of_each_rail_is_recorded_on_a_lab(transport, 
     ends = {(each["source"], each["destination"]) for each in run.facts["queue_pairs"]}
     rails = {tuple(end >> 16 & 255 for end in each) for each in ends}
     assert rails == ({(0, 0), (1, 1)} if transport == "rc" else set())
-
-
-def test_on_a_lab():
-    slow = "{rate: 200Mbit, delay: 100us}"
-    faults = "['nic grey h1:eth3 at 5ms for 10ms', 'nic down h1:eth1']"
-    run = on_a_lab(of(clock="real", access=slow, faults=faults))
-    assert run.verdict == "passed", run.reasons
-    assert run.verified is True
-    assert sent(run) == {"h1->leaf3-1", "h3->leaf3-1", "h2->leaf1-1", "h4->leaf1-1"}
-    assert emulator_drops(run) == 0

@@ -11,13 +11,11 @@ import pytest
 
 from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment import real, spec
-from softroce_lab.experiment.hosts.settings import RECEIVE_FRAMES, WINDOW_PACKETS
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.process import recorded
 from softroce_lab.transports import registry
-from softroce_lab.workloads.flows import Incast, PointToPoint
 from tests import patience
 from tests.transports.coded import CODED
 from tests.workloads.goal.texts import ranks
@@ -130,23 +128,6 @@ def test_a_training_arrives_whole(lab, tmp_path, transport, mix):
     assert 0 < summary["step_waiting"] < 1
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "rc"])
-def test_tokens_go_to_their_experts_and_come_back(lab, tmp_path, transport):
-    workload = "{kind: moe, tokens: 64, hidden: 256, experts: 8, top_k: 2, skew: 1, repeat: 3,"
-    found = run(experiment(tmp_path, workload=workload + " token_time: 10us}"), lab, transport)
-    assert found.verdict == "passed", found.reasons
-    assert found.verified is True
-
-
-def test_jobs_run_at_the_same_time(lab, tmp_path):
-    jobs = "{name: a, workload: {kind: ring-all-reduce, bytes: 64KiB, hosts: [h1, h3]}},"
-    jobs += " {name: b, workload: {kind: point-to-point, bytes: 64KiB, from: h2, to: h4}}"
-    found = run(experiment(tmp_path, workload=f"{{kind: jobs, jobs: [{jobs}]}}"), lab, "csa_ud")
-    assert found.verdict == "passed", found.reasons
-    assert found.verified is True
-    assert [each["verdict"] for each in found.summary()["jobs"].values()] == ["passed", "passed"]
-
-
 def test_the_deadline_ends_a_run(lab, tmp_path):
     """And says what was not delivered."""
     found = run(experiment(tmp_path, workload=LONG, deadline="1.1s"), lab, "csa_ud")
@@ -229,9 +210,3 @@ def test_a_failure_before_a_host_has_reported_is_known(cut_off):
     knobs = (("timeout", "1ms"), ("retry_count", 0))
     found = real.run(wanted, Transport("rc", "rc", set_knobs=knobs), 1, lambda _: None, lab)
     assert found.reasons[0] == "1 of 4 hosts wait for what failed elsewhere"
-
-
-@pytest.mark.parametrize(("senders", "window"), [(1, WINDOW_PACKETS), (8, RECEIVE_FRAMES // 16)])
-def test_all_senders_of_a_host_fit_into_its_ring(senders, window):
-    flows = Incast(tuple(range(senders + 1)), 1000, 1000) if senders > 1 else None
-    assert real._most_window_packets(flows or PointToPoint((0, 1), 1000, 1000)) == window

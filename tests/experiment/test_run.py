@@ -10,14 +10,13 @@ import signal
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.errors import EnvironmentLackError, RunError, UserError
+from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, workload_table
 from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry.rundir import RunDirectory
-from softroce_lab.transports import registry
 from softroce_lab.transports.defaults import Timing
 
 SMALL = """\
@@ -85,17 +84,6 @@ def test_every_run_is_written_down(tmp_path):
     assert set(events["rule"]) == {"loss", ""}  # the others are what policies did
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["point-to-point", "permutation", "incast", "all-to-all", "ring-reduce-scatter",
-     "ring-all-gather", "ring-all-reduce"],
-)  # fmt: skip
-def test_every_workload_arrives_to_the_byte(tmp_path, kind):
-    found = outcome(tmp_path, f"workload.kind={kind}", "workload.bytes=100kB")
-    assert [run.reasons for run in found.runs] == [[], []]
-    assert [run.verified for run in found.runs] == [True, True]
-
-
 def test_what_was_expected_is_looked_for(tmp_path, monkeypatch):
     from softroce_lab.workloads.collectives.collective import Collective
 
@@ -110,24 +98,6 @@ def test_what_was_expected_is_looked_for(tmp_path, monkeypatch):
     found = outcome(tmp_path, "transports=[csa_ud]")
     assert not found.passed
     assert "bytes are wrong" in found.runs[0].reasons[0]
-
-
-def test_a_run_that_takes_too_long_fails(tmp_path):
-    found = outcome(tmp_path, "deadline=50us")
-    assert not found.passed
-    for run in found.runs:
-        assert run.end_ns <= 50_000
-        assert "deadline" in run.reasons[0]
-        assert len(run.done) < len(run.messages)
-    assert found.document()["verdict"] == "failed"
-
-
-def test_how_messages_failed_is_the_reason_and_not_the_bytes_they_lack(tmp_path):
-    dead = "faults=[{name: dead, nodes: h2, loss: blackout}]"
-    found = outcome(tmp_path, "transports=[csa_ud]", "payload=verify", "deadline=30s", dead)
-    reasons = found.runs[0].reasons
-    assert "IBV_WC_RETRY_EXC_ERR" in reasons[0]
-    assert not any("bytes are wrong" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("transport", ["csa_ud", "ud_rto", "rc"])
@@ -151,14 +121,6 @@ def test_a_dead_host_fails_its_pairs_and_no_others(tmp_path, transport):
     assert any("IBV_WC_RETRY_EXC_ERR" in reason for reason in run.reasons)
 
 
-def test_progress_is_told(tmp_path):
-    reporter = Recording()
-    experiment_run.run(of(SMALL, "transports=[csa_ud]"), reporter, under=tmp_path)
-    total = of().workload(1).message_count
-    assert reporter.received[0] == ("csa_ud", total)
-    assert reporter.received[-1] == total
-
-
 def test_links_that_nothing_shapes_are_taken_for_something(tmp_path):
     """And that is noted. Where one link has a rate or a delay, all are as they are."""
     bare = of(SMALL, "topology={generator: {kind: star, hosts: 4}}")
@@ -177,12 +139,6 @@ def test_the_real_clock_needs_root(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EnvironmentLackError, match=r"rights of root\n  hint: .*--clock virtual"):
         outcome(tmp_path, "clock=real")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_does_not_fit_begins_nothing(tmp_path):
-    with pytest.raises(UserError, match="would need"):
-        outcome(tmp_path, "workload.bytes=4TB", "workload.message=1GiB")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -235,7 +191,7 @@ def test_an_interrupt_before_anything_is_done_leaves_the_latest_run(tmp_path):
     assert (tmp_path / "latest").resolve() == done.resolve()
 
 
-@pytest.mark.parametrize("transport", registry.transports())
+@pytest.mark.parametrize("transport", ["csa_ud", "rc", "sdr_ec"])
 def test_a_run_is_no_garbage_that_waits_for_the_collector(transport):
     """A campaign of seeds would hold hundreds of megabytes of fabrics that are over."""
     experiment = spec.with_transports(of(SMALL), [transport])
@@ -292,24 +248,6 @@ def test_rules_that_did_nothing_are_told(tmp_path, fault, idle):
     note = [f"did nothing: {', '.join(idle)}: no packet met it in its time"] if idle else []
     assert manifest["notes"] == found.document()["notes"] == note
     assert found.document()["idle_rules"] == idle
-
-
-def test_a_rule_on_a_link_that_no_flow_takes_is_told(tmp_path):
-    one_way = "workload={kind: point-to-point, from: h1, to: h2, bytes: 64KiB}"
-    found = outcome(tmp_path, "faults=[{name: far, links: 'h3->s1', loss: 50%}]", one_way)
-    assert (
-        "did nothing: far: no flow took h3->s1; lab inspect path A B shows the paths" in found.notes
-    )
-
-
-def test_a_rule_that_acted_in_one_run_is_not_told(tmp_path):
-    found = outcome(
-        tmp_path, "faults=[{name: hundredth, links: '*->s1', drop: {qpn: 1, psn: 100-110}}]"
-    )
-    idle = {run.transport: run.facts["idle_rules"] for run in found.runs}
-    assert idle == {"csa_ud": [], "rc": ["hundredth"]}
-    assert found.idle_rules == []
-    assert all("did nothing" not in note for note in found.notes)
 
 
 def test_the_timers_in_the_manifest_are_those_that_ran(tmp_path):

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The transport `shift` in experiments: NICs die, jobs go on over another rail, on both clocks."""
 
-import ipaddress
 import json
-import random
 import secrets
 import subprocess
 import threading
@@ -12,11 +10,10 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import UserError
 from softroce_lab.experiment import real, spec, virtual
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.inputs import yaml_source
@@ -80,21 +77,6 @@ def test_rc_stops_where_shift_goes_on():
     assert not found.transitions
 
 
-def test_without_a_failure_nothing_moves_and_times_are_those_of_rc():
-    shift, rc = (run(of(name, faults="[]")) for name in (FAST, "rc"))
-    assert shift.verdict == rc.verdict == "passed"
-    assert not shift.transitions
-    assert "shift" not in shift.summary()
-    assert shift.makespan_ns == rc.makespan_ns
-
-
-def test_counters_are_those_of_both_rails():
-    found = run(of())
-    sent = {host: counters["tx_connected"] for host, counters in found.counters.items()}
-    of_rc = run(of("rc", faults="[]")).counters
-    assert all(sent[host] > of_rc[host]["tx_connected"] for host in sent)  # and MOVEs, and probes
-
-
 def test_what_is_done_about_losses_has_its_ends_on_both_rails():
     """Of data and of control messages; and no message is claimed to be known by a PSN."""
     lossy = DIES.replace("[", '[{name: lossy, ports: "h*:eth2", loss: random 3%}, ')
@@ -113,25 +95,6 @@ def test_what_is_done_about_losses_has_its_ends_on_both_rails():
             kinds.add((event, source[:5]))
     assert kinds >= {(event, f"10.{n}.") for event in ("timeout", "sent_again") for n in range(2)}
     assert not found.facts["queue_pairs"]
-
-
-def test_retransmissions_are_told_of_messages_that_stay_on_their_rail():
-    lossy = '[{name: lossy, links: "h*<->leaf1-*", loss: random 2%}]'
-    found, of_rc = (run(of(name, faults=lossy)) for name in ("{name: shift, retry_count: 7}", "rc"))
-    assert not found.transitions
-    assert found.messages["retransmitted"].sum() == of_rc.messages["retransmitted"].sum() > 0
-
-
-def test_the_forecast_of_memory_counts_bytes_without_a_payload():
-    shift, rc = (memory.needed_bytes(of(name, payload="none")) for name in (FAST, "rc"))
-    assert shift > rc
-
-
-def test_it_goes_the_same_way_each_time():
-    one, other = run(of()), run(of())
-    assert one.transitions == other.transitions
-    assert one.transitions
-    assert (one.messages == other.messages).all()
 
 
 @pytest.mark.parametrize("payload", ["none", "verify"])
@@ -156,33 +119,12 @@ def test_other_failures(fault):
     assert found.verified is True
 
 
-def test_completion_times_count_from_the_first_post():
-    """Three timeouts of 131 us pass before a message goes on over the other rail."""
-    found = run(of())
-    taken = found.messages["completed_ns"] - found.messages["posted_ns"]
-    assert taken.max() > 3 * 131_000
-    assert found.summary()["fct_p999_ns"] > 3 * 131_000
-    assert found.summary()["repair_p50_ns"] is None  # a packet is another one over another rail
-
-
 def test_both_rails_dead_is_an_error_that_ends():
     both = '["nic down h1:eth1 at 1ms", "nic down h1:eth2 at 1ms"]'
     found = run(of(faults=both))
     assert found.verdict == "failed"
     assert any("RETRY_EXC" in reason for reason in found.reasons)
     assert "Failed" in after(found)
-
-
-def test_at_random_moments():
-    moved = 0
-    for seed in range(8):
-        draw = random.Random(seed)
-        host, at = draw.choice(["h1", "h2", "h3"]), draw.randrange(2_000_000)
-        fault = f"nic down {host}:eth1 at {at}ns for {draw.randrange(100, 4000)}us"
-        found = run(of(faults=json.dumps([fault])), seed)
-        assert found.verdict == "passed", (seed, fault, found.reasons)
-        moved += bool(found.transitions)
-    assert moved >= 4
 
 
 # ---------------------------------------------------------------- what is refused
@@ -220,68 +162,6 @@ def test_the_run_directory_and_the_capture_have_the_transitions(tmp_path):
     assert verdicts["shift.once"].checked > 0
     moves = found.summary()["shift"]
     assert verdicts["shift.count"].checked == moves["failovers"] + moves["failbacks"] > 0
-
-
-def test_a_comment_is_on_a_packet_of_its_host_from_its_time_on(tmp_path):
-    experiment = of(faults='["nic down h1:eth1 at 1ms for 300us"]', repeat=30)
-    outcome = experiment_run.run(experiment, Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
-    capture = capture_file.read(outcome.directory / "trace.pcapng")
-    packets, found = capture.packets, outcome.runs[0].transitions
-    own = {}  # addresses of each host
-    for host in experiment.plan(1).plain_hosts:
-        gids = (ipaddress.IPv6Address(f"::ffff:{port.address}") for port in host.ports)
-        own[host.name] = {gid.packed for gid in gids}
-    for row in found:
-        text = transitions.line(row)
-        carrying = [each for each in packets if each["comment"] >= 0
-                    and text in capture.comments[each["comment"]]]  # fmt: skip
-        assert carrying
-        for each in carrying:
-            assert own[row["host"]] & {bytes(each["source"]), bytes(each["destination"])}
-        late = min(int(each["time_ns"]) for each in carrying) - row["time_ns"]
-        assert 0 <= late < 5_000_000
-
-
-def test_the_backup_of_the_last_rail_is_the_first():
-    text = FILE.replace("hosts_per_leaf: 3,", "hosts_per_leaf: 3, rails: 3,").replace("NAME", "x")
-    text = text.replace("DEADLINE", "5s")
-    text = text.replace("TRANSPORT", FAST).replace("CLOCK", "virtual").replace("PAYLOAD", "none")
-    text = text.replace(" MORE", ", rail: 3").replace("FAULTS", '["nic down h1:eth3 at 1ms"]')
-    found = run(spec.of(yaml_source.parse(text, "x.yaml")))
-    assert found.verdict == "passed", found.reasons
-    sent = {link["name"]: link["sent"] for link in found.links}
-    assert sent["h1->leaf1-1"] > 0
-    assert sent["h1->leaf2-1"] == 0
-
-
-def test_captures_have_the_same_bytes_each_time(tmp_path):
-    experiment = of(repeat=30)
-    one, other = (
-        experiment_run.run(
-            experiment, Silent(), under=tmp_path / each, capture=Wanted(("ends",), 0)
-        )
-        for each in "ab"
-    )
-    one, other = ((each.directory / "trace.pcapng").read_bytes() for each in (one, other))
-    assert one == other
-
-
-def test_a_run_is_whole_where_comments_cannot_be_written(tmp_path, monkeypatch):
-    def full(*_):
-        raise RunError("no space left")
-
-    monkeypatch.setattr("softroce_lab.experiment.capturing.annotate", full)
-    outcome = experiment_run.run(of(), Silent(), under=tmp_path, capture=Wanted(("ends",), 0))
-    assert outcome.passed
-    manifest = json.loads((outcome.directory / "manifest.json").read_text())
-    assert manifest["runs"][0]["comments_not_written"] == "no space left"
-
-
-def test_a_story_does_not_claim_that_no_packet_was_lost(tmp_path):
-    directory = experiment_run.run(of(), Silent(), under=tmp_path).directory
-    words = command("results", "explain", str(directory)).stdout
-    assert "Which lost packets were its own is not known" in words
-    assert "None of its packets was lost" not in words
 
 
 # ---------------------------------------------------------------- the real clock

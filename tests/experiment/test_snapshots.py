@@ -44,10 +44,3 @@ def without_other_paths(text):
     wanted = [section for section in sections if section.startswith(f"RTT {SHORTEST},")]
     assert wanted
     return "\n## ".join([head, *wanted])
-
-
-def test_every_transport_is_in_it():
-    sweep = sweep_spec.load("snapshots")
-    kept = (PROJECT_ROOT / FILE).read_text()
-    for task in sweep.tasks(""):
-        assert f"| {task.transport.label} " in kept

@@ -40,3 +40,11 @@ def test_a_run_without_progress_ends_and_names_the_packet_that_all_wait_for(tmp_
     assert stalled.startswith("no packet with data arrived for ")
     named = re.fullmatch(r"packet \d+ of (.* from h2 to h3) was lost at .* and never arrived", lost)
     assert undelivered.endswith(f"not delivered, the first {named[1]}")
+
+
+def test_a_run_whose_hosts_wait_for_their_time_goes_on():
+    text = EXPERIMENT.format(file="").replace('{policy: ":Stuck"}', "csa_ud")
+    experiment = spec.of(parse(text.replace("16KiB}", "16KiB, repeat: 4, every: 1s}")))
+    found = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert found.reasons == []
+    assert found.end_ns > 3 * 10**9

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from pyroute2 import IPRoute
 
-from softroce_lab.experiment.accounting import Counts, WireCounts
+from softroce_lab.experiment.observation import Counts, WireCounts
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan.plan import Node, Plan, Port
 

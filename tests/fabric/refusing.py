@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from softroce_lab.fabric.bpf import probe as bpf_probe
-from softroce_lab.fabric.net import xsk
+from softroce_lab.fabric.bpf import libbpf
+from softroce_lab.fabric.net import syscalls
 from softroce_lab.paths import PROJECT_ROOT
 
 BPF, SOCKET, SENDTO, SECCOMP = 321, 41, 44, 317
@@ -65,7 +65,7 @@ def no_bpf(call):
 
 
 def no_af_xdp(call):
-    asked = call.number == SOCKET and call.arguments[0] == xsk.AF_XDP
+    asked = call.number == SOCKET and call.arguments[0] == syscalls.AF_XDP
     return errno.EAFNOSUPPORT if asked else 0
 
 
@@ -73,7 +73,7 @@ def no_ring_buffers(call):
     if call.number != BPF or call.arguments[0] != _MAP_CREATE:
         return 0
     (kind,) = struct.unpack("=I", call.memory(call.arguments[1], 4))
-    return errno.EINVAL if kind == bpf_probe.MAP_TYPE_RINGBUF else 0
+    return errno.EINVAL if kind == libbpf.MAP_TYPE_RINGBUF else 0
 
 
 def no_xdp(*modes):

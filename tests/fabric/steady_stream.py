@@ -11,7 +11,7 @@ from typing import Self
 
 from benchmarks.traffic import HEADERS_BYTES, INDEX_OFFSET, open_port
 from softroce_lab import _native
-from softroce_lab.experiment.accounting import Counts
+from softroce_lab.experiment.observation import Counts
 from softroce_lab.fabric.lab import Lab
 from tests.fabric.xdp_rig import ROCE_PORT, lab_header, roce
 from tests.labs import eventually

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.fabric import lab
-from softroce_lab.fabric.bpf import objects as bpf_objects
-from softroce_lab.fabric.bpf.objects import BpfObjects
+from softroce_lab.fabric.bpf import bpffs as bpf_objects
+from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from tests.labs import SETTLE_S
 
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def descriptors():
 @pytest.mark.full("cycles")
 def test_cycles_leave_nothing_behind(full, two_hosts, traces):
     """Brings a lab up and down 200 times: memory, descriptors, BPF objects, namespaces, files."""
-    seen, cycles = BpfObjects(), 200 if full else 5
+    seen, cycles = BpfObjects(), 200 if full else 2
     for cycle in range(WARM_UP + cycles):
         if cycle == WARM_UP:
             before = kernel_bytes(), process_bytes(), namespaces(), descriptors()

@@ -28,14 +28,6 @@ def test_who_waited_for_a_lab_that_goes_down_is_told(tmp_path):
     assert reported == [f"the lab {tmp_path.name} went down meanwhile"]
 
 
-def test_nobody_but_lab_up_makes_the_file(tmp_path):
-    with pytest.raises(RunError, match="went down"), fault_lock.changing(tmp_path):
-        pass
-    with fault_lock.ending(tmp_path, print):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_process_that_hangs_is_waited_for_so_long_and_no_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(fault_lock, "PATIENCE_S", 0.05)
     fault_lock.create(tmp_path)

@@ -15,8 +15,6 @@ from pyroute2 import IPRoute
 from softroce_lab import topology
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.fabric import lab, runtime
-from softroce_lab.fabric.bpf.xdp import XdpFabric
-from softroce_lab.fabric.daemons.control_plane import ControlPlane
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.fabric.net import routes
@@ -148,15 +146,6 @@ def two_shapes(plan):
     return live.set_on(plan, links_of(plan, "s1->h1"), too_much)
 
 
-def test_what_contradicts_itself_changes_nothing(make):
-    running = make("two-hosts")
-    set_on(running, "s1->h2", "loss 1%")
-    plan = planfile.read(running.directory)
-    with pytest.raises(UserError):
-        set_on(running, "s1->h2", "reorder 5%")  # there is no delay to skip
-    assert planfile.read(running.directory) == plan
-
-
 def test_what_stays_goes_on_counting(make):
     running = make("two-hosts")
     set_on(running, "s1->h2", "loss gemodel 5% 25%")
@@ -198,16 +187,6 @@ def test_routes_avoid_a_link_that_is_down_and_come_back(make):
     assert sum(counted(running, "link_down", node.name) for node in running.plan.nodes) == 0
 
 
-@pytest.mark.parametrize("dead", SPINES)
-def test_a_dead_switch_is_avoided_by_all_flows(make, dead):
-    running = make("leaf-spine")
-    set_on(running, dead, "down")
-    for sport in range(0xC000, 0xC008):
-        carried = dict(zip(SPINES, shares(running, SPINES, count=50, sport=sport), strict=True))
-        assert carried.pop(dead) == 0
-        assert list(carried.values()) == [50]
-
-
 def echoes(running, source, target, *, rail=0, count=5, interval_s=0.005):
     """(sent, replies) of pings between two hosts' ports."""
     ports = [running.plan.node(host).ports[rail] for host in (source, target)]
@@ -220,22 +199,6 @@ def echoes(running, source, target, *, rail=0, count=5, interval_s=0.005):
             replies += pinger.receive(time.monotonic_ns() + int(interval_s * 1e9))
         replies += pinger.receive(time.monotonic_ns() + 100_000_000)
     return count, replies
-
-
-def test_a_host_with_a_dead_port_keeps_its_other_rail(make):
-    running = make("dual-rail")
-    set_on(running, "h1:eth2", "down")
-    assert len(echoes(running, "h1", "h3", rail=0)[1]) == 5
-    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 0
-    set_on(running, "h1:eth2", "up")
-    assert len(echoes(running, "h1", "h3", rail=1)[1]) == 5
-
-
-def test_a_dead_host_is_nowhere_else(make):
-    running = make("leaf-spine")
-    set_on(running, "h3", "down")
-    assert echoes(running, "h1", "h3")[1] == []
-    assert len(echoes(running, "h1", "h4")[1]) == 5
 
 
 # --- Time ------------------------------------------------------------------------------------
@@ -308,33 +271,6 @@ def test_the_control_plane_follows_a_timeline_that_came_later(make_armed, tmp_pa
         assert [port.name for port in look_up(leaf, address)] == ["spine1"]
 
 
-def test_windows_too_short_to_follow_leave_the_control_plane_time_to_rest(make_armed):
-    rules = FLAPPING.replace("at: 100ms, for: 100ms, every: 300ms", "for: 50us, every: 100us")
-    running = make_armed("leaf-spine", rules)
-    plane = ControlPlane(running.directory, running.bpffs)
-    steps = [plane.step(time.monotonic_ns() + n * 25_000) for n in range(40)]
-    assert min(steps) >= 0.001
-
-
-def test_the_control_plane_writes_only_routes_that_change(make_armed, monkeypatch):
-    running = make_armed("leaf-spine", FLAPPING)
-    written, set_routes = [], XdpFabric.set_routes
-
-    def noted(xdp, plan, routes):
-        written.append(len(list(routes)))
-        set_routes(xdp, plan, routes)
-
-    plane = ControlPlane(running.directory, running.bpffs)
-    monkeypatch.setattr(XdpFabric, "set_routes", noted)
-    epoch_ns = running.xdp.timeline.epoch_ns
-    for at_ms in (0, 50, 150, 250, 450):
-        plane.step(epoch_ns + at_ms * 1_000_000)
-    first, *later = written
-    assert first == len(running.plan.routes)
-    assert len(later) == 3
-    assert 0 < max(later) < first
-
-
 def test_windows_of_delays_open_and_close_in_the_wire_stage(make_armed):
     rules = 'faults: [{name: slow, links: "s1->h2", delay: 8ms, at: 200ms, for: 200ms}]'
     running = make_armed("two-hosts", rules)
@@ -369,11 +305,6 @@ def test_windows_of_delays_open_and_close_in_the_wire_stage(make_armed):
 FOUR = ("spine1", "spine2", "spine3", "spine4")
 
 
-def test_adaptive_routing_takes_each_of_several_empty_queues(make):
-    running = make("leaf-spine-adaptive")
-    assert min(shares(running, FOUR, count=200, pace=1_000)) > 0
-
-
 def carried_by(running, switches):
     return sum(counted(running, "rx_roce", name) for name in switches)
 
@@ -394,13 +325,6 @@ def test_adaptive_routing_leaves_the_longest_queue(make):
     with Stream(running, "h1", "h3", count=400, pace=20_000):
         pass
     assert eventually(lambda: carried_by(running, others) - before == 400, PATIENCE_S)
-
-
-def test_spray_spreads_one_flow_evenly(make):
-    running = make("leaf-spine-adaptive", load_balancing="spray")
-    carried = shares(running, FOUR, count=4000, pace=15_000)
-    assert sum(carried) == 4000
-    assert max(abs(share - 1000) for share in carried) < 5.5 * (4000 * 0.25 * 0.75) ** 0.5
 
 
 # --- The wire stage dies ---------------------------------------------------------------------
@@ -437,27 +361,6 @@ def test_a_dead_wire_stage_loses_no_frame_in_silence(make):
         set_on(running, "s1->h2", "delay 2ms")
     clear(running)  # what needs no wire stage is no reason to start the lab again
     assert len(echoes(running, "h1", "h2")[1]) == 5
-
-
-def end_wire(running):
-    """SIGTERM to it: it takes its socket away."""
-    (entry,) = (e for e in running.ledger.history.of_kind("process") if e.facts["role"] == "wire")
-    os.kill(entry.facts["pid"], signal.SIGTERM)
-    assert_gone(entry.facts["pid"])
-
-
-def test_a_stage_that_ended_is_noticed_and_needed_by_shapes_only(make):
-    running = make("two-hosts")
-    set_on(running, "s1->h2", "delay 1ms")
-    end_wire(running)
-    begun = time.monotonic()
-    with pytest.raises(RunError, match="wire stage died"):
-        set_on(running, "s1->h2", "delay 2ms")
-    set_on(running, "s1->h1", "loss 1%")
-    clear(running, "s1->h2")
-    assert time.monotonic() - begun < PATIENCE_S
-    assert [fault.word for fault in planfile.read(running.directory).faults] == ["loss"]
-    assert len(echoes(running, "h1", "h2", count=20)[1]) >= 10
 
 
 def test_a_deleted_port_is_no_reason_to_shape_nothing(make):
@@ -510,14 +413,6 @@ def test_what_a_killed_change_left_is_undone_by_the_next(make):
     assert min(reply.rtt_ns for reply in replies) < 20_000_000
 
 
-def test_routes_that_a_killed_change_moved_come_back(make):
-    running = make("two-hosts")
-    killed_change(running, "s1->h2", "down")
-    assert echoes(running, "h1", "h2")[1] == []
-    clear(running)
-    assert len(echoes(running, "h1", "h2")[1]) == 5
-
-
 def test_ctrl_c_waits_until_a_change_is_made(make, monkeypatch):
     running = make("two-hosts")
     set_faults = type(running.xdp).set_faults
@@ -560,25 +455,3 @@ def test_a_lab_that_went_down_is_told_and_not_begun_again(lab_name, traces):
     assert "went down meanwhile" in error
     assert not control.directory.exists()
     assert traces.gone(), traces.found()
-
-
-# --- Several at once -------------------------------------------------------------------------
-
-
-def test_changes_from_several_processes_do_not_undo_each_other(make):
-    """Each reads, alters and writes under one lock."""
-    running = make("leaf-spine")
-    pairs = [(leaf, spine) for leaf in ("leaf1", "leaf2") for spine in SPINES]
-
-    def alter(leaf, spine):
-        for percent in (1, 2, 3):
-            set_on(running, f"{leaf}->{spine}", f"loss {percent}%")
-
-    threads = [threading.Thread(target=alter, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    plan = planfile.read(running.directory)
-    assert len(plan.faults) == len(pairs)
-    assert len({fault.rule_id for fault in plan.faults}) == len(pairs)

@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import gc, lab, runtime
+from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.ledger import ledger, process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity, boot_id
 from softroce_lab.fabric.net import netns, syscalls
@@ -35,26 +34,14 @@ def in_a_child(action):
     os.waitpid(pid, 0)
 
 
-def test_a_lab_that_is_up_is_none_of_its_business(two_hosts, traces):
-    up(two_hosts)
-    assert two_hosts.name not in names(gc.collect(ignore).removed)
-    assert runtime.examine(two_hosts.name).word == "up"
-
-
 def test_an_ephemeral_lab_outlives_its_owners_lock_but_not_the_owner(two_hosts, traces):
     up(two_hosts, ephemeral=True)
-    assert two_hosts.name not in names(gc.collect(ignore).removed)
+    assert two_hosts.name not in names(runtime.collect(ignore).removed)
     runtime.down(two_hosts.name, ignore)
     in_a_child(lambda: up(two_hosts, ephemeral=True))
     assert "its owner, process" in runtime.examine(two_hosts.name).remains
-    assert two_hosts.name in names(gc.collect(ignore).removed)
+    assert two_hosts.name in names(runtime.collect(ignore).removed)
     assert traces.gone(), traces.found()
-
-
-def test_a_persistent_lab_outlives_who_made_it(two_hosts, traces):
-    in_a_child(lambda: up(two_hosts))
-    assert two_hosts.name not in names(gc.collect(ignore).removed)
-    assert runtime.examine(two_hosts.name).word == "up"
 
 
 def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
@@ -66,26 +53,9 @@ def test_processes_of_a_dead_owner_are_ended(two_hosts, traces, eventually):
     *_, host = ledger.read(traces.directory).of_kind("process")
     identity = process.recorded(host)
     assert identity.is_alive()
-    gc.collect(ignore)
+    runtime.collect(ignore)
     assert eventually(lambda: not identity.is_alive())
     assert traces.gone(), traces.found()
-
-
-def test_a_lab_at_work_is_none_of_its_business(two_hosts, traces):
-    seen = []
-
-    def look():
-        if ledger.read(traces.directory).entries:
-            seen.extend(names(gc.remains()))
-
-    lab.up(two_hosts, on_step=look).down()
-    assert two_hosts.name not in seen
-
-
-def test_a_claim_that_died_at_once(traces):
-    traces.directory.mkdir(parents=True)
-    assert traces.name in names(gc.collect(ignore).removed)
-    assert traces.gone()
 
 
 def after_reboot(directory, *, bystander):
@@ -112,24 +82,10 @@ def test_after_a_reboot_files_go_and_processes_of_the_same_number_stay(two_hosts
         after_reboot(traces.directory, bystander=ProcessIdentity.of(sleeper.pid))
         assert runtime.examine(two_hosts.name).remains == "it is of an earlier boot"
         assert traces.found()
-        gc.collect(ignore)
+        runtime.collect(ignore)
         assert traces.gone(), traces.found()
         assert sleeper.poll() is None
         sleeper.kill()
-
-
-@pytest.mark.parametrize("text", [b"", b'{"record":"la'])
-def test_a_ledger_without_a_whole_line(traces, text):
-    traces.directory.mkdir(parents=True)
-    (traces.directory / ledger.FILE).write_bytes(text)
-    assert runtime.examine(traces.name).remains == "its `lab up` died before it made anything"
-    gc.collect(ignore)
-    assert traces.gone()
-
-
-def test_there_may_be_no_labs_at_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(runtime, "DIRECTORY", tmp_path / "none")
-    assert gc.collect(ignore) == gc.Collection()
 
 
 @pytest.fixture
@@ -168,39 +124,13 @@ def test_what_no_lab_made_is_left_alone(labs, intrude):
     (labs / "z").mkdir()
     before = tree(labs / "m")
     output = []
-    done = gc.collect(output.append)
+    done = runtime.collect(output.append)
     assert (names(done.removed), done.failures) == (["a", "z"], [])
     assert runtime.examine("m").word == "unreadable"
     assert len(output) == 1
     assert f"{labs}/m" in output[0]
     assert os.path.lexists(labs / "m")
     assert tree(labs / "m") == before
-
-
-@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
-def test_what_no_lab_made_is_refused_by_its_name(labs, intrude):
-    intrude(labs / "m")
-    for act in (
-        lambda: runtime.existing("m"),
-        lambda: runtime.down("m", ignore),
-        lambda: list(runtime.down_all(ignore)),
-        lambda: runtime.claim("m", ephemeral=False, say=ignore, on_step=ledger.no_step),
-    ):
-        with pytest.raises(LabError, match=f"{labs}/m"):
-            act()
-    with pytest.raises(UserError, match="there is no lab"):
-        runtime.only()
-
-
-def test_one_that_cannot_be_removed_keeps_no_other(labs):
-    for name in ("a", "m", "z"):
-        ledger.Ledger.begin(labs / name, ephemeral=False).close()  # its `lab up` died
-    (labs / "m" / "diary").write_text("mine")
-    done = gc.collect(ignore)
-    assert names(done.removed) == ["a", "z"]
-    assert [error.what for error in done.failures] == [
-        f"{labs}/m holds what the lab did not make: diary"
-    ]
 
 
 @pytest.mark.parametrize("text", [None, b"", b'{"record":"la'])

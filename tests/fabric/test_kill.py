@@ -10,7 +10,7 @@ import time
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import gc, lab, runtime
+from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.net import netns
 
@@ -43,7 +43,7 @@ def collect(traces):
     condition = unheld(traces.name)
     if condition is not None and condition.word == "up":
         runtime.down(traces.name, ignore)
-    gc.collect(ignore)
+    runtime.collect(ignore)
     assert traces.gone(), traces.found()
 
 
@@ -123,7 +123,7 @@ def test_a_name_is_taken_between_the_record_and_the_act(two_hosts, traces, kille
     while killed_at(step, lambda on_step: up(two_hosts, on_step)):
         if ledger.read(traces.directory).of_kind("netns"):
             break
-        gc.collect(ignore)
+        runtime.collect(ignore)
         step += 1
     (entry,) = ledger.read(traces.directory).of_kind("netns")
     name = entry.facts["name"]
@@ -131,7 +131,7 @@ def test_a_name_is_taken_between_the_record_and_the_act(two_hosts, traces, kille
     fd, file = netns.create(), netns.unlinked_name()
     stranger = netns.identify(fd, file)
     netns.publish(name, fd, file)
-    gc.collect(ignore)
+    runtime.collect(ignore)
     survivor = netns.opened(name, stranger)
     assert survivor is not None
     for each in (fd, file, survivor):

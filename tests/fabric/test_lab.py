@@ -14,7 +14,6 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.errors import EnvironmentLackError, LabError, UserError
 from softroce_lab.fabric import lab, probe, runtime
-from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.ledger import LabBusyError
 from softroce_lab.fabric.net import netns
 
@@ -30,15 +29,6 @@ def steps_of_up(plan):
     count = []
     lab.up(plan, on_step=lambda: count.append(1)).down()
     return len(count)
-
-
-def test_up_says_up_and_down_leaves_nothing(two_hosts, traces):
-    made = lab.up(two_hosts)
-    assert ledger.read(made.directory).state == "up"
-    traces.remember_bpf_objects()
-    assert traces.bpf_objects
-    made.down()
-    assert traces.gone(), traces.found()
 
 
 def test_a_plan_without_routes_is_refused(two_hosts, traces):
@@ -98,21 +88,9 @@ def interrupted_when_up(monkeypatch):
     monkeypatch.setattr(lab.Lab, "_realise", and_then)
 
 
-def test_an_interrupt_when_all_is_done_is_undone_too(two_hosts, traces, interrupted_when_up):
-    with pytest.raises(KeyboardInterrupt):
-        lab.up(two_hosts)
-    assert traces.gone(), traces.found()
-
-
 def test_an_owned_lab_is_gone_whenever_the_interrupt_comes(two_hosts, traces, interrupted_when_up):
     with pytest.raises(KeyboardInterrupt), lab.owned(two_hosts):
         pytest.fail("the interrupt was not heard")
-    assert traces.gone(), traces.found()
-
-
-def test_an_owned_lab_ends_with_its_block(two_hosts, traces):
-    with lab.owned(two_hosts):
-        assert runtime.examine(two_hosts.name).word == "up"
     assert traces.gone(), traces.found()
 
 
@@ -147,15 +125,6 @@ def test_a_taken_name_changes_nothing(two_hosts, traces):
     netns.remove(name, stranger)
 
 
-def test_what_an_interrupted_up_left_is_replaced(two_hosts, traces, killed_at):
-    killed_at(12, lambda on_step: lab.up(two_hosts, on_step=on_step))
-    assert runtime.examine(two_hosts.name).remains
-    output = []
-    lab.up(two_hosts, say=output.append).down()
-    assert "removing what is left" in output[0]
-    assert traces.gone(), traces.found()
-
-
 def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
     with pytest.raises(LabBusyError):
         runtime.down(two_hosts.name, print)
@@ -165,11 +134,6 @@ def test_who_holds_a_lab_keeps_others_off(running, two_hosts):
     with lab.Lab.open(two_hosts.name) as again:
         assert again.plan == two_hosts
         assert again.mode in ("native", "generic")
-
-
-def test_a_lab_that_is_not_there():
-    with pytest.raises(UserError, match="no lab called nowhere"):
-        runtime.down("nowhere", print)
 
 
 def test_a_damaged_lab_is_not_opened_but_goes_down(running, two_hosts, traces):
@@ -199,26 +163,6 @@ def test_strangers_inside_are_named_and_lose_their_links(running, two_hosts, tra
     os.close(fd)
 
 
-def test_a_process_of_the_lab_goes_down_with_it(running, traces):
-    sleeper = running.spawn(["sleep", "60"], role="host", node="h1")
-    running.down()
-    assert sleeper.wait(60) == -15
-    assert traces.gone(), traces.found()
-
-
-def test_all_labs_go_down_but_those_in_use(two_hosts, lab_name, traces, monkeypatch):
-    other = topology.load("two-hosts", name=f"{lab_name}b")
-    ours = [f"{lab_name}b", lab_name]  # other labs of this machine are none of the test's business
-    monkeypatch.setattr(runtime, "labs", lambda: [runtime.examine(name) for name in sorted(ours)])
-    lab.up(other).close()
-    with lab.up(two_hosts):
-        gone = runtime.down_all(print)
-        assert next(gone) == other.name
-        with pytest.raises(LabError, match=f"working on the lab {lab_name}"):
-            next(gone)
-    assert runtime.examine(other.name) is None
-
-
 def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
     pid = os.fork()
     if pid == 0:
@@ -234,41 +178,10 @@ def test_without_rights_it_says_what_is_missing(two_hosts, traces, nobody):
     assert not traces.directory.exists()
 
 
-def test_two_labs_side_by_side(lab_name, two_hosts, traces):
-    other = topology.load("two-hosts", name=f"{lab_name}b")
-    with lab.up(two_hosts) as first, lab.up(other) as second:
-        for each in (first, second):
-            assert exchange(each, "h1", "h2", b"hello") == b"hello"
-        second.down()
-        assert exchange(first, "h1", "h2", b"again") == b"again"
-
-
-def exchange(fabric, sender, receiver, payload):
-    """What arrives of a UDP datagram."""
-    with fabric.enter(receiver):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        listener.bind((fabric.plan.node(receiver).address, 9))
-    with fabric.enter(sender):
-        talker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with listener, talker:
-        listener.settimeout(5)
-        talker.sendto(payload, (fabric.plan.node(receiver).address, 9))
-        return listener.recv(65536)
-
-
 @pytest.fixture(params=["native", "generic"])
 def leaf_spine(request, lab_name, traces):
     with lab.up(topology.load("leaf-spine", name=lab_name), mode=request.param) as made:
         yield made
-
-
-def test_udp_crosses_the_fabric_between_all_hosts(leaf_spine):
-    hosts = [host.name for host in leaf_spine.plan.hosts]
-    for sender in hosts:
-        for receiver in hosts:
-            if sender != receiver:
-                text = f"{sender} to {receiver}".encode() + bytes(1400)
-                assert exchange(leaf_spine, sender, receiver, text) == text
 
 
 def test_tcp_crosses_the_fabric(leaf_spine):
@@ -296,40 +209,3 @@ def test_tcp_crosses_the_fabric(leaf_spine):
             digest.update(chunk)
     sender.join()
     assert digest.digest() == hashlib.sha256(payload).digest()
-
-
-def test_ping_crosses_the_fabric(leaf_spine):
-    address = leaf_spine.plan.node("h3").address
-    ping = leaf_spine.spawn(
-        ["ping", "-c", "5", "-i", "0.05", "-W", "2", address],
-        role="ping",
-        node="h1",
-        stdout=subprocess.PIPE,
-    )
-    assert b" 0% packet loss" in ping.stdout.read()
-    assert ping.wait(60) == 0
-
-
-def test_an_idle_fabric_is_silent(leaf_spine, eventually):
-    def packets():
-        return {
-            index: (c.rx_packets, c.unsupported) for index, c in leaf_spine.xdp.counters().items()
-        }
-
-    before = packets()
-    assert not eventually(lambda: packets() != before, timeout_s=1.5)
-
-
-@pytest.mark.parametrize(
-    ("ephemeral", "user"), [(False, "another process"), (True, "process {pid}")]
-)
-def test_the_name_of_a_busy_lab_is_to_be_waited_for(lab_name, traces, ephemeral, user):
-    book = ledger.Ledger.begin(traces.directory, ephemeral=ephemeral)
-    for state in ("starting", "up"):
-        book.enter_state(state)
-    with pytest.raises(UserError) as caught:
-        runtime.claim(lab_name, ephemeral=False, say=print, on_step=ledger.no_step)
-    user = user.format(pid=os.getpid())
-    assert caught.value.what == f"the lab {lab_name} is being used by {user}"
-    assert caught.value.hint == "wait for it, or choose another name: --name NAME"
-    book.close()

@@ -30,22 +30,10 @@ def up(lab_name, traces):
     return start
 
 
-def test_the_probes_find_nothing_missing_here():
-    assert lacks.found() == ()
-    lacks.need(lacks.AF_XDP)
-
-
 def test_without_bpf_there_is_no_lab(up, traces):
     result = up(refusing.no_bpf)
     assert result.returncode == 3
     assert "this machine lacks XDP programs: bpf(2): Operation not permitted" in result.stderr
-    assert traces.gone()
-
-
-def test_without_any_xdp_there_is_no_lab(up, traces):
-    result = up(refusing.no_xdp("generic", "native"))
-    assert result.returncode == 3
-    assert "this machine lacks XDP on veth" in result.stderr
     assert traces.gone()
 
 
@@ -54,13 +42,6 @@ def test_programs_run_in_the_mode_there_is(up, refused, taken):
     result = up(refusing.no_xdp(refused), "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["xdp"] == taken
-
-
-def test_a_mode_that_was_asked_for_is_taken_or_refused(up, traces):
-    result = up(refusing.no_xdp("native"), "--xdp", "native")
-    assert result.returncode == 3
-    assert "this machine lacks native XDP on veth" in result.stderr
-    assert traces.gone()
 
 
 def test_without_af_xdp_the_fabric_carries_ordinary_traffic(up, run_lab, lab_name):
@@ -80,18 +61,6 @@ def test_without_af_xdp_a_shaped_link_is_refused(up, traces, tmp_path):
     assert result.returncode == 3, result.stderr
     assert "this machine lacks AF_XDP sockets" in result.stderr
     assert traces.gone()
-
-
-def test_without_af_xdp_the_demo_is_a_simulation(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    result = refusing.run_lab(refusing.no_af_xdp, "demo", "--file", str(path), "--json")
-    assert result.returncode == 0, result.stderr
-    assert "this machine lacks AF_XDP sockets" in result.stderr
-    assert json.loads(result.stdout)["clock"] == "virtual"
-    result = refusing.run_lab(refusing.no_af_xdp, "demo", "--clock", "real")
-    assert result.returncode == 3
-    assert "this machine lacks AF_XDP sockets" in result.stderr
 
 
 def test_without_ring_buffers_drops_are_counted_and_the_run_says_so(tmp_path):

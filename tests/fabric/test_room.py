@@ -15,7 +15,6 @@ from softroce_lab.fabric import lab, runtime
 from softroce_lab.fabric.ledger import ledger
 from softroce_lab.fabric.ledger.ledger import Ledger
 from softroce_lab.fabric.net import syscalls
-from softroce_lab.fabric.room import needing_room
 
 
 class SmallRun:
@@ -57,7 +56,7 @@ def book(small_run):
     ledger_of_x.close()
 
 
-@pytest.mark.parametrize("pages", [1, 2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("pages", [1, 3, 6])
 def test_a_lab_that_finds_too_little_room_says_so_and_leaves_nothing(
     small_run, two_hosts, traces, pages
 ):
@@ -83,20 +82,6 @@ def announce(book, count):
     return [book.announce("file", name="x") for _ in range(count)]
 
 
-def test_a_full_ledger_says_so_and_stays_whole(small_run, book):
-    small_run.fill()
-    text = (book.directory / ledger.FILE).read_bytes()
-    with pytest.raises(RunError, match=r"cannot write .*/x/ledger\.jsonl: No space left"):
-        announce(book, 10_000)
-    whole = (book.directory / ledger.FILE).read_bytes()
-    assert whole.startswith(text)
-    assert whole.endswith(b"\n")
-    assert len(ledger.read(book.directory).entries) == len(book.history.entries)
-    small_run.drain()
-    book.announce("file", name="next")
-    assert ledger.read(book.directory).entries == book.history.entries
-
-
 def test_the_way_out_is_reserved(small_run, book):
     numbers = announce(book, 60)
     small_run.fill()
@@ -117,8 +102,3 @@ def test_beyond_the_reserve_removal_goes_on_unwritten(small_run, book):
     assert 0 < len(history.entries) < 1000
     assert book.history.entries == {}
     book.destroy()
-
-
-def test_other_errors_pass():
-    with pytest.raises(FileNotFoundError), needing_room(Path("/run")):
-        Path("/no/such").read_text()

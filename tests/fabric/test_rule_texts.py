@@ -5,13 +5,13 @@ import errno
 
 import pytest
 
-from softroce_lab.fabric import rule_texts
+from softroce_lab.fabric import faults as lab_faults
 from softroce_lab.fabric.net import syscalls
+from softroce_lab.faults.text import comments
 from softroce_lab.plan.effects import (
     CERTAIN,
     Corrupt,
     Down,
-    Drop,
     Fault,
     Filter,
     Gemodel,
@@ -43,53 +43,41 @@ def named(packet, rule_id):
     ],
 )
 def test_words(effect, text):
-    assert rule_texts.text(fault(effect)) == text
-
-
-def test_words_of_a_filter():
-    tail = Filter(kinds=("data",), tail=1)
-    assert rule_texts.text(fault(Drop(), packets=tail)) == "only data tail 1, rule noise"
-    bad = rule_texts.text(fault(Gemodel(1, 2, 3, 4), packets=tail)).split("\t")[1]
-    assert bad == "gemodel bad only data tail 1, rule noise"
+    assert "\t".join(comments(fault(effect))) == text
 
 
 def test_a_file_grows_by_what_is_new(tmp_path):
-    assert rule_texts.free_id(tmp_path) == 0
+    assert lab_faults.free_rule_id(tmp_path) == 0
     first = [named(n, n) for n in range(100)] + [fault(Down(), 100)]
-    rule_texts.add(reversed(first), tmp_path)
-    assert rule_texts.free_id(tmp_path) == 101
-    rule_texts.add([*first[50:], fault(Corrupt(CERTAIN), 103)], tmp_path)
-    rule_texts.add([], tmp_path)
-    lines = (tmp_path / rule_texts.FILE).read_text().splitlines()
+    lab_faults.add_rule_texts(reversed(first), tmp_path)
+    assert lab_faults.free_rule_id(tmp_path) == 101
+    lab_faults.add_rule_texts([*first[50:], fault(Corrupt(CERTAIN), 103)], tmp_path)
+    lab_faults.add_rule_texts([], tmp_path)
+    lines = (tmp_path / lab_faults.RULE_TEXTS).read_text().splitlines()
     assert lines == [
         "0 99\tnamed, rule noise",
         "100 100\tdown, rule noise",
         "103 103\t100%, rule noise",
     ]
-    assert rule_texts.free_id(tmp_path) == 104
-
-
-def test_no_id_names_two_rules(tmp_path):
-    kept, gone = fault(Down(), 0), fault(RandomLoss(1), 1)
-    rule_texts.add([kept, gone], tmp_path)
-    again = [kept, fault(RandomLoss(2), 1), fault(RandomLoss(3), 7)]
-    ids = [each.rule_id for each in rule_texts.renumbered(again, [kept, gone], tmp_path)]
-    assert ids == [0, 2, 3]
-
-
-def test_ids_that_are_free_stay(tmp_path):
-    faults = [fault(Down(), 5), fault(RandomLoss(1), 3)]
-    assert rule_texts.renumbered(faults, [], tmp_path) == faults
+    assert lab_faults.free_rule_id(tmp_path) == 104
 
 
 def test_a_full_file_system_leaves_no_torn_line(tmp_path):
     syscalls.mount("small", str(tmp_path), "tmpfs", 0, "size=8k")
     try:
-        rule_texts.add([fault(Down(), 0)], tmp_path)
+        lab_faults.add_rule_texts([fault(Down(), 0)], tmp_path)
         many = [fault(RandomLoss(n << 40), n) for n in range(1, 1000)]
         with pytest.raises(OSError, match="No space left") as raised:
-            rule_texts.add(many, tmp_path)
+            lab_faults.add_rule_texts(many, tmp_path)
         assert raised.value.errno == errno.ENOSPC
-        assert (tmp_path / rule_texts.FILE).read_text() == "0 0\tdown, rule noise\n"
+        assert (tmp_path / lab_faults.RULE_TEXTS).read_text() == "0 0\tdown, rule noise\n"
     finally:
         syscalls.umount(str(tmp_path))
+
+
+def test_no_id_names_two_rules(tmp_path):
+    kept, gone = fault(Down(), 0), fault(RandomLoss(1), 1)
+    lab_faults.add_rule_texts([kept, gone], tmp_path)
+    again = [kept, fault(RandomLoss(2), 1), fault(RandomLoss(3), 7)]
+    found = lab_faults.renumbered(again, [kept, gone], tmp_path)
+    assert [each.rule_id for each in found] == [0, 2, 3]

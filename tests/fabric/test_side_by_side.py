@@ -3,7 +3,6 @@
 
 import dataclasses
 import subprocess
-import threading
 
 import pytest
 
@@ -39,15 +38,6 @@ def ping(made, count=PINGS):
     return int(output.partition(" received")[0].rpartition(" ")[2])
 
 
-def activity(made):
-    """All that the lab's ports have counted, and what its interfaces have."""
-    devices = []
-    for node in made.plan.nodes:
-        with made.enter(node.name), open("/proc/thread-self/net/dev") as file:
-            devices += [line.split() for line in file if ":" in line]
-    return made.xdp.counters(), devices
-
-
 def blackout(made):
     """The lab's plan with every packet lost on every link."""
     faults = tuple(
@@ -55,38 +45,6 @@ def blackout(made):
         for link in range(2 * len(made.plan.links))
     )
     return dataclasses.replace(made.plan, faults=faults)
-
-
-def test_they_are_the_same_by_every_number(pair):
-    first, second = pair
-    assert first.plan.links == second.plan.links
-    assert [node.address for node in first.plan.nodes] == [
-        node.address for node in second.plan.nodes
-    ]
-    assert first.token != second.token
-
-
-def test_traffic_of_one_does_not_show_in_the_other(pair):
-    for busy, idle in (pair, reversed(pair)):
-        before = activity(idle)
-        assert ping(busy) == PINGS
-        assert activity(idle) == before
-    for made in pair:
-        transmitted = sum(count.tx_packets for count in made.xdp.counters().values())
-        assert transmitted >= 2 * PINGS
-
-
-def test_traffic_of_both_at_once_arrives_in_each(pair):
-    answered = {}
-    threads = [
-        threading.Thread(target=lambda made=made: answered.update({made.plan.name: ping(made)}))
-        for made in pair
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(answered.values()) == [PINGS, PINGS]
 
 
 def test_faults_of_one_do_not_act_in_the_other(pair):

@@ -66,17 +66,12 @@ WHERE = "leaf1:spine1 -> spine1:leaf1"
         (("loss: 1%", "loss: gemodel 1%"),
          f"3:42: loss gemodel contradicts loss random of rule 'r0' on {WHERE}"),
         (("loss: gemodel 1%", "loss: gemodel 2%"), "3:42: loss gemodel contradicts loss gemodel"),
-        (("loss: burst 1% 8", "loss: 1%"), "3:42: loss random contradicts loss burst"),
-        (("loss: periodic 10", "loss: burst 1% 8"), "3:42: loss burst contradicts loss periodic"),
         (("loss: 1%, only: data", "loss: gemodel 1%, only: [data, other]"),
-         "3:42: loss gemodel contradicts"),
-        (("loss: 1%, only: control", "loss: gemodel 1%, only: probe"),
          "3:42: loss gemodel contradicts"),
         (("loss: 1%, for: 2s", "loss: gemodel 1%, at: 1s"), "3:42: loss gemodel contradicts"),
         (("loss: 1%, links: '*->*'", "loss: burst 1% 8, links: 'leaf*<->spine2'"),
          "3:20: loss burst contradicts loss random of rule 'r0' on leaf1:spine2"),
         (("delay: 1ms", "delay: 2ms"), f"3:43: {WHERE} has a delay already, by rule 'r0'"),
-        (("rate: 1Gbit", "rate: 2Gbit, at: 1s"), f"3:42: {WHERE} has a rate already"),
         (("rate: 1Gbit, for: 1s, every: 2s", "rate: 1Gbit, at: 1s, for: 1s, every: 3s"),
          "3:42: "),
         (("reorder: 1%",), f"2:45: reorder lets packets skip the delay, and {WHERE} has none"),
@@ -84,14 +79,9 @@ WHERE = "leaf1:spine1 -> spine1:leaf1"
         (("delay: 0s", "reorder: 1%"), "3:45: reorder lets packets skip the delay"),
         (("rate: 1Gbit ecn 10 limit 10",),
          f"2:42: ecn on {WHERE} can mark nothing: the queue is full at 10"),
-        (("rate: 1Gbit ecn 11 limit 10",), "2:42: ecn on "),
         (("rate: 1Gbit limit 1KiB, ecn: 2KiB",), "2:42: ecn on "),
-        (("rate: 1Gbit ecn 1000",), "2:42: ecn on "),
-        (("rate: 1Gbit ecn 2214kB",), "2:42: ecn on "),
         (("rate: 1Gbit ecn 20kB limit 20kB",),
          f"2:42: ecn on {WHERE} can mark nothing: the queue is full at 20000 bytes"),
-        (("reorder: 1% by 1ms", "reorder: 2% by 2ms"),
-         f"3:45: {WHERE} reorders by another time already, by rule 'r0'"),
         (("drop: message 3 packet 5 iter 1", "drop: message 3 packet 4-6 iter 2"),
          f"3:42: the packet is named twice on {WHERE}, first by rule 'r0'"),
         (("drop: [qpn 1 psn 5, qpn 1 psn 5]",), "2:56: the packet is named twice"),
@@ -99,8 +89,6 @@ WHERE = "leaf1:spine1 -> spine1:leaf1"
         (("loss: 1%",) * 9, f"10:42: more than 8 rules act on {WHERE}"),
         (tuple(f"rate: 1Gbit, at: {n}s, for: 1s" for n in range(5)),
          f"6:42: more than 4 rates act on {WHERE}"),
-        (tuple(f"delay: 1ms, at: {n}s, for: 1s" for n in range(5)),
-         f"6:43: more than 4 delays act on {WHERE}"),
         (("drop: [message 3 packet 0-4095, message 4 packet 0]",),
          f"2:68: more than 4096 named drops act on {WHERE}"),
         (("drop: message 3 packet 0-4095, links: '*->*'",),
@@ -121,12 +109,6 @@ def test_a_profile_may_contradict_the_topology_it_is_armed_on() -> None:
         arm(once, rules)
 
 
-def test_the_hint_of_a_slow_rate_says_the_least() -> None:
-    with pytest.raises(UserError) as caught:
-        armed("rate: 1kbit")
-    assert caught.value.hint == "at least 17712 bit, for an MTU of 2200 bytes"
-
-
 @st.composite
 def windows(draw: st.DrawFn) -> Window:
     period = draw(st.integers(0, 12))
@@ -134,7 +116,7 @@ def windows(draw: st.DrawFn) -> Window:
     return Window(draw(st.integers(0, 20)), length, period)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 @given(windows(), windows())
 def test_windows_overlap_if_they_share_a_moment(a: Window, b: Window) -> None:
     horizon = 20 + 12 * 12 + 24  # all begun, and a common period behind that

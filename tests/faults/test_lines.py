@@ -35,13 +35,6 @@ def test_the_packets_that_a_rule_names_are_one_line(words, texts):
     assert lines.texts(faults(words)) == texts
 
 
-def test_many_messages_are_counted():
-    words = " ".join(f"drop message {number} packet 0-1" for number in range(5))
-    (text,) = lines.texts(faults(words))
-    assert text.startswith("drop 10 packets: message 0 packet 0-1; ")
-    assert text.endswith("; 4 more")
-
-
 @pytest.mark.parametrize(
     ("window", "now_ns", "text"),
     [

@@ -5,12 +5,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.lower import lower, remembers
 from softroce_lab.faults.model import Impairments
+from softroce_lab.faults.resolve import lower
 from softroce_lab.plan.effects import (
     CERTAIN,
     Blackout,
@@ -27,7 +25,6 @@ from softroce_lab.plan.effects import (
     Queue,
     RandomLoss,
     Reorder,
-    probability,
 )
 from softroce_lab.units import threshold
 
@@ -111,26 +108,6 @@ def test_only_is_a_filter_of_all_that_match_packets() -> None:
     assert len(found) == 4
 
 
-def test_a_link_that_is_up_has_no_effect() -> None:
-    assert effects(down=False) == []
-
-
 def test_bursts_too_rare_for_64_bits() -> None:
     with pytest.raises(UserError, match="cannot be expressed in 64 bits"):
         effects(loss="burst 0.00000000000001% 16000000")
-
-
-@settings(deadline=None)
-@given(st.integers(1, 9999), st.integers(1, 1000))
-def test_bursts_take_the_rate_that_is_asked_for(rate: int, length: int) -> None:
-    (burst, _), = effects(loss=f"burst {rate / 100}% {length}")  # fmt: skip
-    q = probability(burst.begin)
-    lost = length * q / (length * q + 1 - q)
-    assert lost == pytest.approx(rate / 10_000, rel=1e-9)
-
-
-def test_what_remembers_earlier_packets() -> None:
-    assert remembers(Gemodel(1, 1, 1, 1))
-    assert remembers(Reorder(1, 2, 0))
-    assert not remembers(Reorder(1, 0, 0))
-    assert not remembers(RandomLoss(1))

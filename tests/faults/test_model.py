@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fault rules in tc-netem's words."""
 
-from fractions import Fraction
-
 import pytest
 
 from softroce_lab.errors import UserError
-from softroce_lab.faults.lower import lower
 from softroce_lab.faults.model import FaultRule, LinkImpairments
+from softroce_lab.faults.resolve import lower
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.plan.effects import Window
@@ -18,42 +16,16 @@ def read(effects: str) -> FaultRule:
 
 
 @pytest.mark.parametrize(
-    "loss",
-    [
-        "loss: random 1%",
-        "loss: 'random 1 %'",
-        "loss: {random: 1%}",
-        "loss: 1%",
-        "loss: random  1.0%",
-        "loss:\n  random: 1%",
-    ],
-)
-def test_spellings_of_one_loss(loss: str) -> None:
-    assert read(loss).loss.random == Fraction(1, 100)
-
-
-@pytest.mark.parametrize(("text", "value"), [("0%", 0), ("100%", 1), ("1e-7%", Fraction(1, 10**9))])
-def test_the_ends_of_the_range(text: str, value: Fraction) -> None:
-    assert read(f"loss: {text}").loss.random == value
-
-
-@pytest.mark.parametrize(
     ("loss", "error"),
     [
         ("loss: state 1%", "3:7: 'state' is not supported yet"),
-        ("loss: random 1% 25%", "3:7: loss random with a correlation is not supported"),
         ("loss: rndom 1%", "3:7: unknown key 'rndom'\n  hint: did you mean 'random'?"),
         ("loss: random", "3:7: '' is not a percentage"),
-        ("loss: random one", "3:7: 'one' is not a percentage"),
         ("loss: {random: 150%}", "3:16: percentage '150%' is above 100%"),
         ("loss: {random: 0.01}", "3:16: percentage '0.01' has no unit"),
-        ("loss: {random: -1%}", "3:16: percentage '-1%' is negative"),
-        ("loss: {random: true}", "3:16: expected a percentage"),
-        ("loss: {random: [1%]}", "3:16: expected a percentage"),
         ("loss: {}", "3:7: loss has no model"),
         ("loss: [1%]", "3:7: expected keys and values, found a list"),
         ("loss:", "3:1: 'loss' has no value"),
-        ("loss: 1%\nqpn: 1", "4:1: unknown key 'qpn'"),
         ("loss: 1%\nkey: both", "4:6: expected 'identity' or 'index', found 'both'"),
     ],
 )
@@ -61,12 +33,6 @@ def test_mistakes_are_pointed_at(loss: str, error: str) -> None:
     with pytest.raises(UserError) as caught:
         read(loss)
     assert str(caught.value).startswith(f"x.yaml:{error}")
-
-
-@pytest.mark.parametrize("name", ["", "a b", "A", "link:loss", "x" * 33])
-def test_rule_names(name: str) -> None:
-    with pytest.raises(UserError, match=r"^x.yaml:1:7: rule name"):
-        validate(FaultRule, parse(f"name: '{name}'\nlinks: a->b\nloss: 1%", "x.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -110,76 +76,44 @@ def test_words_and_maps_mean_the_same(spellings: tuple[str, ...]) -> None:
     [
         # models of loss
         ("loss: {random: 1%, gemodel: 1%}", "3:20: loss gemodel contradicts loss random"),
-        ("loss: {random: 1%, blackout: true}", "3:20: loss blackout contradicts loss random"),
         ("loss: {blackout: false}", "3:7: loss has no model"),
         ("loss: gemodel", "3:7: key 'p' is missing"),
         ("loss: gemodel 1% 2% 3% 4% 5%", "3:7: unexpected '5%'"),
-        ("loss: gemodel 1 2%", "3:7: percentage '1' has no unit"),
-        ("loss: {gemodel: {p: 1%, h: 2%}}", "3:25: unknown key 'h'"),
-        ("loss: burst 1%", "3:7: key 'length' is missing"),
         ("loss: burst 1% 0", "3:7: length 0 can match nothing"),
-        ("loss: periodic 0", "3:7: every 0 can match nothing"),
         ("loss: {periodic: {every: 3, length: 4}}", "3:29: length 4 is more than every 3"),
         ("loss: {periodic: {every: 3, offset: 3}}", "3:29: offset 3 is not below every 3"),
         ("loss: blackout 1%", "3:7: unexpected '1%' after blackout"),
-        ("loss: 1% 25%", "3:7: loss random with a correlation"),
         ("loss: ecn", "3:7: 'ecn' does not belong here\n  hint: ecn marks at a queue"),
         # the wire
-        ("delay: 10", "3:8: time '10' has no unit"),
-        ("delay: -10ms", "3:8: time '-10ms' is negative"),
         ("delay: 3601s", "3:8: delay '3601s' is longer than 3600 s"),
         ("delay: 10ms jiter 2ms", "3:8: unexpected 'jiter'\n  hint: did you mean 'jitter'?"),
         ("delay: 10ms distribution normal", "3:1: a distribution needs a jitter"),
         ("delay: 10ms\ndistribution: normal", "4:1: a distribution needs a jitter"),
-        ("delay: 10ms 1ms distribution paretonormal", "3:8: expected 'uniform', 'normal' or"),
-        ("delay: 10ms 1ms reorder maybe", "3:8: expected 'allow' or 'preserve'"),
         ("loss: 1%\njitter: 1ms", "4:1: 'jitter' without a delay"),
         ("delay: 10ms 1ms\njitter: 1ms", "4:1: 'jitter' stands twice, here and in 'delay'"),
-        ("rate: 200", "3:7: rate '200' has no unit"),
         (
             "rate: 200bps",
             "3:7: rate '200bps' has an unknown unit 'bps'\n  hint: bps is bytes to tc "
             "and bits to everyone else: use bit",
         ),
-        (
-            "rate: 200 Mbps",
-            "3:7: rate '200Mbps' has an unknown unit 'Mbps'\n  hint: bps is bytes "
-            "to tc and bits to everyone else: use Mbit",
-        ),
-        ("rate: 2Kbps limit 5", "3:7: rate '2Kbps' has an unknown unit 'Kbps'"),
-        ("down: yes", "3:7: expected true or false, found 'yes'"),
         ("loss: 1%\nlimit: 100", "4:1: 'limit' without a rate"),
-        ("loss: 1%\necn: 100", "4:1: 'ecn' without a rate"),
-        ("loss: 1%\ntrim: true", "4:1: 'trim' without a rate"),
         ("rate: 1Gbit limit 10\nlimit: 10", "4:1: 'limit' stands twice, here and in 'rate'"),
-        ("rate: 1Gbit\nlimit: 100ms", "4:8: size '100ms' has an unknown unit"),
         # single packets
-        ("corrupt: 0.1", "3:10: percentage '0.1' has no unit"),
         ("corrupt: 1% 2%", "3:10: unexpected '2%'"),
-        ("duplicate: 101%", "3:12: percentage '101%' is above 100%"),
-        ("reorder: 1% by -1ms", "3:10: time '-1ms' is negative"),
         ("reorder: 1%\ngap: 5", "4:1: 'gap' does not belong here"),
-        ("reorder: 1% 50%", "3:10: unexpected '50%'"),
         # keys
         ("key: identity\nloss: gemodel 1%", "3:1: loss gemodel remembers earlier packets"),
-        ("key: identity\nloss: burst 1% 8", "3:1: loss burst remembers earlier packets"),
-        ("key: identity\nloss: periodic 10", "3:1: loss periodic remembers earlier packets"),
         ("key: identity\nreorder: 1% gap 5", "3:1: reorder with a gap remembers earlier"),
         # the rule
         ("down: false", "1:1: the rule has no effect"),
         ("loss: 1%\nnodes: s1", "4:1: 'nodes' beside 'links'"),
         ("only: data\ndelay: 1ms", "3:1: 'only' does not go with 'delay'"),
-        ("only: data\ndown: true", "3:1: 'only' does not go with 'down'"),
         ("only: data\ndrop: tail 1 only data", "3:1: 'only' does not go with a drop that says"),
-        ("only: data\ndrop: qpn 1 psn 1", "3:1: 'only' does not go with a drop that says"),
         ("only: data", "3:1: 'only' without anything that happens"),
         # the timeline
         ("loss: 1%\nevery: 1s", "4:1: 'every' needs 'for'"),
         ("loss: 1%\nevery: 1s\nfor: 2s", "5:1: the timeline overlaps itself"),
         ("loss: 1%\nfor: 0s", "4:6: time '0s' is nothing at all"),
-        ("loss: 1%\nfor: 1s\nevery: 0s", "5:8: time '0s' is nothing at all"),
-        ("loss: 1%\nat: -1s", "4:5: time '-1s' is negative"),
-        ("loss: 1%\nat: 5", "4:5: time '5' has no unit"),
     ],
 )
 def test_every_mistake_is_pointed_at(text: str, error: str) -> None:
@@ -207,7 +141,3 @@ def test_a_link_has_no_timeline_of_its_own(key: str) -> None:
 )
 def test_timelines(text: str, window: Window) -> None:
     assert read(f"loss: 1%\n{text}").window == window
-
-
-def test_words_of_an_impairment() -> None:
-    assert read("loss: 1%\ndown: false\nrate: 1Gbit\nlimit: 5").words == ("down", "loss", "rate")

@@ -5,39 +5,13 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.model import FaultRule
-from softroce_lab.faults.targets import LinkPattern, parse_end_pattern
+from softroce_lab.faults.targets import parse_end_pattern
 from softroce_lab.inputs.validation import validate
 from softroce_lab.inputs.yaml_source import parse
 
 
 def read(target: str) -> FaultRule:
     return validate(FaultRule, parse(f"name: x\n{target}\nloss: 1%\n", "x.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("text", "pattern"),
-    [
-        ("a->b", LinkPattern("a", "b", both=False)),
-        ("a <-> b", LinkPattern("a", "b", both=True)),
-        ("leaf*<->spine*", LinkPattern("leaf*", "spine*", both=True)),
-        ("*->*", LinkPattern("*", "*", both=False)),
-        ("a-b->c-d", LinkPattern("a-b", "c-d", both=False)),
-        ("h[1-3]->s?", LinkPattern("h[1-3]", "s?", both=False)),
-        ("h[!2]->s1", LinkPattern("h[!2]", "s1", both=False)),
-        ("h1:eth[12]->*", LinkPattern("h1:eth[12]", "*", both=False)),
-        ("*:p1<->s1:Eth0.5", LinkPattern("*:p1", "s1:Eth0.5", both=True)),
-    ],
-)
-def test_link_patterns(text: str, pattern: LinkPattern) -> None:
-    assert read(f"links: '{text}'").links == (pattern,)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a", "a->", "->b", "a<-b", "a--b", "a->b->c", "a b->c", "A->b"]
-)
-def test_what_is_no_link_pattern(text: str) -> None:
-    with pytest.raises(UserError, match=r"x.yaml:2:8: '.*' is not a pattern of links"):
-        read(f"links: '{text}'")
 
 
 @pytest.mark.parametrize(

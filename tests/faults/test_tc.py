@@ -4,12 +4,8 @@
 import pytest
 
 from softroce_lab import topology
+from softroce_lab.faults.lines import commands
 from softroce_lab.faults.live import parse_impairments, set_on
-from softroce_lab.faults.model import FaultRule
-from softroce_lab.faults.resolve import FaultRules, arm
-from softroce_lab.faults.tc import commands
-from softroce_lab.inputs.validation import validate
-from softroce_lab.inputs.yaml_source import parse
 
 PLAN = topology.load("two-hosts")
 
@@ -71,29 +67,3 @@ def test_what_tc_does_otherwise_is_noted_below(words: str, note: str) -> None:
     command, line = reported(words)
     assert command.startswith("tc qdisc add dev p1 root")
     assert line.startswith(note)
-
-
-def test_bursts_become_a_gemodel_of_the_same_mean() -> None:
-    assert "loss gemodel 20% 25%" in reported("loss burst 50% 4")[0]
-
-
-def test_one_netem_takes_one_loss_and_knows_no_time() -> None:
-    text = (
-        "faults:\n- {name: a, links: h1->*, loss: 1%}\n- {name: b, links: h1->*, loss: 2%}\n"
-        "- {name: c, links: h1->*, corrupt: 1%, at: 2s}\n"
-    )
-    source = parse(text)
-    data = source.data["faults"]
-    assert isinstance(data, list)
-    rules = [validate(FaultRule, parse(str(item).replace("'", "").replace("None", "")))
-             for item in data]  # fmt: skip
-    plan = arm(PLAN, FaultRules(tuple(rules)))
-    assert commands(plan.faults, "p1", PLAN.mtu) == [
-        "tc qdisc add dev p1 root handle 1: netem loss random 1%",
-        "# loss random 2%: one netem takes one loss only",
-        "# corrupt 1% at 2s: tc has no timeline; add the qdisc then, and delete it",
-    ]
-
-
-def test_no_faults_no_commands() -> None:
-    assert commands([], "p1", PLAN.mtu) == []

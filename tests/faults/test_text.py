@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Faults in words, and back."""
 
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from softroce_lab import topology
 from softroce_lab.faults.live import parse_impairments
-from softroce_lab.faults.lower import lower
-from softroce_lab.faults.model import Impairments
 from softroce_lab.faults.profile import load
-from softroce_lab.faults.resolve import arm
-from softroce_lab.faults.text import documents, effect_text, filter_text, window_text
-from softroce_lab.plan.effects import Filter, Window
+from softroce_lab.faults.resolve import arm, lower
+from softroce_lab.faults.text import documents, effect_text, filter_text
 
 
 def shown(words: str) -> list[str]:
@@ -72,56 +65,6 @@ def test_what_is_shown_is_what_a_command_takes(words: str) -> None:
 )
 def test_what_changes_nothing_is_not_shown(words: str, short: str) -> None:
     assert shown(words) == [short]
-
-
-times = st.integers(0, 10**6).map("{}us".format)
-percents = st.integers(0, 1000).map(lambda n: f"{n / 10}%")
-depths = st.one_of(st.integers(500, 9999), st.integers(500, 9999).map("{}KiB".format))
-impairments = st.fixed_dictionaries(
-    {},
-    optional={
-        "loss": st.one_of(percents, st.builds("gemodel {} {}".format, percents, percents),
-                          st.builds("burst {} {}".format, percents, st.integers(1, 99))),
-        "corrupt": percents,
-        "duplicate": percents,
-        "reorder": st.builds("{} gap {} by {}".format, percents, st.integers(0, 9), times),
-        "delay": st.builds("{} {} distribution {}".format, times, st.just("3us"),
-                           st.sampled_from(["uniform", "normal", "pareto"])),
-        "rate": st.builds("{}kbit limit {}".format, st.integers(1, 10**6), depths),
-        "drop": st.lists(st.builds("message {} packet {} iter {}".format, st.integers(0, 9),
-                                   st.integers(0, 9), st.integers(1, 64)), min_size=1),
-    },
-)  # fmt: skip
-
-
-@settings(deadline=None)
-@given(impairments)
-def test_words_bring_back_every_effect(data: dict[str, Any]) -> None:
-    effects = list(lower(Impairments.model_validate(data)))
-    words = " ".join(effect_text(effect) for effect, _, _ in effects)
-    again = list(lower(parse_impairments(words.split()))) if words else []
-    assert [effect_text(effect) for effect, _, _ in again] == [
-        effect_text(effect) for effect, _, _ in effects
-    ]
-    exact = [effect for effect, _, _ in effects if effect.kind != "burst"]  # shown to six digits
-    assert [effect for effect, _, _ in again if effect.kind != "burst"] == exact
-
-
-@pytest.mark.parametrize(
-    ("window", "words"),
-    [
-        (Window(), ""),
-        (Window(2 * 10**9), "at 2s"),
-        (Window(0, 50 * 10**6), "at 0s for 50ms"),
-        (Window(1, 2, 3), "at 1ns for 2ns every 3ns"),
-    ],
-)
-def test_windows(window: Window, words: str) -> None:
-    assert window_text(window) == words
-
-
-def test_everything_needs_no_words() -> None:
-    assert filter_text(Filter()) == ""
 
 
 def test_documents_name_rule_fault_key_and_links() -> None:

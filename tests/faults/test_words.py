@@ -2,16 +2,13 @@
 """The notation of faults: words and maps, quantities, sets of numbers."""
 
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import Field
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults.words import (
-    MAX_NUMBERS,
     Compact,
     Depth,
     DepthField,
@@ -20,7 +17,6 @@ from softroce_lab.faults.words import (
     Rate,
     Time,
     numbers,
-    tokens,
 )
 from softroce_lab.inputs.validation import Model, validate
 from softroce_lab.inputs.yaml_source import parse
@@ -76,53 +72,25 @@ def test_words_and_maps_mean_the_same(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1 % 8", ["1%", "8"]),
-        ("10 ms  2 ms", ["10ms", "2ms"]),
-        ("200 Mbit/s limit 100 ecn 30", ["200Mbit/s", "limit", "100", "ecn", "30"]),
-        ("limit 64 KiB", ["limit", "64KiB"]),
-        ("message 3 packet 5", ["message", "3", "packet", "5"]),
-        ("1. s", ["1.s"]),
-    ],
-)
-def test_a_unit_is_put_back_to_its_number(text: str, words: list[str]) -> None:
-    assert tokens(text) == words
-
-
-@pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("thing: 10ms 1% 5", "x.yaml:1:8: unexpected '5'"),
         ("thing: 10ms colour", "x.yaml:1:8: 'colour' has no value after it"),
         ("thing: 10ms fast fast", "x.yaml:1:8: 'fast' stands twice"),
         ("thing: 10ms color red", "x.yaml:1:8: unexpected 'color'\n  hint: did you mean 'colour'?"),
-        ("thing: 10ms colour red 1%", "x.yaml:1:8: unexpected '1%'"),
         ("thing: ''", "x.yaml:1:8: key 'size' is missing"),
         ("thing: 10", "x.yaml:1:8: time '10' has no unit"),
-        ("thing: {size: 10}", "x.yaml:1:15: time '10' has no unit"),
-        ("thing: {size: -10ms}", "x.yaml:1:15: time '-10ms' is negative"),
         ("thing: {size: [10ms]}", "x.yaml:1:15: expected a time"),
-        ("thing: {size: true}", "x.yaml:1:15: expected a time"),
         ("thing: {size: 40000000000s}", "x.yaml:1:15: time '40000000000s' is longer than"),
         ("thing: {size: 1ms, colour: }", "x.yaml:1:20: 'colour' has no value"),
         ("thing: {size: 1ms, share: 1%}", "x.yaml:1:20: unknown key 'share'"),
-        ("thing: [1ms]", "x.yaml:1:8: expected keys and values, found a list"),
         ("length: 0ms", "x.yaml:1:9: time '0ms' is nothing at all"),
-        ("rate: 200", "x.yaml:1:7: rate '200' has no unit"),
-        ("rate: 99999999999Gbit", "x.yaml:1:7: rate '99999999999Gbit' is too high"),
         ("rate: 11Tbit", "x.yaml:1:7: rate '11Tbit' is too high\n  hint: at most 10 Tbit/s"),
         ("depth: 0", "x.yaml:1:8: number of packets 0 can match nothing"),
-        ("depth: -1", "x.yaml:1:8: number of packets -1 can match nothing"),
         ("depth: 0B", "x.yaml:1:8: size '0B' is nothing at all"),
-        ("depth: 1.5", "x.yaml:1:8: size '1.5' has no unit"),
         ("set: 10000", "x.yaml:1:6: packet 10000 can match nothing\n  hint: 0 to 9999"),
-        ("set: -1", "x.yaml:1:6: packet -1 can match nothing"),
         ("set: 5-3", "x.yaml:1:6: packet '5-3' runs backwards"),
         ("set: []", "x.yaml:1:6: packet: an empty list can match nothing"),
-        ("set: 1.5", "x.yaml:1:6: packet '1.5' is not a whole number"),
         ("set: one", "x.yaml:1:6: packet 'one' is not a whole number"),
-        ("set: true", "x.yaml:1:6: packet 'True' is not a whole number"),
         ("set: 0-4096", "x.yaml:1:6: packet: more than 4096 numbers"),
     ],
 )
@@ -144,29 +112,7 @@ def test_sets_of_numbers(text: str, expected: tuple[int, ...]) -> None:
     assert read(f"set: {text}").set_ == expected
 
 
-def test_the_largest_set() -> None:
-    assert len(read(f"set: 0-{MAX_NUMBERS - 1}").set_ or ()) == MAX_NUMBERS
-
-
 def test_a_plain_number_is_packets_and_a_size_is_bytes() -> None:
     assert read("depth: 100").depth == Depth(100, None)
     assert read("depth: '100'").depth == Depth(100, None)
     assert read("depth: 64KiB").depth == Depth(None, 65536)
-
-
-@settings(deadline=None)
-@given(st.text(max_size=40))
-def test_any_words_are_read_or_are_a_user_error(text: str) -> None:
-    data: dict[str, Any] = {}
-    try:
-        data = Thing.read_words(tokens(text))
-    except UserError:
-        return
-    assert data.keys() <= {"size", "1-h", "colour", "fast"}
-
-
-def test_editors_learn_of_both_notations_and_of_no_null() -> None:
-    words, keys = Thing.model_json_schema()["anyOf"]
-    assert words == {"type": "string"}
-    assert keys["properties"]["colour"] == {"title": "Colour", "type": "string"}
-    assert "null" not in str(keys)

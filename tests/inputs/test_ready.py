@@ -31,18 +31,6 @@ def test_the_current_folder_comes_first(folder: Path) -> None:
     assert find("ring", folder, "topology") == Path("ring")
 
 
-def test_a_folder_of_that_name_is_passed_over(folder: Path) -> None:
-    Path("ring").mkdir()
-    assert find("ring", folder, "topology") == folder / "ring.yaml"
-
-
-@pytest.mark.parametrize("path", ["ring.yaml", "./ring", "a/ring", "ring.yml"])
-def test_a_path_is_taken_as_it_is(folder: Path, path: str) -> None:
-    Path(path).parent.mkdir(exist_ok=True)
-    Path(path).symlink_to("nowhere")
-    assert find(path, folder, "topology") == Path(path)
-
-
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
@@ -68,9 +56,3 @@ def test_an_unknown_name_lists_the_known(folder: Path, word: str, hint: str) -> 
     with pytest.raises(UserError, match=f"no topology called '{word}'") as caught:
         find(word, folder, "topology")
     assert caught.value.hint == hint
-
-
-@pytest.mark.parametrize("word", ["", "x" * 5000, "x\0y"])
-def test_what_can_be_no_file_is_no_topology(folder: Path, word: str) -> None:
-    with pytest.raises(UserError, match="no topology called '"):
-        find(word, folder, "topology")

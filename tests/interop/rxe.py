@@ -16,7 +16,6 @@ from softroce_lab.experiment.hosts.rnics import opened
 from softroce_lab.faults import live
 from softroce_lab.faults.resolve import links_of
 from tests.interop import verbs_peer
-from tests.interop.rxe_errors import QpErrors
 
 SOFT, KERNEL, LINK = "h1", "k1", "k1<->s1"
 TO_KERNEL = "s1->k1"
@@ -130,7 +129,6 @@ class Conversation:
     def begin(self):
         """With the guest as it is now."""
         self.guest = self.lab.guest(KERNEL)
-        self.qp_errors = QpErrors(self.guest)
         remote = contextlib.closing(Remote(self.guest))
         self.kernel = self._stack.enter_context(remote)
         self.places["kernel"] = self.kernel.hello()

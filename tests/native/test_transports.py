@@ -12,7 +12,7 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_ACK
 from softroce_lab.errors import ibv_wc_status
-from softroce_lab.experiment.hosts.journal import taken
+from softroce_lab.experiment.hosts.report import taken
 from softroce_lab.transports import control, registry
 from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests import control_bodies

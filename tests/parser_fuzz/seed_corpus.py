@@ -9,11 +9,10 @@ from pathlib import Path
 
 from scapy.utils import RawPcapReader
 
-from softroce_lab import _native, paths
+from softroce_lab import _native, paths, topology
 from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
-from softroce_lab.topology import loader
 from softroce_lab.transports import control
 from tests import control_bodies
 from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcap, Pcapng
@@ -127,7 +126,7 @@ def results() -> dict[str, bytes]:
         "drops": b"\0" + struct.pack("=8sII", b"LABDROP3", 16, DROP.itemsize) + 3 * drop,
         "run": b"\1" + json.dumps(manifest).encode() + b"\0" + json.dumps(links).encode(),
         "counters": b"\4" + _native.statistics(PairRig("csa_ud").sides[0].endpoint),
-        "plan": b"\3" + planfile._text(loader.load("two-hosts")).encode(),
+        "plan": b"\3" + planfile._text(topology.load("two-hosts")).encode(),
     }
     for number, (name, text) in enumerate(COLUMNS.items()):
         seeds[name] = bytes([2, number]) + text.encode()

@@ -48,12 +48,6 @@ def test_a_link_that_is_not_there(text, what, hint):
     assert hint in raised.value.hint
 
 
-def test_what_is_written_as_a_link():
-    assert [locate.is_link(text) for text in ("h1", "a->b", "a<->b", "a:b")] == [
-        False, True, True, True,
-    ]  # fmt: skip
-
-
 def test_rails():
     host = RAILS.node("h1")
     assert locate.rail(RAILS, "h1") is host.ports[0]
@@ -63,13 +57,6 @@ def test_rails():
         locate.rail(RAILS, "h1", 3)
     with pytest.raises(UserError, match="is a switch"):
         locate.rail(PLAN, "leaf1")
-
-
-def test_the_peer_of_every_port():
-    peers = locate.peers(PLAN)
-    for link in PLAN.links:
-        assert peers[link.a.ifindex] == (2 * link.index, link.b)
-        assert peers[link.b.ifindex] == (2 * link.index + 1, link.a)
 
 
 def test_parallel_links_have_their_ports_in_their_names(trunk):

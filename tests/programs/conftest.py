@@ -9,7 +9,17 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab as fabric
-from tests.labs import needs_root, prepare_verbs  # noqa: F401
+from tests.labs import (  # noqa: F401
+    _eventually,
+    _killed_at,
+    _run_lab,
+    foreigner,
+    lab_name,
+    needs_root,
+    prepare_verbs,
+    traces,
+    two_hosts,
+)
 from tests.programs.pair import Pair
 
 

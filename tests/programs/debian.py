@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What Debian's packages of rdma-core have: offsets of the headers, symbols of the libraries.
-
-`python -m tests.programs.debian` downloads them and writes debian_12.txt and debian_13.txt.
-"""
+"""What rdma-core's packages have: offsets of the headers' structures, symbols of the libraries."""
 
 import os
 import re
@@ -10,17 +7,18 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.programs.layout import of_headers
-
 PACKAGES = {
     "12": ("bookworm", ["libibverbs1", "libibverbs-dev", "librdmacm1", "librdmacm-dev"]),
     "13": ("trixie", ["libibverbs1", "libibverbs-dev", "librdmacm1t64", "librdmacm-dev"]),
 }
-LIBRARIES = ("libibverbs", "librdmacm")
-FOLDER = Path(__file__).parent
 _ARCHIVE = "http://deb.debian.org/debian"
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _FETCH_S = 120
+SOURCE = """\
+#include <infiniband/verbs.h>
+#include <infiniband/sa.h>
+#include <rdma/rdma_cma.h>
+"""
 _OWN = """\
 Dir::Etc "{0}/etc";
 Dir::State "{0}/state";
@@ -29,6 +27,10 @@ Dir::Cache "{0}/cache";
 APT::Architecture "amd64";
 APT::Sandbox::User "root";
 """
+OURS = re.compile(r"(_?ibv_|verbs_|rdma_|_compat_ibv)")
+_ENTRY = re.compile(r"<(\d+)><[0-9a-f]+>: Abbrev Number: \d+ \((DW_TAG_\w+)\)")
+_FORM = re.compile(r"^\((data\d|string|udata|sdata)\)\s*")
+_ATTRIBUTE = re.compile(r"(DW_AT_\w+)\s*:\s*(.*)$")
 
 
 def exported(library):
@@ -41,17 +43,13 @@ def exported(library):
     return {(m[1], m[3], m[2] == "@@") for m in found if m}
 
 
-def facts(release):
-    """Lines of text, from packages that are downloaded. subprocess.SubprocessError without them."""
+def unpack(release, folder):
+    """The root directory of packages that are downloaded. subprocess.SubprocessError without."""
     suite, packages = PACKAGES[release]
-    with tempfile.TemporaryDirectory() as folder:
-        _download(Path(folder), suite, packages)
-        versions = []
-        for package in sorted(Path(folder).glob("*.deb")):
-            name, version, _ = package.name.split("_")
-            versions.append(f"package {name} {version}")
-            subprocess.run(["dpkg-deb", "-x", package, Path(folder, "root")], check=True)
-        return [*versions, *_of_root(Path(folder, "root"))]
+    _download(folder, suite, packages)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, folder / "root"], check=True)
+    return folder / "root"
 
 
 def _download(folder, suite, packages):
@@ -67,32 +65,42 @@ def _download(folder, suite, packages):
                        capture_output=True, timeout=_FETCH_S)  # fmt: skip
 
 
-def _of_root(root):
-    yield from (f"layout {line}" for line in of_headers(root / "usr/include"))
-    for library in LIBRARIES:
-        [path] = root.glob(f"usr/lib/*/{library}.so.1")
-        for name, node, new in sorted(exported(path.resolve())):
-            yield f"symbol {library} {name}{'@@' if new else '@'}{node}"
+def of_headers(include="/usr/include"):
+    """Sizes by `STRUCT` and offsets by `STRUCT.MEMBER`, bytes, as the compiler lays them out."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "layout.o")
+        subprocess.run(
+            ["cc", "-x", "c", "-", "-c", "-o", made, f"-I{include}", "-gdwarf-4",
+             "-fno-eliminate-unused-debug-types"],
+            input=SOURCE, text=True, check=True, capture_output=True,
+        )  # fmt: skip
+        shown = subprocess.run(["readelf", "--debug-dump=info", "--wide", made], check=True,
+                               capture_output=True, text=True).stdout  # fmt: skip
+    return dict(_rows(_entries(shown)))
 
 
-def committed(release):
-    """The same, as it was when somebody ran this module."""
-    return (FOLDER / f"debian_{release}.txt").read_text().splitlines()
+def _entries(shown):
+    """(depth, tag, attributes) of each entry of DWARF's tree."""
+    entries = []
+    for line in shown.splitlines():
+        if begun := _ENTRY.search(line):
+            entries.append((int(begun[1]), begun[2], {}))
+        elif entries and (found := _ATTRIBUTE.search(line)):
+            entries[-1][2][found[1]] = _FORM.sub("", found[2]).rpartition("): ")[2].strip()
+    return entries
 
 
-def layout(lines):
-    """Sizes and offsets by name, bytes."""
-    words = [line.split() for line in lines]
-    return {name: int(value) for kind, name, value in words if kind == "layout"}
-
-
-def symbols(lines, library):
-    """As `exported`."""
-    found = [line.split()[2] for line in lines if line.startswith(f"symbol {library} ")]
-    parts = [re.fullmatch(r"(\w+)(@@?)(.+)", each).groups() for each in found]
-    return {(name, node, at == "@@") for name, at, node in parts}
-
-
-if __name__ == "__main__":
-    for each in PACKAGES:
-        (FOLDER / f"debian_{each}.txt").write_text("\n".join(facts(each)) + "\n")
+def _rows(entries):
+    """Of named structures; members of unnamed ones inside have no offset of their own."""
+    at, name = 0, ""
+    for depth, tag, attributes in entries:
+        if tag == "DW_TAG_structure_type" and depth == 1:
+            at, name = depth, attributes.get("DW_AT_name", "")
+            if OURS.match(name) and "DW_AT_byte_size" in attributes:
+                yield name, int(attributes["DW_AT_byte_size"])
+        elif depth <= at:
+            name = ""
+        elif tag == "DW_TAG_member" and depth == at + 1 and OURS.match(name):
+            offset = attributes.get("DW_AT_data_member_location")
+            if offset is not None and "DW_AT_name" in attributes:
+                yield f"{name}.{attributes['DW_AT_name']}", int(offset)

@@ -114,29 +114,7 @@ def mounts(pid):
     return Path(f"/proc/{pid}/mounts").read_text()
 
 
-def test_a_second_program_is_told_who_has_the_port(pair):
-    with ended(pair.start("h2", "ibv_rc_pingpong", "-g", "0")) as first:
-        pair.await_listener(first)
-        second = pair.run("h2", "ibv_rc_pingpong", "-g", "0", "-p", "18516")
-    assert second.returncode != 0
-    assert f"in use by process {first.pid} (ibv_rc_pingpong)" in second.stderr
-
-
-def test_after_a_kill_the_same_runs_at_once(pair):
-    command = ("ibv_rc_pingpong", "-g", "0", "-n", "1000000")
-    with ended(pair.start("h2", *command)) as server:
-        pair.await_listener(server)
-        with ended(pair.start("h1", *command, pair.address("h2"))) as client:
-            sent = pair.roce_packets("h1")
-            assert eventually(lambda: pair.roce_packets("h1") > sent + 100)
-            client.kill()
-            server.kill()
-    with pair.sending("h1", 200 * 4096):
-        pair.converse("ibv_rc_pingpong", "-g", "0", "-n", "200")
-
-
-@pytest.mark.parametrize("node", ["s1"])
-def test_only_hosts_have_an_rnic(pair, node):
-    refused = pair.run(node, "true")
+def test_only_hosts_have_an_rnic(pair):
+    refused = pair.run("s1", "true")
     assert refused.returncode == 2
-    assert f"{node} has no soft RNIC" in refused.stderr
+    assert "s1 has no soft RNIC" in refused.stderr

@@ -20,13 +20,10 @@ def running(two_hosts):
     return two_hosts
 
 
-def test_it_runs_at_the_node(running, run_lab):
-    result = run_lab("exec", "--lab", running.name, "h2", "--", "ip", "-br", "-4", "address")
+def test_it_runs_at_the_node_and_ends_as_the_command(running, run_lab):
+    script = "ip -br -4 address; exit 42"
+    result = run_lab("exec", "--lab", running.name, "h2", "--", "sh", "-c", script)
     assert running.node("h2").address in result.stdout
-
-
-def test_the_exit_status_is_the_commands(running, run_lab):
-    result = run_lab("exec", "h1", "--lab", running.name, "--", "sh", "-c", "exit 42")
     assert result.returncode == 42
 
 
@@ -79,17 +76,19 @@ def test_options_of_the_command_want_dashes(run_lab, arguments):
     assert f"lab exec h1 -- {' '.join(arguments[start + 1 :])}" in result.stderr
 
 
-def test_an_unknown_node_is_refused_with_the_known_ones(running, run_lab):
-    result = run_lab("exec", "--lab", running.name, "h9", "--", "true")
+@pytest.mark.parametrize(
+    ("where", "node", "word", "why"),
+    [
+        (None, "h9", "true", "no node h9"),
+        (None, "h9", "true", "h1, h2, s1"),
+        ("nowhere", "h1", "true", "no lab called nowhere"),
+        (None, "h1", "", "lab: the command is an empty word"),
+    ],
+)
+def test_what_is_not_there_is_refused(running, run_lab, where, node, word, why):
+    result = run_lab("exec", "--lab", where or running.name, node, "--", word)
     assert result.returncode == 2
-    assert "no node h9" in result.stderr
-    assert "h1, h2, s1" in result.stderr
-
-
-def test_an_unknown_lab_is_refused(running, run_lab):
-    result = run_lab("exec", "--lab", "nowhere", "h1", "--", "true")
-    assert result.returncode == 2
-    assert "no lab called nowhere" in result.stderr
+    assert why in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -105,12 +104,6 @@ def test_a_program_that_cannot_be_run_ends_as_in_a_shell(running, run_lab, progr
     result = run_lab("exec", "--lab", running.name, "h1", "--", program)
     assert result.returncode == code
     assert f"cannot run {program}: {why}" in result.stderr
-
-
-def test_an_empty_word_is_no_program(running, run_lab):
-    result = run_lab("exec", "--lab", running.name, "h1", "--", "")
-    assert result.returncode == 2
-    assert "lab: the command is an empty word" in result.stderr
 
 
 def test_several_labs_need_a_name(running, run_lab):

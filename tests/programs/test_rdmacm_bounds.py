@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """librdmacm.so.1 with a connection manager that does not read, does not answer, or goes away.
 
-The manager is the test's own: its messages are those of programs/rdmacm/program_wire.py.
+The manager is the test's own: its messages are those of programs/rdmacm/program_service.py.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import threading
 import pytest
 
 from softroce_lab import paths
-from softroce_lab.programs.rdmacm import program_wire
-from softroce_lab.programs.rdmacm.program_wire import Call, Hello, Verb
+from softroce_lab.programs.rdmacm import program_service as service
+from softroce_lab.programs.rdmacm.program_service import KINDS, VERBS
 from tests.programs.pair import ended, finished
 from tests.programs.test_loopback import ALONE
 
@@ -82,7 +82,7 @@ class Manager:
     def _serve(self):
         connected = self._listening.accept()[0]
         with connected, contextlib.suppress(ConnectionError):
-            assert isinstance(program_wire.parse(connected.recv(512)), Hello)
+            assert service.read(connected.recv(512)).kind == KINDS["hello"]
             while True:
                 self.may_read.wait(TIMEOUT_S)
                 octets = connected.recv(512)
@@ -90,15 +90,15 @@ class Manager:
                     return
 
     def _handle(self, connected, octets):
-        message = program_wire.parse(octets)
-        if not isinstance(message, Call):
+        message = service.read(octets)
+        if message.kind != KINDS["call"]:
             return True
         self.verbs.append(message.verb)
-        if message.verb is Verb.LISTEN and self._refrain == "leave":
+        if message.verb == VERBS["listen"] and self._refrain == "leave":
             return False
-        if message.verb is not Verb.LISTEN or self._refrain != "answer":
-            connected.send(program_wire.reply(0, 7))
-        if message.verb is Verb.CREATE and self._refrain == "read":
+        if message.verb != VERBS["listen"] or self._refrain != "answer":
+            connected.send(service.reply(0, 7))
+        if message.verb == VERBS["create"] and self._refrain == "read":
             self.may_read.clear()
         return True
 
@@ -136,7 +136,7 @@ def test_a_call_that_is_not_answered_fails(started):
     assert found == ["EIO", "EIO"]
     assert LONGEST_CALL_S - 0.2 <= took_s[0] < LONGEST_CALL_S + 10
     assert took_s[1] < LONGEST_CALL_S / 2
-    assert manager.verbs.count(Verb.LISTEN) == 1
+    assert manager.verbs.count(VERBS["listen"]) == 1
 
 
 def test_a_call_that_is_not_taken_fails_and_the_next_may_succeed(started):
@@ -148,7 +148,7 @@ def test_a_call_that_is_not_taken_fails_and_the_next_may_succeed(started):
     process.stdin.write("\n")
     found, _, _ = lines(process)
     assert found == ["done"]
-    assert manager.verbs.count(Verb.LISTEN) == 1
+    assert manager.verbs.count(VERBS["listen"]) == 1
 
 
 def test_a_manager_that_leaves_is_told_of(started):

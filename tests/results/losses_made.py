@@ -5,7 +5,7 @@ import ipaddress
 
 import numpy as np
 
-from softroce_lab.experiment.hosts import program_losses
+from softroce_lab.experiment.hosts import program_records
 from softroce_lab.telemetry.program_losses import KINDS, LOSS
 
 BEGUN_NS = 10**12
@@ -36,7 +36,7 @@ def write(folder, host, records, process="77.ib_write_bw", more=b""):
 
 def ended(plan, tmp_path, records):
     """What `ProgramLosses` makes of the records of hosts."""
-    losses = program_losses.ProgramLosses(plan, list(records), tmp_path)
+    losses = program_records.ProgramLosses(plan, list(records), tmp_path)
     for host, of_host in records.items():
         write(tmp_path, host, of_host)
     return losses.end(BEGUN_NS)

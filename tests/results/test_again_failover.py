@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.failover import record as failover_record
-from softroce_lab.experiment.failover import virtual as failover_virtual
+from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options
 from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.results import artifact, rerun
@@ -20,8 +19,8 @@ from softroce_lab.results.recorded import Recorded
 
 def made(under, **options):
     chosen = Options(hosts=2, steps=6, model_bytes=4_000, **options)
-    found = failover_virtual.run(chosen)
-    return Recorded(failover_record.write(found, chosen, "virtual", under).resolve())
+    found = failover.run_on("virtual", chosen)
+    return Recorded(failover.write(found, chosen, "virtual", under).resolve())
 
 
 def test_it_is_repeated_byte_for_byte(tmp_path, monkeypatch):

@@ -21,11 +21,6 @@ def test_a_link_without_faults_has_no_mark():
     assert not found[9].down
 
 
-@pytest.mark.parametrize(("window", "down"), [(Window(), True), (Window(10, 20), False)])
-def test_only_what_is_down_for_good_is_marked_down(window, down):
-    assert marks.marks([fault(1, Down(), window=window)], lines.texts)[1].down == down
-
-
 @pytest.mark.parametrize(("now_ns", "acts"), [(5, False), (10, True), (29, True), (30, False)])
 def test_of_a_lab_that_is_up_the_present_counts(now_ns, acts):
     flap = fault(1, Down(), window=Window(10, 20))
@@ -63,6 +58,25 @@ def test_a_summary_counts_every_link_once():
     assert any("1 link, within the tier" in line for line in within)
 
 
-def test_parallel_links_are_told_apart(trunk):
-    found = marks.marks([fault(4, LOSS), fault(5, LOSS), fault(6, LOSS)], lines.texts)
-    assert marks.legend(trunk, found) == [("loss random 1%", "s1:p2<->s2:p2, s1:p3->s2:p3")]
+@pytest.mark.parametrize("name", ["two-hosts", "leaf-spine", "fat-tree-k4", "dumbbell", "clos"])
+def test_every_node_stands_in_its_tier_once(name):
+    plan = topology.load(name)
+    tiers = marks.rows(plan)
+    assert sorted(n.name for tier in tiers for n in tier) == sorted(n.name for n in plan.nodes)
+    numbers = [{node.tier for node in tier} for tier in tiers]
+    assert numbers == [{number} for number in reversed(range(len(tiers)))]
+
+
+def test_a_switch_stands_above_what_it_leads_to(tmp_path):
+    """Written in the other order, s2 is still above h1, on the left."""
+    file = tmp_path / "crossed.yaml"
+    file.write_text(
+        "name: x\ntopology:\n  defaults: {kind: switch}\n"
+        "  nodes: {h1: {kind: host}, h2: {kind: host}, s1: , s2: }\n"
+        "  links:\n"
+        '    - endpoints: ["h1:a", "s2:a"]\n    - endpoints: ["h2:a", "s1:a"]\n'
+        '    - endpoints: ["s1:b", "s2:b"]\n'
+    )
+    switches, hosts = marks.rows(topology.load(file))
+    assert [node.name for node in switches] == ["s2", "s1"]
+    assert [node.name for node in hosts] == ["h1", "h2"]

@@ -13,10 +13,8 @@ from softroce_lab.inputs.yaml_source import parse
 from softroce_lab.topology.model import (
     Endpoint,
     TopologyFile,
-    check_lab_name,
     check_seed,
 )
-from softroce_lab.topology.shapes import LeafSpine
 
 GOOD = """\
 name: demo
@@ -57,27 +55,15 @@ def test_every_key() -> None:
     assert raw.faults[0].key == "index"
 
 
-def test_defaults() -> None:
-    generator = "{kind: leaf-spine, leaves: 1, spines: 1, hosts_per_leaf: 2}"
-    raw = read(f"name: x\ntopology: {{generator: {generator}}}\n")
-    assert (raw.lb, raw.mtu, raw.seed, raw.faults) == ("flow", 2200, 1, [])
-    assert isinstance(raw.topology.generator, LeafSpine)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
         ("name: demo", "nme: demo", "1:1: unknown key 'nme'\n  hint: did you mean 'name'?"),
         ("name: demo", "name: 5", "1:7: expected text, found 5"),
         ("name: demo", "name: De mo", "1:7: lab name 'De mo' is not allowed"),
-        ("name: demo", "name: a/b", "1:7: lab name 'a/b' is not allowed"),
-        ("name: demo", "name: -a", "1:7: lab name '-a' is not allowed"),
-        ("name: demo", "name: ''", "1:7: lab name '' is not allowed"),
         ("name: demo", "name: demo\nname: demo", "2:1: duplicate key 'name'"),
         ("name: demo", f"name: {'a' * 33}", f"1:7: lab name '{'a' * 33}' is longer than 32"),
         ("    h1:", "    h/1:", "5:5: node name 'h/1' is not allowed"),
-        ("    h1:", "    H1:", "5:5: node name 'H1' is not allowed"),
-        ("    h1:", '    "h 1":', "5:5: node name 'h 1' is not allowed"),
         ("    h1:", f"    {'h' * 32}:", f"5:5: node name '{'h' * 32}' is longer than 31"),
         ("    h1:", "    h2: {}\n    h1:", "7:5: duplicate key 'h2'"),
         (
@@ -87,43 +73,24 @@ def test_defaults() -> None:
         ),
         (
             "h1: {kind: host}",
-            "h1: {kind: kernel, kernel: 5.10}",
-            "5:32: expected '6.1' or '6.12', found '5.10'",
-        ),
-        (
-            "h1: {kind: host}",
             "h1: {kind: kernel, kernel: 6.10}",  # not 6.1, though YAML takes both for numbers
             "5:32: expected '6.1' or '6.12', found '6.10'",
         ),
-        ("h1: {kind: host}", "h1: {kind: kernel, memory: 512}", "5:32: memory 512 has no unit"),
         (
             "h1: {kind: host}",
             "h1: {kind: kernel, memory: 100MiB}",
             "5:32: memory '100MiB' is not between 256 MiB and 64 GiB",
         ),
         ("h1: {kind: host}", "h1: {kind: kernel, cpus: 17}", "5:30: cpus 17 is above 16"),
-        ("h1: {kind: host}", "h1: {knd: host}", "5:10: unknown key 'knd'"),
         ('"s1:p1"', '"s1"', "9:30: endpoint 's1' is not of the form node:port"),
-        ('"s1:p1"', "7", "9:30: endpoint 7 is not of the form node:port"),
-        ('"s1:p1"', '"s1:"', "9:30: endpoint 's1:' is not of the form node:port"),
-        ('"s1:p1"', '"s1:p/1"', "9:30: interface name 'p/1' is not allowed"),
         ('"s1:p1"', '"s1:a:b"', "9:30: interface name 'a:b' is not allowed"),
         ('"s1:p1"', '"s1:lo"', "9:30: interface name 'lo' is not allowed"),
-        ('"s1:p1"', '"s1:sixteen-letters-"', "9:30: interface name 'sixteen-letters-' is longer"),
         (', "s1:p1"', "", "9:18: expected at least 2 entries, found 1"),
         ("loss: random 1%", "loss: random 150%", "10:13: percentage '150%' is above 100%"),
-        ("loss: random 1%", "loss: random 1", "10:13: percentage '1' has no unit"),
-        ("loss: random 1%", "loss: 0.01", "10:13: percentage '0.01' has no unit"),
-        ("loss: random 1%", "loss: -1%", "10:13: percentage '-1%' is negative"),
         ("loss: random 1%", "slot: 1ms", "10:7: 'slot' is not supported yet"),
-        ("lb: spray", "lb: random", "12:5: expected 'flow', 'spray' or 'adaptive', found 'rand"),
         ("mtu: 3000", "mtu: 575", "13:6: mtu 575 is below 576"),
-        ("mtu: 3000", "mtu: 9217", "13:6: mtu 9217 is above 9216"),
-        ("mtu: 3000", "mtu: 3000 B", "13:6: expected a whole number, found '3000 B'"),
         ("seed: 7", "seed: -1", "14:7: seed -1 is below 0"),
-        ("seed: 7", f"seed: {2**64}", f"14:7: seed {2**64} is above {2**64 - 1}"),
         ('"*->s1"', '"*--s1"', "16:24: '*--s1' is not a pattern of links"),
-        ("key: index", "key: flow", "16:58: expected 'identity' or 'index', found 'flow'"),
         (", loss: {random: 2%}", "", "16:5: the rule has no effect"),
     ],
 )
@@ -146,34 +113,14 @@ def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
             "2:12: a generator knows its switches: its defaults are those of the hosts",
         ),
         ("{generator: {kind: torus}}", "2:23: unknown kind 'torus'\n  hint: known: star, dumb"),
-        ("{generator: {paths: 1}}", "2:23: key 'kind' is missing"),
         ("{generator: {kind: parallel-paths}}", "2:23: key 'paths' is missing"),
-        ("{generator: {kind: parallel-paths, path: 1}}", "2:46: unknown key 'path'"),
         ("{generator: {kind: parallel-paths, paths: 0}}", "2:53: paths 0 is below 1"),
-        ("{generator: {kind: parallel-paths, paths: 9999999}}", "2:53: paths 9999999 is above"),
         ("{generator: {kind: parallel-paths, paths: 20000}}", "2:23: that makes 80004 ports"),
-        (
-            "{generator: {kind: leaf-spine, leaves: 200, spines: 200, hosts_per_leaf: 1}}",
-            "2:23: that makes 80400 ports, more than 65000",
-        ),
         ("{generator: {kind: fat-tree, k: 3}}", "2:43: k 3 is not a multiple of 2"),
-        ("{generator: {kind: fat-tree, k: 34}}", "2:43: k 34 is above 32"),
-        (
-            "{generator: {kind: clos, pods: 40, leaves: 30, hosts: 30}}",
-            "2:23: that makes 216000 ports, more than 65000",
-        ),
         (
             "{generator: {kind: clos, pods: 2, leaves: 4, hosts: 3, oversubscription: 2:1}}",
             "2:23: a leaf with 3 hosts would need 1.5 uplinks at 2:1\n"
             "  hint: choose hosts as a multiple of 2",
-        ),
-        (
-            "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 2}}",
-            "2:23: a spine with 3 leaves would need 1.5 uplinks at 2:1",
-        ),
-        (
-            "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 2to1}}",
-            "2:84: '2to1' is not a ratio of bandwidth down to bandwidth up",
         ),
         (
             "{generator: {kind: clos, pods: 2, leaves: 3, hosts: 4, oversubscription: 0}}",
@@ -183,23 +130,12 @@ def test_mistakes_are_pointed_at(old: str, new: str, error: str) -> None:
             "{generator: {kind: dual-rail, leaves: 2, hosts_per_leaf: 1}}",
             "2:23: a plane of 2 leaves without spines is not connected",
         ),
-        ("{generator: {kind: star, hosts: 2, core: {}}}", "2:46: unknown key 'core'"),
-        (
-            "{generator: {kind: dumbbell, bottleneck: {loss: 1}}}",
-            "2:59: percentage '1' has no unit",
-        ),
-        ("[]", "2:11: expected keys and values, found a list"),
     ],
 )
 def test_graph_mistakes_are_pointed_at(graph: str, error: str) -> None:
     with pytest.raises(UserError) as caught:
         read(f"name: x\ntopology: {graph}\n")
     assert str(caught.value).startswith(f"x.yaml:{error}")
-
-
-@pytest.mark.parametrize("name", ["a", "0", "a-b", "a" * 32])
-def test_good_lab_names(name: str) -> None:
-    assert check_lab_name(name) == name
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

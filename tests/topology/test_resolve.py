@@ -55,13 +55,6 @@ def test_nodes() -> None:
     assert [str(port) for port in nodes[2].ports] == ["s1:p1", "s1:p2"]
 
 
-def test_addresses_go_on_past_a_byte() -> None:
-    shape = "{kind: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 150}"
-    hosts = plan_of(f"name: x\ntopology: {{generator: {shape}}}").hosts
-    assert (hosts[254].address, hosts[255].address) == ("10.0.0.255", "10.0.1.0")
-    assert len({host.address for host in hosts}) == 300
-
-
 TWO_PLANES = graph("h1 h2 s1 s2", "h1:a-s1:a", "h1:b-s2:a", "h2:x-s1:b", "h2:y-s2:b")
 
 
@@ -77,32 +70,6 @@ def test_each_rail_of_a_host_has_its_own_network() -> None:
     assert {(port.address, port.address6) for port in switch.ports} == {(None, None)}
 
 
-def test_a_plane_knows_nothing_of_the_other() -> None:
-    routes = {
-        (r.node, r.destination): [str(p) for p in r.ports] for r in plan_of(TWO_PLANES).routes
-    }
-    assert routes == {
-        ("s1", "10.0.0.1/32"): ["s1:a"],
-        ("s2", "10.1.0.1/32"): ["s2:a"],
-        ("s1", "10.0.0.2/32"): ["s1:b"],
-        ("s2", "10.1.0.2/32"): ["s2:b"],
-    }
-
-
-def test_rails_may_share_a_switch() -> None:
-    plan = plan_of(graph("h1 h2 s1", "h1:a-s1:a", "h1:b-s1:b", "h2:a-s1:c"))
-    assert [(r.destination, str(r.ports[0])) for r in plan.routes] == [
-        ("10.0.0.1/32", "s1:a"),
-        ("10.1.0.1/32", "s1:b"),
-        ("10.0.0.2/32", "s1:c"),
-    ]
-
-
-def test_tiers_count_hops_from_the_nearest_host() -> None:
-    plan = plan_of(graph("s3 s2 s1 h1", "h1:a-s1:a", "s1:b-s2:b", "s2:c-s3:c"))
-    assert {node.name: node.tier for node in plan.nodes} == {"h1": 0, "s1": 1, "s2": 2, "s3": 3}
-
-
 def test_routes_hold_all_equal_cost_next_hops_in_order() -> None:
     shape = "{kind: leaf-spine, leaves: 2, spines: 3, hosts_per_leaf: 1}"
     plan = plan_of(f"name: x\ntopology: {{generator: {shape}}}")
@@ -113,12 +80,6 @@ def test_routes_hold_all_equal_cost_next_hops_in_order() -> None:
     assert len(routes) == len(plan.routes) == 5 * 2
 
 
-def test_two_links_between_two_switches_are_two_next_hops() -> None:
-    plan = plan_of(graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a", "s1:b-s2:b", "s1:c-s2:c"))
-    (there,) = (r for r in plan.routes if (r.node, r.destination) == ("s1", "10.0.0.2/32"))
-    assert [str(port) for port in there.ports] == ["s1:b", "s1:c"]
-
-
 def test_seed_and_name_can_be_given() -> None:
     plan = plan_of(TWO_HOSTS, name="other", seed=7)
     assert (plan.name, plan.seed) == ("other", 7)
@@ -126,12 +87,6 @@ def test_seed_and_name_can_be_given() -> None:
         plan_of(TWO_HOSTS, name="A")
     with pytest.raises(UserError, match="seed -1"):
         plan_of(TWO_HOSTS, seed=-1)
-
-
-def test_the_namespace_of_the_longest_names_fits() -> None:
-    lab, host = "l" * 32, "h" * 31
-    plan = plan_of(graph(f"{host} s1", f"{host}:a-s1:a"), name=lab)
-    assert len(plan.nodes[0].namespace) == 64
 
 
 def test_loss_at_a_link_acts_on_both_directions_before_the_files_rules() -> None:
@@ -160,11 +115,6 @@ def test_adaptive_needs_a_queue_among_equal_ways(queues: str) -> None:
     assert str(caught.value).startswith(error)
 
 
-def test_adaptive_with_a_queue_on_one_of_the_ways() -> None:
-    queued = TWO_WAYS + "faults: [{name: q, links: 's1->s2', rate: 1Gbit}]\n"
-    assert plan_of(queued).load_balancing == "adaptive"
-
-
 def test_a_kernel_host_is_a_host_with_a_machine() -> None:
     text = TWO_HOSTS.replace("h2: {kind: host}", "h2: {kind: kernel, kernel: 6.1, cpus: 2}")
     plan = plan_of(text.replace("topology:\n", "topology:\n  defaults: {memory: 512MiB}\n"))
@@ -174,12 +124,6 @@ def test_a_kernel_host_is_a_host_with_a_machine() -> None:
     assert [host.name for host in plan.plain_hosts] == ["h1"]
     assert [host.name for host in plan.kernel_hosts] == ["h2"]
     assert plan.digest != plan_of(TWO_HOSTS).digest
-
-
-def test_a_kernel_host_needs_no_more_than_its_kind() -> None:
-    plan = plan_of(TWO_HOSTS.replace("h2: {kind: host}", "h2: {kind: kernel}"))
-    assert plan.node("h2").guest == Guest("6.12", 1 << 30, 1)
-    assert plan.node("h1").guest is None
 
 
 def test_defaults_give_a_kind() -> None:
@@ -199,23 +143,14 @@ def test_defaults_give_a_kind() -> None:
         (graph("h1 s1", *(f"h1:{i}-s1:{i}" for i in range(9))),
          "15:19: host 'h1' has more than 8 links"),
         (graph("h1 s1", "s1:a-s1:b"), "7:18: the link joins 's1' to itself"),
-        (graph("h1", "h1:a-h1:b"), "6:18: the link joins 'h1' to itself"),
         (graph("h1 h2", "h1:a-h2:a"), "7:18: the link joins two hosts, 'h1' and 'h2'"),
         (graph("h1 h2 s1", "h1:a-s1:a"), "5:5: host 'h2' has no link"),
-        (graph("h1 s1 s2", "h1:a-s1:a"), "6:5: switch 's2' has no link"),
-        (graph("h1 h2", "h1:a-h2:a").replace("h2: {kind: host}", "h2: {kind: kernel}"),
-         "7:18: the link joins two hosts, 'h1' and 'h2'"),
         (graph("h1 s1", "h1:a-s1:a").replace("{kind: switch}", "{kind: switch, memory: 1GiB}"),
          "5:24: 'memory' is for kernel hosts, and 's1' is a switch"),
         (graph("h1 s1", "h1:a-s1:a").replace("topology:", "topology:\n  defaults: {cpus: 2}"),
          "3:14: 'cpus' is for kernel hosts, and there is none"),
         (graph("s1 s2", "s1:a-s2:a"), "3:3: the topology has no hosts"),
-        (graph("h1 h2 s1 s2", "h1:a-s1:a", "h2:a-s2:a"),
-         "5:5: the topology is not connected: no path between 'h1' and 'h2'"),
-        (graph("h1 h2 s1 s2", "h1:a-s1:a", "h1:b-s2:a", "h2:a-s2:b"),
-         "5:5: no switches lead from h1:a to h2:a, the same rail of their hosts"),
         ("name: x\ntopology: {nodes: {}}", "2:12: the topology has no hosts"),
-        ("name: x\ntopology: {links: []}", "2:11: the topology has no hosts"),
         (graph("h1 s1", "h1:a-s1:a") + "faults: [{name: a, links: 'x*<->*', loss: 1%}]",
          "8:27: pattern 'x*<->*' matches no link"),
     ],
@@ -224,12 +159,6 @@ def test_contradictions_are_pointed_at(text: str, error: str) -> None:
     with pytest.raises(UserError) as caught:
         plan_of(text)
     assert str(caught.value).startswith(f"x.yaml:{error}")
-
-
-def test_too_many_links() -> None:
-    links = [f"s1:a{i}-s2:b{i}" for i in range(32501)]
-    with pytest.raises(UserError, match=r"^x.yaml:6:3: 32501 links make more than 65000 ports"):
-        plan_of(graph("s1 s2", *links).replace("s1: {kind: switch}", "s1: {kind: host}"))
 
 
 def parallel(links: int) -> str:
@@ -318,52 +247,3 @@ def test_routes_lead_every_port_to_every_other_along_all_shortest_paths(
         assert indexes
         assert indexes == sorted(indexes)
         assert {port.node for port in route.ports} == {route.node}
-
-
-@settings(deadline=None)
-@given(connected())
-def test_indexes_and_addresses_are_unique(data: dict[str, Data]) -> None:
-    plan = resolve_data(data)
-    ports = [port for node in plan.nodes for port in node.ports]
-    assert sorted(port.ifindex for port in ports) == list(range(100, 100 + len(ports)))
-    assert len({port.mac for port in ports}) == len(ports)
-    rails = [port for host in plan.hosts for port in host.ports]
-    assert len({port.address for port in rails}) == len({port.address6 for port in rails})
-    assert len({port.address for port in rails}) == len(rails)
-    assert plan == resolve_data(data)
-
-
-word = st.sampled_from(["h1", "h2", "s1", "s2", "s3", "S1", "", "a/b"])
-end = st.builds("{}:{}".format, word, st.sampled_from(["a", "b", "c", "d", "lo", ""]))
-impairments = st.sampled_from([{}, {"loss": "1%"}, {"loss": "2"}, {"delay": "1ms"}])
-link = st.builds(lambda ends, more: {"endpoints": ends, **more}, st.lists(end, max_size=3),
-                 impairments)  # fmt: skip
-node = st.sampled_from([None, {}, {"kind": "host"}, {"kind": "switch"}, {"kind": "x"}])
-rule = st.fixed_dictionaries(
-    {
-        "name": word,
-        "links": st.sampled_from(["*<->*", "h*->s1", "x->y", "?"]),
-        "loss": st.just("1%"),
-    }
-)
-
-
-@settings(deadline=None, max_examples=500)
-@given(
-    st.fixed_dictionaries(
-        {"name": word},
-        optional={
-            "topology": st.fixed_dictionaries(
-                {}, optional={"nodes": st.dictionaries(word, node), "links": st.lists(link)}
-            ),
-            "faults": st.lists(rule, max_size=3),
-            "mtu": st.integers(0, 5000),
-        },
-    )
-)
-def test_any_file_resolves_or_is_a_user_error(data: dict[str, Data]) -> None:
-    try:
-        plan = resolve_data(data)
-    except UserError:
-        return
-    assert plan.hosts

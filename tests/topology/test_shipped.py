@@ -9,7 +9,7 @@ import pytest
 
 from softroce_lab import paths, topology
 from softroce_lab.plan.effects import Delay, Queue
-from softroce_lab.plan.plan import Node, Plan, Port
+from softroce_lab.plan.plan import Plan, Port
 
 SHIPPED = sorted(file.stem for file in paths.TOPOLOGIES.glob("*.yaml"))
 
@@ -69,11 +69,6 @@ def test_all_of_them_promise_something() -> None:
     assert {file.suffix for file in paths.TOPOLOGIES.iterdir()} == {".yaml"}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_file_says_what_it_is(name: str) -> None:
-    assert (paths.TOPOLOGIES / f"{name}.yaml").read_text().startswith("# ")
-
-
 def shaped_links(plan: Plan) -> set[tuple[str, str]]:
     """Which kinds of nodes (by their names' letters) links with a queue or a delay join."""
     shaped = {f.directed_link // 2 for f in plan.faults if isinstance(f.effect, Queue | Delay)}
@@ -85,11 +80,3 @@ def test_what_is_shaped() -> None:
     assert shaped_links(topology.load("leaf-spine-adaptive")) == {("leaf", "spine")}
     assert shaped_links(topology.load("two-sites")) == {("border", "border")}
     assert shaped_links(topology.load("dumbbell")) == {("s", "s")}
-
-
-def test_the_tiers_of_a_fat_tree() -> None:
-    def letters(node: Node) -> str:
-        return node.name.rstrip("0123456789-")
-
-    tiers = {(letters(node), node.tier) for node in topology.load("fat-tree-k4").nodes}
-    assert tiers == {("h", 0), ("edge", 1), ("agg", 2), ("core", 3)}

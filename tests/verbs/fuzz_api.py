@@ -40,7 +40,7 @@ from softroce_lab.verbs import (
     utils,
 )
 from softroce_lab.verbs.base import Closable
-from softroce_lab.verbs.enums import IBV_WR_SEND, ibv_qp_attr_mask, ibv_qp_type
+from softroce_lab.verbs.enums import *
 from tests.verbs.conftest import ADDRESSES, message_config
 from tests.verbs.sides import connected, run
 

@@ -12,17 +12,7 @@ import sys
 
 from softroce_lab import _native
 from softroce_lab.verbs import MR, SGE, Context, PyverbsRDMAError, QPAttr, RecvWR
-from softroce_lab.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_QP_STATE,
-    IBV_QPS_ERR,
-    IBV_QPS_RESET,
-    IBV_QPS_RTS,
-    ibv_wr_opcode,
-)
+from softroce_lab.verbs.enums import *
 from tests.verbs.conftest import ADDRESSES, message_config
 from tests.verbs.sides import BYTES, MILLISECOND_NS, SECOND_NS, SERVICES, Side, connect, run
 

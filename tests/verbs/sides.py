@@ -22,21 +22,7 @@ from softroce_lab.verbs import (
     RecvWR,
     SendWR,
 )
-from softroce_lab.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_QPT_RC,
-    IBV_QPT_UC,
-    IBV_QPT_UD,
-    IBV_SEND_SIGNALED,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-)
+from softroce_lab.verbs.enums import *
 
 ALL_ACCESS = (
     IBV_ACCESS_LOCAL_WRITE

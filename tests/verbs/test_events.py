@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Completion events: asked for, solicited, moderated, through a channel; and those of devices."""
+"""Completion queues: polled, full, resized; their events: solicited, moderated, by a channel."""
 
 import errno
 import select
@@ -8,19 +8,21 @@ import time
 
 import pytest
 
-from softroce_lab.verbs import CQ, CompChannel, ModerateCQ, ModifyCQAttr, PyverbsRDMAError
-from softroce_lab.verbs.enums import (
-    IBV_EVENT_QP_ACCESS_ERR,
-    IBV_SEND_SIGNALED,
-    IBV_SEND_SOLICITED,
-    IBV_WC_REM_ACCESS_ERR,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
+from softroce_lab.verbs import (
+    CQ,
+    PD,
+    QP,
+    CompChannel,
+    ModerateCQ,
+    ModifyCQAttr,
+    PyverbsRDMAError,
+    QPAttr,
+    QPInitAttr,
+    RecvWR,
 )
+from softroce_lab.verbs.enums import *
 from tests.refusals import refused
-from tests.verbs.sides import MILLISECOND_NS, Side, connect, run
+from tests.verbs.sides import MILLISECOND_NS, Side, connect, connected, run
 
 
 @pytest.fixture
@@ -222,3 +224,55 @@ def test_events_of_what_is_closed_are_nobodys(pair, sides):
     run(pair)
     alice.qp.close()
     assert alice.next_event() is None
+
+
+# ---------------------------------------------------------------- polling
+
+
+def test_polling_takes_as_many_as_asked_for_in_order(pair, sides):
+    alice, bob = sides
+    for wr_id in range(12):
+        alice.post(IBV_WR_RDMA_WRITE, bob, 8, wr_id=wr_id)
+    run(pair)
+    assert [each.wr_id for each in alice.cq.poll()[1]] == [0]
+    polled = []
+    for most in (1, 0, 3, 16, 1):
+        count, completions = alice.cq.poll(most)
+        assert count == len(completions) <= most
+        polled.append([each.wr_id for each in completions])
+    assert polled == [[1], [], [2, 3, 4], list(range(5, 12)), []]
+    alice.post(IBV_WR_RDMA_WRITE, bob, 8, wr_id=12)
+    run(pair)
+    alice.qp.close()  # completions outlive it
+    assert alice.ends() == [(12, IBV_WC_SUCCESS)]
+    assert "256" in str(alice.cq)
+
+
+def test_sends_and_receives_may_have_queues_that_queue_pairs_share(contexts):
+    context = contexts[0]
+    pd = PD(context)
+    sends, receives = CQ(context, 8), CQ(context, 8)
+    sides = [Side(context, IBV_QPT_UD, pd=pd) for _ in range(3)]
+    qps = [QP(pd, QPInitAttr(scq=sends, rcq=receives), QPAttr(qkey=1)) for _ in sides]
+    for qp, side in zip(qps, sides, strict=True):
+        qp.post_recv(RecvWR(num_sge=1, sg=[side.sge(64)]))
+        qp.modify(QPAttr(qp_state=IBV_QPS_ERR), IBV_QP_STATE)
+    assert [each.qp_num for each in receives.poll(8)[1]] == [qp.qp_num for qp in qps]
+    assert sends.poll(8) == (0, [])
+    receives.close()
+    assert all(qp.closed for qp in qps)
+    assert not sends.closed
+
+
+def test_a_queue_that_is_full_is_in_error_and_so_are_its_queue_pairs(pair, contexts):
+    """IBA 11.6.3.1: what does not fit is lost, and nothing completes there any more."""
+    alice, bob = connected(contexts, IBV_QPT_UD, cqe=2)
+    for wr_id in range(4):
+        bob.receive(100, wr_id=wr_id)
+        alice.post(IBV_WR_SEND, bob, 8, send_flags=0)
+    run(pair)
+    assert [each.wr_id for each in bob.poll()] == [0, 1]
+    event = bob.next_event()
+    assert (event.event_type, event.element) == (IBV_EVENT_CQ_ERR, bob.cq)
+    assert bob.state == IBV_QPS_ERR
+    assert bob.poll() == []

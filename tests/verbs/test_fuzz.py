@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-CALLS = 4000
+CALLS = 3000
 
 
 def output_by(program, seed):
@@ -24,13 +24,13 @@ def output_by(program, seed):
     return child.stdout.split()
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_anything_at_all(seed):
     done = int(output_by("fuzz_api.py", seed)[0])
     assert CALLS // 4 < done < CALLS  # some of it makes sense, some does not
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_requests_of_any_kind(seed):
     ends = int(output_by("fuzz_requests.py", seed)[0])
     assert ends > CALLS // 4

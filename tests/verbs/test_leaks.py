@@ -24,12 +24,6 @@ LEFT_OPEN = {
     "queues": "",
     "a cycle": "cq.cq_context = [cq, context]",
     "an exception": "def fail():\n    mine = cq\n    raise OSError\nfail()",
-    "a perf run": """
-perf = _native.PerfConfig()
-perf.posts, perf.bytes, perf.slots, perf.depth = True, 64, 1, 1
-run = _native.Perf.stream(perf, cq.native)
-cq.cq_context = run
-""",
     "a thread that ends": "threading.Thread(target=lambda: cq.poll()).start()",
 }
 

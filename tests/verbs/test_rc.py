@@ -5,25 +5,12 @@ import errno
 
 import pytest
 
-from softroce_lab.verbs import PyverbsRDMAError, QPAttr
-from softroce_lab.verbs.enums import (
-    IBV_EVENT_COMM_EST,
-    IBV_QP_STATE,
-    IBV_QPS_ERR,
-    IBV_QPS_RTS,
-    IBV_WC_REM_INV_REQ_ERR,
-    IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
-)
-from tests.verbs.sides import MILLISECOND_NS, SECOND_NS, Side, connected, run
+from softroce_lab import _native
+from softroce_lab.verbs.enums import *
+from tests.native.bare_verbs import BareRnic, address_vector
+from tests.refusals import refused
+from tests.verbs.conftest import ADDRESSES
+from tests.verbs.sides import ALL_ACCESS, MILLISECOND_NS, SECOND_NS, Side, connected, run
 
 
 def counter(side, name):
@@ -156,9 +143,7 @@ def test_no_more_reads_are_outstanding_than_agreed(pair, contexts, limit):
 @pytest.mark.parametrize("opcode", [IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD])
 def test_with_room_for_no_reads_there_are_none(contexts, opcode):
     alice, bob = connected(contexts, attr={"max_rd_atomic": 0})
-    with pytest.raises(PyverbsRDMAError) as caught:
-        alice.post(opcode, bob, 8)
-    assert caught.value.error_code == errno.EINVAL
+    refused(errno.EINVAL, lambda: alice.post(opcode, bob, 8))
 
 
 def test_a_responder_without_room_for_reads_refuses_them(pair, contexts):
@@ -186,16 +171,87 @@ def test_the_first_request_establishes_the_connection(pair, contexts):
     assert alice.ends() == bob.ends() == [(0, IBV_WC_SUCCESS)]
 
 
-@pytest.mark.parametrize("ready", ["nothing", "init", "error"])
-def test_a_peer_that_is_not_ready_is_silent(pair, contexts, ready):
-    alice, bob = connected(contexts)
-    bob.qp.modify(QPAttr(qp_state=IBV_QPS_ERR), IBV_QP_STATE)
-    if ready != "error":
-        bob.qp.modify(QPAttr(qp_state=0), IBV_QP_STATE)
-    if ready == "init":
-        bob.qp.to_init(bob.attr(alice))
-    alice.post(IBV_WR_RDMA_WRITE, bob, 8)
-    run(pair, SECOND_NS)
-    assert alice.ends() == [(0, IBV_WC_RETRY_EXC_ERR)]
-    assert counter(bob, "rx_qp_not_ready") == 4
-    assert not bob.memory.any()
+# ---------------------------------------------------------------- the responder, frame by frame
+
+READ, FETCH_ADD, WRITE = IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE
+NAK_SEQUENCE = 0x60
+
+
+def requester(*opcodes):
+    """Both ends, what makes the first post a request, and frames that the other has not seen."""
+    ends = [BareRnic(address, mac) for mac, address in enumerate(ADDRESSES, start=1)]
+    qps = [end.create_qp(IBV_QPT_RC) for end in ends]
+    for which, end in enumerate(ends):
+        to = address_vector(ADDRESSES[1 - which], 2 - which)
+        end.to_rtr(qps[which], IBV_QPT_RC, address=to, peer_qp=qps[1 - which])
+        end.to_rts(qps[which], IBV_QPT_RC)
+    memory, key = ends[1].register(64, ALL_ACCESS)
+
+    def post(opcode):
+        request = _native.SendRequest()
+        request.opcode, request.rkey, request.remote_addr = opcode, key, memory.ctypes.data
+        if opcode == IBV_WR_SEND:
+            ends[1].post_receive(qps[1], 8)
+        ends[0].post_send(qps[0], request, bytes(8))
+        return ends[0].frames()
+
+    return *ends, post, [frame for opcode in opcodes for frame in post(opcode)]
+
+
+def responder_and_requests(*opcodes):
+    """An RNIC, and frames of a peer's requests for its memory, which it has not seen."""
+    _, bob, _, frames = requester(*opcodes)
+    return bob, frames
+
+
+def changed(frame, **fields):
+    headers = dict(_native.decode_frame(frame))
+    return bytes(_native.encode_frame(headers | {f"infiniband.{k}": v for k, v in fields.items()}))
+
+
+@pytest.mark.parametrize("first", [FETCH_ADD, READ])
+def test_a_duplicate_of_another_kind_is_not_answered(first):
+    """A READ with the PSN of an atomic, and the reverse (IBA 9.7.5.1.3)."""
+    bob, (executed, other) = responder_and_requests(
+        first, READ if first == FETCH_ADD else FETCH_ADD
+    )
+    assert len(bob.answers(executed)) == 1
+    assert len(bob.answers(executed)) == 1  # of its own kind it is
+    psn = _native.decode_frame(executed)["infiniband.bth.psn"]
+    for nothing in (False, True):  # what was kept of an atomic has no memory
+        fields = {"bth.psn": psn}
+        if nothing and first == FETCH_ADD:
+            fields |= {"reth.r_key": 0, "reth.va": 0, "reth.dmalen": 0}
+        assert bob.answers(changed(other, **fields)) == []
+
+
+@pytest.mark.parametrize("then", [0, 1])
+def test_a_nak_that_waits_is_superseded_by_what_is_newer_alone(then):
+    """IBA 9.7.5.1.2: a NAK acknowledges what was before it, so an older duplicate takes nothing."""
+    bob, requests = responder_and_requests(WRITE, WRITE, WRITE)
+    bob.answers(requests[0])
+    for number in (2, then):  # the second one is missed, and comes or does not
+        bob.endpoint.handle_frame(requests[number], 0)
+    (answer,) = map(_native.decode_frame, bob.frames())
+    assert (answer["infiniband.aeth.syndrome"] == NAK_SEQUENCE) is (then == 0)
+    psn = _native.decode_frame(requests[1])["infiniband.bth.psn"]
+    assert answer["infiniband.bth.psn"] == psn
+
+
+def test_each_gap_is_told_of_once():
+    bob, requests = responder_and_requests(*[WRITE] * 6)
+    told = []
+    for number in (0, 2, 3, 1, 2, 4, 3, 5):  # 1 is missed, then 3
+        answers = map(_native.decode_frame, bob.answers(requests[number]))
+        told.append([each["infiniband.aeth.syndrome"] == NAK_SEQUENCE for each in answers])
+    assert told == [[False], [True], [], [False], [False], [True], [False], [True]]
+
+
+def test_sends_wait_for_credits():
+    """IBA 9.7.7.2: as many as the peer has receives; then it says that it does not count them."""
+    alice, bob, post, requests = requester(*[IBV_WR_SEND] * 3)
+    answers = [bob.answers(frame)[0] for frame in requests]
+    assert alice.answers(changed(answers[0], **{"aeth.syndrome": 0})) == []
+    assert post(IBV_WR_SEND) == []
+    assert len(post(WRITE)) == 0  # behind it
+    assert len(alice.answers(answers[1])) == 2

@@ -11,47 +11,7 @@ import itertools
 import pytest
 
 from softroce_lab.verbs import QP, SGE, PyverbsRDMAError, QPAttr, QPCap
-from softroce_lab.verbs.enums import (
-    IBV_EVENT_SQ_DRAINED,
-    IBV_MTU_1024,
-    IBV_QP_ACCESS_FLAGS,
-    IBV_QP_ALT_PATH,
-    IBV_QP_AV,
-    IBV_QP_CAP,
-    IBV_QP_CUR_STATE,
-    IBV_QP_DEST_QPN,
-    IBV_QP_EN_SQD_ASYNC_NOTIFY,
-    IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_PATH_MIG_STATE,
-    IBV_QP_PATH_MTU,
-    IBV_QP_PKEY_INDEX,
-    IBV_QP_PORT,
-    IBV_QP_QKEY,
-    IBV_QP_RATE_LIMIT,
-    IBV_QP_RETRY_CNT,
-    IBV_QP_RNR_RETRY,
-    IBV_QP_RQ_PSN,
-    IBV_QP_SQ_PSN,
-    IBV_QP_STATE,
-    IBV_QP_TIMEOUT,
-    IBV_QPS_ERR,
-    IBV_QPS_INIT,
-    IBV_QPS_RESET,
-    IBV_QPS_RTR,
-    IBV_QPS_RTS,
-    IBV_QPS_SQD,
-    IBV_QPS_SQE,
-    IBV_WC_LOC_PROT_ERR,
-    IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR,
-    IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_SEND,
-    ibv_qp_attr_mask,
-    ibv_qp_state,
-)
+from softroce_lab.verbs.enums import *
 from tests.verbs.sides import SERVICES, Side, connect, connected, run
 
 RESET, INIT, RTR, RTS = IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from softroce_lab import _native
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
-from softroce_lab.faults import shape_layout
+from softroce_lab.faults import layout
 from softroce_lab.plan.effects import Delay, Effect, Fault, Queue, Reorder, Window
 
 NS = 1000  # picoseconds
@@ -43,7 +43,7 @@ def reorder(extra_ns: int = 0) -> Reorder:
 
 
 def packed(*parts: Effect | Fault) -> bytes:
-    return shape_layout.shape([p if isinstance(p, Fault) else fault(p) for p in parts])
+    return layout.shape([p if isinstance(p, Fault) else fault(p) for p in parts])
 
 
 class Link:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 import pytest
@@ -66,12 +65,6 @@ def test_a_mark_changes_the_ecn_field_alone(ends, ecn):
     assert all(index < ETHERNET + 12 for index in masked)
 
 
-@FAMILIES
-def test_a_sender_that_cannot_do_with_ecn_is_left_alone(ends):
-    frame = data(ends, ecn=0)
-    assert _native.mark_ce(frame) == frame
-
-
 @given(st.binary(min_size=20, max_size=20))
 def test_the_checksum_stays_right_whatever_the_header(header):
     head = bytearray(b"\x45" + header[1:10] + b"\0\0" + header[12:])
@@ -112,23 +105,6 @@ def test_a_corrupted_packet_stays_corrupted_when_it_is_trimmed(ends, from_end):
     assert _native.decode_frame(trimmed, striped=True) == "rx_wrong_icrc"
 
 
-def test_padding_behind_a_packet_is_no_part_of_its_icrc():
-    frame = data(V4, 1)
-    assert _native.trim_frame(frame + bytes(8)) == _native.trim_frame(frame)
-
-
-@FAMILIES
-def test_a_marked_packet_is_trimmed_as_a_valid_one(ends):
-    trimmed = _native.trim_frame(_native.mark_ce(data(ends, ecn=1)))
-    assert _native.decode_frame(trimmed, striped=True)["payload"] == b""
-
-
-@FAMILIES
-def test_a_trimmed_packet_is_not_trimmed_again(ends):
-    trimmed = _native.trim_frame(data(ends))
-    assert _native.trim_frame(trimmed) == trimmed
-
-
 @FAMILIES
 @pytest.mark.parametrize(
     "fields",
@@ -150,9 +126,3 @@ def test_frames_of_other_protocols_are_left_alone():
         whole[:30],
     ):
         assert _native.trim_frame(frame) == frame
-
-
-def test_a_kind_of_packet_that_is_not_known_keeps_it_whole():
-    lab = dataclasses.replace(Lab(count=9, length=9000), kind=4)
-    frame = Frame(lab=lab, payload=bytes(1000)).encode()
-    assert _native.trim_frame(frame) == frame

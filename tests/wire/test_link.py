@@ -13,7 +13,6 @@ from softroce_lab import _native
 from softroce_lab.plan.effects import Window
 from tests.wire.shapes import (
     MS,
-    NEVER,
     NS,
     REORDER,
     SECOND,
@@ -45,12 +44,6 @@ def offered(link: Link, arrivals, **facts) -> list[tuple[int, int]]:
 # --- Time ------------------------------------------------------------------------------------
 
 
-def test_without_a_shape_frames_pass_at_once():
-    link = Link()
-    link.offer(5 * US, 1)
-    assert link.due == [(1, 5 * US)]
-
-
 def test_a_delay_is_added():
     link = Link(delay(1_000_000))
     link.offer(5 * US, 1)
@@ -74,15 +67,6 @@ def test_every_departure_is_exact(arrivals, rate_bps, delay_ns):
         busy_until = int(busy_until)
         expected.append((handle, busy_until + delay_ns * NS))
     assert link.due == expected
-
-
-def test_the_rate_is_exact_over_a_long_run():
-    rate_bps, frames = 3 * GBIT + 7, 100_000
-    link = Link(queue(rate_bps))
-    for handle in range(frames):
-        link.offer(0, handle, 1090)
-    link.finish()
-    assert link.due[-1][1] == frames * 1090 * 8 * SECOND // rate_bps
 
 
 @settings(deadline=None)
@@ -125,24 +109,11 @@ def test_frames_are_conserved_and_the_limit_holds(arrivals, limit_bytes, limit_p
     assert len({handle for handle, *_ in link.gone}) == figures.released
 
 
-@given(ARRIVALS)
-def test_frames_of_a_queue_keep_their_order(arrivals):
-    link = Link(queue(GBIT, limit_packets=8))
-    taken = offered(link, arrivals)
-    link.finish()
-    assert [handle for handle, _ in link.due] == [handle for handle, _ in taken]
-
-
 def test_the_frame_in_transmission_does_not_wait():
     link = Link(queue(10**6, limit_packets=2))
     taken = [link.offer(0, handle) for handle in range(4)]
     assert taken == [True, True, True, False]
     assert link.figures().most_waiting_packets == 2
-
-
-def test_an_idle_transmitter_needs_no_queue():
-    link = Link(queue(GBIT, limit_packets=0))
-    assert [link.offer(0, 1), link.offer(0, 2), link.offer(8 * US, 3)] == [True, False, True]
 
 
 def test_bytes_are_dropped_beyond_the_limit_and_not_at_it():
@@ -164,14 +135,6 @@ def test_marks_begin_exactly_at_the_threshold(limit, first):
     assert link.figures().marked == 8 - first
 
 
-def test_only_those_that_can_are_marked():
-    link = Link(queue(10**6, ecn_packets=0))
-    for handle in range(4):
-        link.offer(0, handle, ecn_capable=handle == 2)
-    link.finish()
-    assert [handle for handle, _, marked, *_ in link.gone if marked] == [2]
-
-
 # --- Trimming --------------------------------------------------------------------------------
 
 
@@ -191,12 +154,6 @@ def test_what_cannot_be_trimmed_is_dropped():
     assert [link.offer(0, handle) for handle in range(3)] == [True, True, False]
     assert not link.offer(0, 3, 90, trimmed_length=90)
     assert link.figures().dropped_limit == 2
-
-
-def test_trimmed_frames_have_a_limit_too():
-    link = Link(queue(10**6, limit_bytes=1050, trim=True))
-    taken = [link.offer(0, handle, trimmed_length=100) for handle in range(20)]
-    assert sum(taken) == 2 + 10  # in transmission, waiting; 10 trimmed ones fit 1050 bytes
 
 
 # --- Delay, jitter, order --------------------------------------------------------------------
@@ -243,15 +200,6 @@ def test_a_chosen_frame_waits_longer_and_holds_up_none():
     assert (link.figures().reordered, link.figures().overtaken) == (1, 1)
 
 
-def test_a_chosen_frame_without_company_is_not_reordered():
-    link = Link(delay(1_000_000), reorder())
-    link.offer(0, 1, effects=REORDER)
-    link.finish()
-    link.offer(SECOND, 2)
-    link.finish()
-    assert link.figures().reordered == 0
-
-
 def test_a_copy_leaves_right_behind_its_original():
     link = Link(queue(8 * 10**6), delay(1_000, 500))
     link.offer(0, 1, jitter=7)
@@ -275,15 +223,6 @@ def test_held_frames_keep_their_times_when_the_shape_changes():
     assert link.due == [(handle, (handle + 2) * MS) for handle in range(3)] + [(3, 4 * MS)]
 
 
-def test_a_shorter_delay_lets_no_frame_overtake():
-    link = Link(delay(1_000_000))
-    link.offer(0, 1)
-    link.shape(delay(1_000))
-    link.offer(US, 2)
-    link.finish()
-    assert link.due == [(1, MS), (2, MS)]
-
-
 def test_of_the_parts_whose_windows_act_the_last_counts():
     link = Link(
         delay(1_000),
@@ -292,15 +231,6 @@ def test_of_the_parts_whose_windows_act_the_last_counts():
     for handle, now in enumerate((0, MS - NS, MS, 2 * MS - NS, 2 * MS)):
         link.offer(now, handle)
         assert link.gone[-1][4] - now == (9 if handle in (2, 3) else 1) * US
-
-
-def test_an_idle_link_asks_for_nothing():
-    link = Link(queue(GBIT), delay(1_000))
-    assert link.native.next() == NEVER
-    link.offer(0, 1)
-    assert link.native.next() == NEVER
-    link.offer(0, 2)
-    assert link.native.next() == 8 * US
 
 
 # --- Room ------------------------------------------------------------------------------------

@@ -32,13 +32,6 @@ def test_every_port_gets_its_share(ways):
         assert_even(counts, ways)
 
 
-@pytest.mark.parametrize("field", ["src", "dst", "proto", "dport"])
-def test_every_field_of_a_flow_counts(field):
-    changed = {field: FLOW[field] ^ 1}
-    differ = sum(choose(1, s, 2) != choose(1, s, 2, **changed) for s in range(1000))
-    assert 400 < differ < 600
-
-
 def test_a_flow_has_the_same_port_in_every_version():
     chosen = [choose(9, sport, 16) for sport in range(0xC000, 0xC008)]
     assert chosen == [14, 4, 11, 3, 9, 6, 3, 9]

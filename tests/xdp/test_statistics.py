@@ -203,23 +203,3 @@ def test_periodic_hits_what_it_says(rate: float):
     counts = watched(effect, "index", 20 * every, seed=0)
     assert (counts.hits, counts.runs, counts.lone) == (20 * length, 20, 0)
     assert expected.rate(effect) == pytest.approx(rate, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("effect", "wrong"),
-    [
-        (simple_gilbert(1e-2), simple_gilbert(1e-2, r=1.15 * BAD_TO_GOOD)),
-        (burst(1e-2), burst(1e-2, length=BURST + 1)),
-        (gilbert_elliott(1e-2), simple_gilbert(1e-2)),
-        (burst(1e-2, length=1), RandomLoss(threshold(1e-2))),
-    ],
-)
-def test_other_runs_at_the_same_rate_are_found_out(effect: Effect, wrong: Effect):
-    packets = 200_000
-    counts = total(all_streams(wrong, "index", packets, threads=1))
-    found = outside(effect, counts, SEEDS)
-    if isinstance(effect, Burst) and effect.length == 1:
-        assert found == []  # the two are the same model
-    else:
-        assert found
-        assert not any(text.startswith("rate") for text in found)

@@ -28,7 +28,7 @@ from softroce_lab.experiment.spec_model import Expected, ExperimentFile, RunTime
 from softroce_lab.experiment.sweep.falls import FallsSpec
 from softroce_lab.experiment.sweep.spec import SweepFile
 from softroce_lab.experiment.sweep.values import RangeSpec
-from softroce_lab.experiment.transports.transport_spec import TransportSpec
+from softroce_lab.experiment.transports.written import TransportSpec
 from softroce_lab.faults import drops, model, sentence, words
 from softroce_lab.faults.targets import Links, Nodes, Ports
 from softroce_lab.sim.presets import CONTEXT_BYTES, RNICS

@@ -26,7 +26,7 @@ enum class DecisionKind : std::uint32_t { SOFTROCE_EACH_DECISION(SOFTROCE_DECISI
 inline constexpr const char* kDecisionNames[] = {SOFTROCE_EACH_DECISION(SOFTROCE_DECISION_TEXT)};
 #undef SOFTROCE_DECISION_TEXT
 
-// As Python reads it (experiment/hosts/journal.py).
+// As Python reads it (experiment/hosts/report.py).
 struct Decision {
   std::int64_t time_ns;
   std::uint32_t kind;             // a DecisionKind

@@ -2,7 +2,6 @@
 // What RC and UC share: cutting messages into packets, and putting them together.
 #pragma once
 
-#include "inbound.hpp"
 #include "queue_pair.hpp"
 
 namespace softroce {
@@ -13,6 +12,34 @@ inline std::int32_t psn_distance(std::uint32_t a, std::uint32_t b) {
 }
 inline std::uint32_t psn_add(std::uint32_t psn, std::uint32_t packets) {
   return (psn + packets) & kPsnMask;
+}
+
+// A message on its way in: what packets may follow, where they go (IBA 9.7.4.1 and 9.8.2.2). What
+// an error means is the service's business.
+struct Inbound {
+  Family family = Family::none;           // send or write; none: no message is under way
+  std::uint64_t offset = 0;               // bytes that are there
+  std::optional<ReceiveRequest> receive;  // of a SEND
+  std::uint64_t remote_address = 0;       // of a WRITE, from its RETH
+  std::uint32_t rkey = 0;
+  std::uint32_t length = 0;
+  Time first_at = 0;
+
+  bool under_way() const { return family != Family::none; }
+  void reset() { *this = {}; }
+
+  // Whether the packet may come next, IBA 9.7.4.1.2 (table 46).
+  bool expects(const OpcodeTraits& traits) const {
+    return traits.begins ? !under_way() : family == traits.family;
+  }
+};
+
+// Payload that fits the packet's place, IBA 9.7.4.1.6: all but the last are full, a last one has at
+// least a byte.
+inline bool fits_place(const OpcodeTraits& traits, std::uint32_t bytes, std::uint32_t path_mtu) {
+  if (!traits.carries_payload) return bytes == 0;
+  if (!traits.ends) return bytes == path_mtu;
+  return bytes <= path_mtu && (traits.begins || bytes != 0);
 }
 
 class ConnectedQp : public QueuePair {

@@ -20,16 +20,31 @@
 #include "../counters.hpp"
 #include "../stops.hpp"
 #include "../units.hpp"
-#include "async_event.hpp"
 #include "completion.hpp"
 #include "memory.hpp"
 #include "qp_event.hpp"
 #include "qp_state.hpp"
 #include "receive_queue.hpp"
-#include "unfinished.hpp"
 #include "work_request.hpp"
 
 namespace softroce {
+
+// Asynchronous events (IBA 11.6.3): events of a resource outside any call.
+enum class AsyncEventType : std::uint8_t {  // values of enum ibv_event_type
+  cq_err = 0,
+  qp_fatal = 1,
+  qp_req_err = 2,
+  qp_access_err = 3,
+  comm_est = 4,
+  sq_drained = 5,
+  srq_limit_reached = 15,
+  qp_last_wqe_reached = 16,
+};
+
+struct AsyncEvent {
+  AsyncEventType type{};
+  std::uint32_t number = 0;  // of the QP, the shared receive queue or the completion queue
+};
 
 struct QpCapacities {  // struct ibv_qp_cap
   std::uint32_t max_send_wr = 1, max_recv_wr = 1;
@@ -56,6 +71,27 @@ struct QpHome {
   std::function<void(AsyncEvent)> tell;
   CongestionConfig congestion;
   QpEventSink* events = nullptr;  // sink of the event log; usually none
+};
+
+// What a queue pair whose requests may go on elsewhere keeps instead of flushing it.
+struct UnfinishedSend {
+  SendRequest request;
+  bool begun = false;  // a packet of it has left
+};
+
+struct Unfinished {
+  std::vector<UnfinishedSend> sends{};  // in the order of posting
+  std::vector<ReceiveRequest> receives{};
+  // Since the queue pair was made or left: messages that consumed a receive of the peer and are
+  // acknowledged, and those that consumed one here.
+  std::uint64_t notified = 0, received = 0;
+  std::uint32_t next_psn = 0;      // the first that no request has used
+  std::uint32_t expected_psn = 0;  // of the next request of the peer
+};
+
+struct Keeper {
+  Unfinished unfinished{};
+  std::shared_ptr<CompletionQueue> failures;  // gets what ended in error, and nothing flushed
 };
 
 class QueuePair {

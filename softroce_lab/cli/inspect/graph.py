@@ -27,7 +27,7 @@ from softroce_lab.faults import lines
 from softroce_lab.plan.plan import Plan
 from softroce_lab.topology import drawing, marks, svg
 from softroce_lab.topology.drawing import Line
-from softroce_lab.topology.layout import Marks, rows
+from softroce_lab.topology.marks import Marks, rows
 
 app = typer.Typer(add_completion=False)
 

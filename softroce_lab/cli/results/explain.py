@@ -51,7 +51,11 @@ def explain(
     of: RunName = None,
     message: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="This message, such as 'h1->h2:0/3/12' or 0/3/12."),
+        typer.Option(
+            metavar="KEY",
+            help="This message: SENDER->RECEIVER:OPERATION/STEP/NUMBER, such as 'h1->h2:0/3/12'. "
+            "The output names messages so.",
+        ),
     ] = None,
     worst: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="The N slowest messages; default: 1.")
@@ -60,23 +64,23 @@ def explain(
         str | None,
         typer.Option(
             metavar="STEP",
-            help=f"The slowest message of this step: {STEPS}. With --cost: what its end waited "
-            "for.",
+            help=f"The slowest message of a step of the workload: {STEPS}. With --cost: what the "
+            "end of the step waited for.",
         ),
     ] = None,
     cost: Annotated[
         bool,
         typer.Option(
             "--cost",
-            help="Charge each loss with what it cost: repeat the run with losses undone, one "
-            "after the other.",
+            help="Measure what losses cost: simulate the run again, each time without one of them.",
         ),
     ] = False,
     undo: Annotated[
         str | None,
         typer.Option(
             metavar="LOSSES",
-            help="With --cost: only run once more without these losses, such as 17,40-52, or all.",
+            help="With --cost: one run without all of these losses, by their numbers in the "
+            "output: 17,40-52, or all.",
         ),
     ] = None,
     runs: Annotated[
@@ -91,8 +95,9 @@ def explain(
 ) -> None:
     """Tell what delayed a message: losses, their detection, retransmissions, and where time went.
 
-    Without --run: of each transport's run with the first seed. A message of an unmodified program
-    is a work request of an RC queue pair: 'h1->h2:QPN/NUMBER'.
+    RUN is a directory that `lab run` wrote, with a run for each transport and seed; --run chooses
+    one of them. Without it: each transport's run with the first seed. In a run of programs, a
+    message is a work request of an RC queue pair: 'h1->h2:QPN/NUMBER', the sender's QP.
     """
     if sum(each is not None for each in (message, worst, step)) > 1:
         raise UserError("--message, --worst and --step exclude each other")

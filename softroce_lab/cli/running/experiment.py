@@ -20,7 +20,7 @@ from softroce_lab.experiment import over_oracle, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
-from softroce_lab.experiment.forecast.blind_rules import compared
+from softroce_lab.experiment.forecast.notes import compared
 from softroce_lab.experiment.gates import fit
 from softroce_lab.experiment.gates.expect import check_transports
 from softroce_lab.experiment.hosts import program_words
@@ -109,17 +109,15 @@ def _show(outcome: Outcome, *, as_json: bool, error: BrokenOffError | None = Non
 def _describe(experiment: Experiment, *, as_json: bool) -> None:
     seed = experiment.seeds[0]
     plan, work = experiment.plan(seed), experiment.workload(seed)
+    rails = experiment.rails_used(experiment.transports[0], seed)
     document = {
         **experiment.document(),
         "nodes": len(plan.nodes),
         "hosts": work.hosts,
         "messages": None if isinstance(work, Programs) else work.message_count,
-        "rails": {host: rail + 1 for host, rail in experiment.rails_by_name(seed).items()},
+        "rails": {host: own + 1 for host, (own, *_) in rails.items() if own},
         "other_rails": {
-            host: [rail + 1 for rail in rails]
-            for host, rails in experiment.other_rails_by_name(
-                experiment.transports[0], seed
-            ).items()
+            host: [rail + 1 for rail in others] for host, (_, *others) in rails.items() if others
         },
         "rules": [rule for rule in text.documents(plan) if ":" not in str(rule["rule"])],
         "runs": len(experiment.seeds) * len(compared(experiment)[0].transports),

@@ -71,17 +71,14 @@ class Job:
 
     @property
     def chunk(self) -> int:
-        """Values of a round."""
         return self.values // self.hosts
 
     @property
     def rounds(self) -> int:
-        """Of a step."""
         return 2 * (self.hosts - 1)
 
 
 def reaching(peer: QP, context: Context, **fields: int) -> QPAttr:
-    """What connects a QP to a peer at a context, for WRITEs and SENDs."""
     return QPAttr(
         qp_access_flags=_ACCESS,
         path_mtu=ibv_mtu(context.query_port(1).active_mtu),
@@ -97,13 +94,11 @@ class StoppedError(RunError):
 
 
 def gradient(job: Job, rank: int, step: int) -> Floats:
-    """What a host computes in a step."""
     stream = np.random.default_rng([job.seed, rank, step])
     return stream.standard_normal(job.values, np.float32)
 
 
 def reference(job: Job) -> str:
-    """The checksum of the model after all steps."""
     model = np.zeros(job.values, np.float32)
     for step in range(job.steps):
         gradients = [gradient(job, rank, step) for rank in range(job.hosts)]
@@ -119,7 +114,6 @@ def reference(job: Job) -> str:
 
 
 def checksum(model: Floats) -> str:
-    """SHA-256 of the values' bytes."""
     return hashlib.sha256(model.tobytes()).hexdigest()
 
 
@@ -250,5 +244,4 @@ class Member:
         return False
 
     def in_order(self) -> bool:
-        """Whether each notification came once, in order."""
         return self.notified == list(range(len(self.notified)))

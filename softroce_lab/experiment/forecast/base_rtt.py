@@ -12,11 +12,16 @@ import dataclasses
 import functools
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
+from typing import TypeAlias
 
-from softroce_lab.plan.effects import Delay, Queue
+from softroce_lab.plan.effects import Delay, Down, Effect, Queue, Reorder
 from softroce_lab.plan.plan import Half, Plan, Port
+
+Rails: TypeAlias = Mapping[str, tuple[int, ...]]
+"""By host's name, the rails that it uses, its own first. Hosts that are not there use rail 0."""
+FIRST_RAILS: Rails = MappingProxyType({})
 
 # Ethernet, IPv4, UDP, BTH, DETH, the lab's header, ICRC.
 HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4
@@ -66,26 +71,19 @@ class Empty:
         return min(max(window, 16), MOST_WINDOW_PACKETS)
 
 
-def of(
-    plan: Plan,
-    path_mtu: int,
-    hosts_ns: int = 0,
-    rails: Mapping[str, int] = MappingProxyType({}),
-    others: Mapping[str, Sequence[int]] = MappingProxyType({}),
-) -> Empty:
+def of(plan: Plan, path_mtu: int, hosts_ns: int = 0, rails: Rails = FIRST_RAILS) -> Empty:
     """The empty fabric as the hosts' rails see it.
 
-    `hosts_ns`: time that the hosts at both ends add to a round trip. `rails`: by host, the rail
-    that it uses; without an entry the first one. `others`: by host, further rails that it uses,
-    too. `rtt_ns` is the longest over all these rails; the other figures are of `rails` only.
+    `hosts_ns`: time that the hosts at both ends add to a round trip. `rtt_ns` is the longest over
+    all rails that hosts use; the other figures are of their first ones only.
     """
-    fabric = _of_links(plan, path_mtu, tuple(sorted(rails.items())))
-    rtt_ns = fabric.rtt_ns
-    for at in range(max(map(len, others.values()), default=0)):
-        further = {host: used[at] for host, used in others.items() if at < len(used)}
-        used = tuple(sorted({**rails, **further}.items()))
-        rtt_ns = max(rtt_ns, _of_links(plan, path_mtu, used).rtt_ns)
-    return dataclasses.replace(fabric, rtt_ns=max(LEAST_RTT_NS, rtt_ns + hosts_ns))
+    fabrics = []
+    for at in range(max(map(len, rails.values()), default=1)):
+        used = {host: each[at] if at < len(each) else each[0] for host, each in rails.items()}
+        chosen = tuple(sorted((host, rail) for host, rail in used.items() if rail))
+        fabrics.append(_of_links(plan, path_mtu, chosen))
+    rtt_ns = max(each.rtt_ns for each in fabrics) + hosts_ns
+    return dataclasses.replace(fabrics[0], rtt_ns=max(LEAST_RTT_NS, rtt_ns))
 
 
 @functools.lru_cache(maxsize=16)  # every host of a plan, and every transport, needs the same
@@ -102,6 +100,9 @@ def _of_links(plan: Plan, path_mtu: int, chosen: tuple[tuple[str, int], ...]) ->
         picoseconds = max(picoseconds, *trips.of(farthest).values())
         for host in reached:
             left.pop(host, None)
+    frame_bytes = path_mtu + HEADERS_BYTES
+    limited = list(_limited(plan, frame_bytes))
+    drains = (-(-8 * limit * 10**9 // rate) for rate, limit in limited if rate)
     limits = rates(plan)
     at_hosts = [limits[number] for number, *ends in plan.halves if rails.intersection(ends)]
     slowest_bps = min((rate for rate in at_hosts if rate), default=0)
@@ -109,9 +110,9 @@ def _of_links(plan: Plan, path_mtu: int, chosen: tuple[tuple[str, int], ...]) ->
     return Empty(
         -(-picoseconds // 1000),
         slowest_bps,
-        _deepest_ns(plan, path_mtu + HEADERS_BYTES),
+        max(drains, default=0),
         way_bps if way_bps < slowest_bps else 0,
-        _shortest_bytes(plan, path_mtu + HEADERS_BYTES),
+        min((limit for _, limit in limited), default=0),
     )
 
 
@@ -181,23 +182,8 @@ class _Trips:
         }
 
 
-def _deepest_ns(plan: Plan, frame_bytes: int) -> int:
-    """The longest time in which a full queue drains; 0: no queue has a limit and a rate."""
-    drains = (
-        -(-8 * limit * 10**9 // queue.rate_bps)
-        for queue, limit in _limited(plan, frame_bytes)
-        if queue.rate_bps
-    )
-    return max(drains, default=0)
-
-
-def _shortest_bytes(plan: Plan, frame_bytes: int) -> int:
-    """The least limit of a queue; 0: no queue has a limit."""
-    return min((limit for _, limit in _limited(plan, frame_bytes)), default=0)
-
-
-def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[Queue, int]]:
-    """(queue, limit in bytes) of each queue whose limit applies during the whole run."""
+def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[int, int]]:
+    """(rate, limit in bytes) of each queue whose limit applies during the whole run."""
     for fault in plan.faults:
         queue = fault.effect
         if not isinstance(queue, Queue) or not fault.window.always:
@@ -206,12 +192,11 @@ def _limited(plan: Plan, frame_bytes: int) -> Iterator[tuple[Queue, int]]:
         limits = [size] if size is not None else []
         limits += [packets * frame_bytes] if packets is not None else []
         if limits:
-            yield queue, min(limits)
+            yield queue.rate_bps, min(limits)
 
 
 @functools.lru_cache(maxsize=4)  # a run needs them before it starts and after it ends
 def rates(plan: Plan) -> Mapping[int, int]:
-    """By directed link, bits per second; 0: no rule limits it during the whole run."""
     limits = {number: 0 for number, _, _ in plan.halves}
     for fault in plan.faults:
         if isinstance(fault.effect, Queue) and fault.window.always:
@@ -245,3 +230,68 @@ def _times(start: str, links: _Links, costs: Mapping[int, int]) -> dict[str, int
             if other not in times:
                 heapq.heappush(heap, (time + costs[number], other))
     return times
+
+
+_TABLE_MOST = 4
+"""Deviates of netem's tables end at 32767/8192 (native/wire/jitter.hpp), rounded up."""
+
+
+@functools.lru_cache(maxsize=4)  # every host of a plan needs the same
+def lifetime_ns(plan: Plan, path_mtu: int) -> int:
+    """The longest that a packet is on its way from one host to another, without time of hosts.
+
+    No message is named as an earlier one was before all packets of that one have arrived or are
+    lost: `packet_lifetime_ns` of recovery/defaults.py. The figure is an upper bound, this project's
+    own: a route crosses no link twice, each link may hold a frame behind a full queue and add all
+    its jitter, and rules count whenever they act.
+    """
+    frame_bytes = path_mtu + HEADERS_BYTES
+    most = {number: [0, 0, 0] for number, _, _ in plan.halves}
+    for fault in plan.faults:
+        of_link = most[fault.directed_link]
+        for part, kind in enumerate((Delay, Queue, Reorder)):
+            # Of one kind the longest of all windows.
+            if isinstance(fault.effect, kind):
+                of_link[part] = max(of_link[part], _longest_ns(fault.effect, frame_bytes))
+    longest = sorted((sum(parts) for parts in most.values()), reverse=True)
+    return sum(longest[: _most_hops(plan)])
+
+
+def _longest_ns(effect: Effect, frame_bytes: int) -> int:
+    if isinstance(effect, Delay):
+        deviates = 1 if effect.distribution == "uniform" else _TABLE_MOST
+        return effect.delay_ns + deviates * effect.jitter_ns
+    if isinstance(effect, Reorder):
+        return effect.extra_ns
+    if isinstance(effect, Queue) and effect.rate_bps:
+        limits = [frame_bytes * (effect.limit_packets or 0), effect.limit_bytes or 0]
+        return -(-8 * (max(limits) + frame_bytes) * 10**9 // effect.rate_bps)
+    return 0
+
+
+def _most_hops(plan: Plan) -> int:
+    """Links of the longest route: shortest routes, and where links go down any without a circle.
+
+    No two hosts are farther apart than twice what a node is from the farthest host.
+    """
+    if any(isinstance(fault.effect, Down) for fault in plan.faults):
+        return len(plan.nodes)
+    leaving: dict[str, list[str]] = {node.name: [] for node in plan.nodes}
+    for _, near, far in plan.halves:
+        leaving[near.node].append(far.node)
+    hosts = {host.name for host in plan.hosts}
+    starts = leaving[plan.hosts[0].name]  # a switch of each rail
+    return 2 * max(_eccentricity(start, leaving, hosts) for start in starts)
+
+
+def _eccentricity(start: str, leaving: dict[str, list[str]], hosts: set[str]) -> int:
+    """Links to the farthest host that is reached from there; hosts forward nothing."""
+    hops = {start: 0}
+    queue = collections.deque([start])
+    while queue:
+        node = queue.popleft()
+        for other in leaving[node] if node not in hosts or node == start else ():
+            if other not in hops:
+                hops[other] = hops[node] + 1
+                queue.append(other)
+    return max(hops[host] for host in hosts & hops.keys())

@@ -24,11 +24,6 @@ def of_run(
     busy: Container[int],
     lasted_ns: int,
 ) -> list[str]:
-    """The rules that hit no packet, and shaped no link that one took.
-
-    `hits` by directed link; `busy`: the directed links that a packet took. Of what shapes a link is
-    known only whether its time began before the run's end, `lasted_ns` behind the timeline's begin.
-    """
     hit = {each.rule_id for found in hits.values() for each in found if each.hits}
     acted = set[str]()
     for fault in faults:  # of a large fabric many thousands, of few rules
@@ -44,17 +39,12 @@ def _shaped(fault: Fault, busy: Container[int], lasted_ns: int) -> bool:
 
 
 def of_all(runs: Sequence[Sequence[str]]) -> list[str]:
-    """Those that did nothing in any of the runs."""
     return [rule for rule in (runs[0] if runs else ()) if all(rule in others for others in runs)]
 
 
 def notes(
     rules: Sequence[str], plan: Plan, runs: Iterable[Iterable[Mapping[str, Any]]]
 ) -> list[str]:
-    """A sentence for the user for each reason; none if there are no such rules.
-
-    `runs`: each link of each run, as links.json has it.
-    """
     busy = {
         link["directed_link"]
         for links in runs

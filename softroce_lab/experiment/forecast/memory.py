@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether a run fits into memory, checked before it starts."""
+"""How much memory a run will need, and upper bounds of its events, which count in it."""
 
 from __future__ import annotations
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.forecast import base_rtt, expected_events
-from softroce_lab.experiment.forecast.available import available_bytes
-from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.spec import Experiment
+from softroce_lab.experiment.transports.own_process import available_bytes
+from softroce_lab.faults import expected
+from softroce_lab.plan.effects import Fault, NamedDrop
+from softroce_lab.plan.path_mtu import path_mtu_bytes
+from softroce_lab.plan.plan import Plan
+from softroce_lab.telemetry.recoveries import MOST_RECORDS
+from softroce_lab.topology import routing
+from softroce_lab.transports.registry import Kind
 
 _BASE_BYTES = 136 << 20  # the interpreter with all that is imported
 _MESSAGE_BYTES = 1500  # a message in Python: itself, its row, and its place in two hosts' queues
@@ -47,16 +53,16 @@ def needed_bytes(experiment: Experiment) -> int:
     carries = experiment.payload == "verify" or with_backup
     held = 3 * buffers if carries else 0  # before, now, and what must be
     flights = _in_flight(experiment, window) * (_FLIGHT_BYTES + carries * path_mtu)
-    events = expected_events.count(experiment) * _EVENT_BYTES  # of one run, then written
-    events += expected_events.acts(experiment) * _ACT_BYTES
-    events += expected_events.recoveries(experiment, window) * _RECOVERY_BYTES
+    events = hit_packets(experiment) * _EVENT_BYTES  # of one run, then written
+    events += acts(experiment) * _ACT_BYTES
+    events += recoveries(experiment, window) * _RECOVERY_BYTES
     return needed + peers + len(plan.nodes) * _NODE_BYTES + held + flights + events
 
 
 def _in_flight(experiment: Experiment, window: int) -> int:
     """Packets that hosts may have out at once: each `depth` messages to each peer, or a window."""
     work = experiment.workload(experiment.seeds[0])
-    each = expected_events.packets_of_a_message(experiment)
+    each = packets_of_a_message(experiment)
     pairs = min(work.message_count, work.hosts * (work.hosts - 1))
     return min(work.message_count * each, pairs * min(window, experiment.depth * each))
 
@@ -84,3 +90,71 @@ def check_fits(experiment: Experiment) -> None:
         need, have = units.format_bytes(needed), units.format_bytes(available)
         hint = "fewer hosts or seeds, fewer or larger messages, less loss, or payload: none"
         raise UserError(f"the run would need {need} of memory, {have} are free", hint=hint)
+
+
+_HEADER_BYTES = 40  # of a packet's payload, the lab's own
+_ACTS_A_MESSAGE = 10
+_PACKETS_A_WORD = 4  # a bitmap each quarter of a round trip: fewer packets only on slow links
+_MOST_LOST = 0.9  # where more is lost, messages fail before all of it was sent so often
+
+
+def hit_packets(experiment: Experiment) -> int:
+    """Packets that rules will have hit in one run.
+
+    As if all packets crossed every link that a rule is on, as far as a path goes.
+    """
+    seed = experiment.seeds[0]
+    plan, work = experiment.plan(seed), experiment.workload(seed)
+    hops = longest_path(plan)
+    rules: dict[tuple[str, type], list[Fault]] = {}
+    for fault in plan.faults:
+        if expected.rate(fault.effect) is not None:
+            rules.setdefault((fault.rule, type(fault.effect)), []).append(fault)
+    packets = work.message_count * packets_of_a_message(experiment)
+    hits, arriving = 0.0, 1.0
+    for faults in rules.values():
+        first, crossed = faults[0], min(len(faults), hops)
+        rate = expected.rate(first.effect) or 0.0
+        single = isinstance(first.effect, NamedDrop) or first.filter.tail is not None
+        share = work.message_count / packets if single else 1.0  # single packets of messages
+        hits += min(rate * crossed, 1.0) * share
+        if first.window.always and share == 1.0 and rate < 1:
+            arriving *= (1 - rate) ** crossed
+    return int(packets * hits / max(arriving, 1 - _MOST_LOST))  # what is lost is sent again
+
+
+def recoveries(experiment: Experiment, window: int) -> int:
+    """Records of what is done about these packets in one run: decisions, and packets sent again.
+
+    Of each loss two, and where a queue pair goes back, the `window` of packets behind it.
+    """
+    striped = all(transport.entry.striped for transport in experiment.used_transports)
+    return min(MOST_RECORDS, hit_packets(experiment) * (2 if striped else 2 + window))
+
+
+def acts(experiment: Experiment) -> int:
+    """The expected events of policies in one run: a few per message, and those per packet."""
+    sessions = [
+        transport.entry
+        for transport in experiment.used_transports
+        if transport.entry.kind is Kind.SESSION
+    ]
+    shows = any(entry.sends_sacks for entry in sessions)
+    words = packets_of_a_message(experiment) // _PACKETS_A_WORD if shows else 0
+    messages = experiment.workload(experiment.seeds[0]).message_count
+    return messages * (_ACTS_A_MESSAGE + words) if sessions else 0
+
+
+def packets_of_a_message(experiment: Experiment) -> int:
+    """Of the longest ones."""
+    seed = experiment.seeds[0]
+    longest = experiment.workload(seed).longest_message_bytes
+    path_mtu = path_mtu_bytes(experiment.plan(seed).mtu, 4)
+    return max(1, -(-longest // (path_mtu - _HEADER_BYTES)))
+
+
+def longest_path(plan: Plan) -> int:
+    """Links between the first host and the one farthest from it."""
+    among = routing.neighbours((node.name for node in plan.nodes), plan.links)
+    far = routing.distances([plan.hosts[0].name], among)
+    return max(far[host.name] for host in plan.hosts)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from softroce_lab.experiment.fuzz import workloads
 from softroce_lab.experiment.fuzz.workloads import Dice
-from softroce_lab.experiment.hosts.settings import path_mtu_bytes
 from softroce_lab.experiment.kinds.collectives import OPERATIONS, algorithms
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 
 Case = dict[str, Any]
 

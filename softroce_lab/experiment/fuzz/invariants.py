@@ -11,7 +11,7 @@ import numpy as np
 
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.figure_table import SPURIOUS
-from softroce_lab.experiment.forecast.expected_events import longest_path
+from softroce_lab.experiment.forecast.memory import longest_path
 from softroce_lab.experiment.fuzz import workload_invariants
 from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.transports.transport import Transport

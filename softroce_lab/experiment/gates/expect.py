@@ -51,8 +51,6 @@ class Term:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gate:
-    """What must hold."""
-
     text: str
     term: Term
     over: Term | None  # what it is divided by
@@ -107,8 +105,6 @@ def _written(condition: object) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Judged:
-    """A gate, and whether it held."""
-
     text: str
     passed: bool
     detail: str
@@ -125,12 +121,10 @@ def is_faithful(row: Row) -> bool:
 
 
 def gates(written: Mapping[str, object]) -> list[Gate]:
-    """Of a file. UserError."""
     return [Gate.of(name, condition) for name, condition in written.items()]
 
 
 def judged(written: Sequence[Gate], rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Judged]:
-    """Every gate. `axes`: columns that tell the cells of a sweep."""
     return [_judge(gate, rows, axes) for gate in written]
 
 
@@ -200,12 +194,10 @@ def _medians(samples: Iterable[_Sample]) -> Iterator[tuple[str, Any]]:
 
 
 def _median(values: Sequence[Any]) -> Any:
-    """As whole as the values are."""
     return type(values[0])(statistics.median(values))
 
 
 def _samples(gate: Gate, rows: Sequence[Row], axes: Sequence[str]) -> Iterator[_Sample]:
-    """The values of all runs that a gate is about."""
     below: dict[tuple[Any, ...], Any] = {}
     over = gate.over
     if over is not None:

@@ -16,7 +16,6 @@ from softroce_lab.workloads.work import Workload
 
 
 def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = False) -> None:
-    """UserError, at its place, for a gate on a figure that none of these experiments has."""
     names: Any = source.data.get("expect") or {}
     for name in names:
         for term in expect.terms(name):

@@ -34,9 +34,6 @@ class HostMemory(Protocol):
     def place(self, message: Message) -> int:
         """Where a message that is to be received goes."""
 
-    def keep(self, message: Message) -> None:
-        """Keep the bytes of a message that arrived before its turn."""
-
     def combine(self, message: Message) -> None:
         """Do with a message what it asks for."""
 
@@ -46,8 +43,12 @@ class HostMemory(Protocol):
         `digest`: SHA-256 of the right ones, hex, if it is known; it may spare making them.
         """
 
+    def keep(self, message: Message) -> None:
+        """Keep the bytes of a message that arrived before its turn."""
+
     def sha256(self) -> str | None:
         """Of a file's bytes, hex; None before the last one, and of other workloads."""
+        return None
 
     def close(self) -> None:
         """Let go of files."""
@@ -83,7 +84,7 @@ def sha256_fact(digests: Mapping[str, str | None]) -> dict[str, dict[str, str | 
     return {"sha256": dict(digests)} if any(digests.values()) else {}
 
 
-class HostBuffer:
+class HostBuffer(HostMemory):
     """The workload's buffer, and room beside it.
 
     A message that is to be added to the buffer arrives in room beside it; a complete one is added.
@@ -110,7 +111,6 @@ class HostBuffer:
         self._copies: dict[tuple[int, Key], int] = {}  # of sends
 
     def source(self, message: Message) -> int:
-        """At the place that the workload names, or in a copy of it."""
         if not message.volatile:
             return message.source_offset
         at = self._copies[message.destination, message.key] = self._free.pop()
@@ -121,7 +121,6 @@ class HostBuffer:
         return at
 
     def sent(self, message: Message) -> None:
-        """A copy is not needed any more."""
         if (at := self._copies.pop((message.destination, message.key), None)) is not None:
             self._free.append(at)
 
@@ -137,7 +136,6 @@ class HostBuffer:
             self._early[message.source, message.key] = self._taken(message).copy()
 
     def combine(self, message: Message) -> None:
-        """Add what is to be added; the rest arrived where it belongs."""
         if message.combine is ADD:
             early = self._early.pop((message.source, message.key), None)
             combine(message, self.buffer, self._taken(message) if early is None else early)
@@ -150,11 +148,9 @@ class HostBuffer:
 
     @property
     def buffer(self) -> Buffer:
-        """The workload's buffer, as it is now."""
         return self.memory[: self._buffer_bytes].view(self._dtype)
 
     def wrong(self, digest: str | None = None) -> list[str]:
-        """The bytes that are not as they must be."""
         if (
             digest is not None
             and hashlib.sha256(self.buffer.view(np.uint8).data).hexdigest() == digest
@@ -169,7 +165,7 @@ class HostBuffer:
         """Nothing: it has no files."""
 
 
-class FileBuffer:
+class FileBuffer(HostMemory):
     """The buffers of one side of a file transfer, reused from message to message.
 
     Messages may complete in any order, SHA-256 takes them in theirs: what arrived before its turn
@@ -199,7 +195,6 @@ class FileBuffer:
             raise RunError(f"cannot open {path}: {error.strerror}") from error
 
     def source(self, message: Message) -> int:
-        """A free buffer, filled from the file."""
         at = self._free.pop()
         self._places[message.destination, message.key] = at
         data = self.memory[at : at + message.length_bytes].data
@@ -208,7 +203,6 @@ class FileBuffer:
         return at
 
     def sent(self, message: Message) -> None:
-        """The buffer is free."""
         self._free.append(self._places.pop((message.destination, message.key)))
 
     def place(self, message: Message) -> int:

@@ -64,11 +64,9 @@ class HostDriver(HostWork):
     # ---------------------------------------------------------------- before the run
 
     def address(self, peer: int) -> list[Address]:
-        """The addresses at which the peer reaches this host, one for each rail."""
         return [rail.address(peer) for rail in self.rails]
 
     def connect(self, peer: int, addresses: Sequence[Address]) -> None:
-        """Connect to a peer. `addresses`: the peer's, one for each rail."""
         for rail, address in zip(self.rails, addresses, strict=True):
             rail.connect(peer, address)
 
@@ -106,12 +104,10 @@ class HostDriver(HostWork):
             rail.step()
 
     def serve(self) -> None:
-        """Take all completions."""
         for completion in [each for rail in self.rails for each in rail.completions()]:
             self.complete(completion)
 
     def disconnect(self, peer: int) -> None:
-        """End all posts with the peer, on all rails."""
         for rail in self.rails:
             rail.disconnect(peer)
 
@@ -193,7 +189,6 @@ class HostDriver(HostWork):
 
 
 def _check(completion: Completion, message: Message) -> None:
-    """Raise RunError if a message is not the one that its receive expects."""
     if completion.flags & _WITH_IMM and completion.immediate != immediate(message.key):
         raise RunError(
             f"host {message.source} sent another message than {message.key}: sends and receives "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -45,6 +44,9 @@ Memory: TypeAlias = npt.NDArray[np.uint8]
 
 NO_FD = -1
 _MANY = 1 << 12  # completions taken at once
+_TO_RTS = [
+    transition_mask(int(IBV_QPT_RC), state) for state in (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
+]
 
 
 class Completion(NamedTuple):
@@ -92,19 +94,15 @@ class RailQueuePairs(NamedTuple):
 class Messenger(Protocol):
     """A host's end of a transport on one rail."""
 
-    @property
-    def fd(self) -> int:
-        """Readable while completions may wait; NO_FD on a clock moved by hand."""
+    fd = NO_FD  # readable while completions may wait; NO_FD on a clock moved by hand
+    next_time_ns = NEVER_NS  # when `step` has something to do although nothing happened
+    queue_pairs: Sequence[RailQueuePairs] = ()  # of RC, which both ends list alike
 
     def address(self, peer: int) -> Address:
         """Where this peer reaches us."""
 
     def connect(self, peer: int, address: Address) -> None:
         """Make a peer known, by the address that it has for us."""
-
-    @property
-    def queue_pairs(self) -> Sequence[RailQueuePairs]:
-        """Of RC, which both ends list alike."""
 
     def post_send(self, number: int, message: Message, offset: int) -> None:
         """Send bytes of the memory. To one peer, in the order in which it posts the receives."""
@@ -118,18 +116,26 @@ class Messenger(Protocol):
         Programs tell each other, over a connection of their own beside the fabric, as with CM.
         """
 
-    @property
-    def next_time_ns(self) -> int:
-        """When `step` has something to do although nothing happened; NEVER_NS: not known of any."""
-
-    def step(self) -> int:
-        """Let recovery handle its events. Returns how many there were."""
-
     def completions(self) -> Sequence[Completion]:
         """All completed posts that were not reported yet."""
 
+    def step(self) -> int:
+        """Let recovery handle its events. Returns how many there were."""
+        return 0
+
     def summary(self) -> dict[str, Any]:
-        """What the transport counted."""
+        """The figures of a transport's own, beside the engine's counters."""
+        return {}
+
+    def pause(self) -> None:
+        """End what drives it, if that is a thread of its own: nothing moves any more."""
+
+    def transitions(self) -> list[dict[str, Any]]:
+        """Of queue pairs with a backup: rows of `telemetry.transitions`, without the host's name.
+
+        Peers are called by the GID of their rail.
+        """
+        return []
 
 
 def _registered(endpoint: Endpoint, memory: Memory | None) -> tuple[int, int]:
@@ -144,11 +150,8 @@ def _registered(endpoint: Endpoint, memory: Memory | None) -> tuple[int, int]:
     return address, endpoint.register_memory(address, memory.nbytes, access)
 
 
-class StripedMessenger:
+class StripedMessenger(Messenger):
     """Over striped messages: datagrams, and recovery by native code or by a user's policy."""
-
-    next_time_ns = NEVER_NS
-    queue_pairs: Sequence[RailQueuePairs] = ()
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class StripedMessenger:
         self._mac = next_hop_mac
         self._qkey = qkey
         self._peers: dict[int, int] = {}  # host's index -> engine's
-        self.fd: int = getattr(endpoint, "completion_fd", NO_FD)
+        self.fd = getattr(endpoint, "completion_fd", NO_FD)
         endpoint.set_qkey(qkey)
 
     def address(self, peer: int) -> Address:
@@ -212,12 +215,12 @@ class StripedMessenger:
 
     def completions(self) -> Sequence[Completion]:
         if self.fd != NO_FD:
-            _clear(self.fd)
+            with contextlib.suppress(BlockingIOError):  # what made the eventfd readable
+                os.read(self.fd, 8)
         found: Sequence[Completion] = _poll(self._endpoint)
         return found
 
     def summary(self) -> dict[str, Any]:
-        """What the transport counted."""
         return self._endpoint.figures() if self._runner is None else self._runner.summary()
 
 
@@ -249,7 +252,6 @@ class RcSettings:
         return dataclasses.replace(own, timeout=timeout)
 
     def with_knobs(self, knobs: Knobs) -> RcSettings:
-        """With the timeout and the retry count that a user chose."""
         timeout, retries = self.timeout, self.retry_count
         if knobs.timeout_ns is not None:
             timeout = rc_timeout_code(knobs.timeout_ns)
@@ -258,7 +260,7 @@ class RcSettings:
         return dataclasses.replace(self, timeout=timeout, retry_count=retries)
 
 
-class RcMessenger:
+class RcMessenger(Messenger):
     """Over reliable connections: a queue pair to each peer, recovery by its go-back-N.
 
     A message is one SEND_WITH_IMM. A WRITE would cost the same packets, and a receive at the
@@ -267,8 +269,6 @@ class RcMessenger:
     the order, which matches sends to receives; the immediate, the low halves of step and message,
     verifies the match.
     """
-
-    next_time_ns = NEVER_NS
 
     def __init__(
         self,
@@ -286,11 +286,9 @@ class RcMessenger:
         self._settings = settings or RcSettings()
         self._mac = next_hop_mac
         self._salt = salt
-        self._mtu = endpoint.path_mtu
         self._cq: CompletionQueue = endpoint.create_cq()
         self._qps: dict[int, int] = {}  # host's index -> number
         self._channel = None
-        self.fd = NO_FD
         if hasattr(endpoint, "completion_fd"):  # it runs in its own thread, which wakes this one
             self._channel = endpoint.CompletionChannel.create()
             self.fd = self._channel.fd
@@ -298,13 +296,11 @@ class RcMessenger:
             self._cq.arm(False)
 
     def address(self, peer: int) -> Address:
-        """Where this peer reaches us: a queue pair of its own."""
         qp = self._qp(peer)
         return Address(self._endpoint.address, qp, psn=first_psn(self._salt, qp))
 
     @property
     def queue_pairs(self) -> list[RailQueuePairs]:
-        """All of them, on the only rail."""
         of_peer = {peer: (qp, first_psn(self._salt, qp)) for peer, qp in self._qps.items()}
         return [RailQueuePairs(0, of_peer)]
 
@@ -320,24 +316,18 @@ class RcMessenger:
         return self._qps[peer]
 
     def connect(self, peer: int, address: Address) -> None:
-        """Connect the queue pair that this peer has here."""
         qp = self._qp(peer)
-        attr = self._attributes(address)
-        attr.sq_psn = first_psn(self._salt, qp)
-        error, _ = self._endpoint.bring_qp(qp, attr, _masks())
-        _check(error, f"connect a queue pair with host {peer}")
-
-    def _attributes(self, address: Address) -> Any:
         attr = _native.QpAttr()
         attr.address = _native.AddressVector()
         attr.address.destination, attr.address.mac = address.ip, self._mac
         attr.dest_qp_num, attr.rq_psn = address.qp, address.psn
-        attr.path_mtu_bytes = self._mtu
-        attr.port_num = 1
+        attr.sq_psn = first_psn(self._salt, qp)
+        attr.path_mtu_bytes, attr.port_num = self._endpoint.path_mtu, 1
         attr.timeout, attr.retry_cnt = self._settings.timeout, self._settings.retry_count
         attr.rnr_retry = self._settings.rnr_retry
         attr.min_rnr_timer = self._settings.min_rnr_timer
-        return attr
+        error, _ = self._endpoint.bring_qp(qp, attr, _TO_RTS)
+        _check(error, f"connect a queue pair with host {peer}")
 
     def post_send(self, number: int, message: Message, offset: int) -> None:
         request = _native.SendRequest()
@@ -365,10 +355,6 @@ class RcMessenger:
     def _place(self, offset: int, length: int) -> list[Any]:
         return [_native.ScatterGather(self._address + offset, length, self._memory_key)]
 
-    def step(self) -> int:
-        """Nothing: recovery is the queue pair's."""
-        return 0
-
     def completions(self) -> Sequence[Completion]:
         if self._channel is not None:
             while self._channel.take() is not None:
@@ -376,10 +362,6 @@ class RcMessenger:
             self._cq.arm(False)  # before polling: what comes from now on wakes us again
         found: Sequence[Completion] = _poll(self._cq)
         return found
-
-    def summary(self) -> dict[str, Any]:
-        """Nothing: counters cover all state of queue pairs."""
-        return {}
 
 
 def first_psn(salt: int, qp: int) -> int:
@@ -397,13 +379,6 @@ def _check(error: int, what: str) -> None:
         raise RunError(f"cannot {what}: {os.strerror(error)}")
 
 
-@functools.cache
-def _masks() -> list[int]:
-    """What brings a queue pair to INIT, RTR and RTS."""
-    states = (IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS)
-    return [transition_mask(int(IBV_QPT_RC), state) for state in states]
-
-
 def _poll(queue: Endpoint | CompletionQueue) -> Any:
     """All completions that wait: native ones, with what `Completion` has."""
     taken = batch = queue.poll_completions(_MANY)
@@ -413,24 +388,11 @@ def _poll(queue: Endpoint | CompletionQueue) -> Any:
     return taken
 
 
-def _clear(fd: int) -> None:
-    """Take what made an eventfd readable."""
-    with contextlib.suppress(BlockingIOError):
-        os.read(fd, 8)
+def connect_all(hosts: Mapping[int, Any], pairs: Iterable[tuple[int, int]]) -> None:
+    """Connect hosts of one process: every pair (lower, higher) that exchanges messages.
 
-
-class Connectable(Protocol):
-    """A messenger, or those of all rails of a host."""
-
-    def address(self, peer: int) -> Any:
-        """Where this peer reaches us."""
-
-    def connect(self, peer: int, address: Any) -> None:
-        """Make a peer known, by the address that it has for us."""
-
-
-def connect_all(hosts: Mapping[int, Connectable], pairs: Iterable[tuple[int, int]]) -> None:
-    """Connect hosts of one process: every pair (lower, higher) that exchanges messages."""
+    A host is a `Messenger`, or a driver of several.
+    """
     for low, high in sorted(set(pairs)):
         addresses = hosts[low].address(high), hosts[high].address(low)
         hosts[low].connect(high, addresses[1])

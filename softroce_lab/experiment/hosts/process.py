@@ -18,6 +18,7 @@ A failure is reported as {"error", "hint", "exit_code"} before the process ends.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -35,14 +36,17 @@ from softroce_lab import _native
 from softroce_lab.errors import LabError, RunError
 from softroce_lab.experiment.hosts.buffers import host_memory
 from softroce_lab.experiment.hosts.driver import HostDriver
-from softroce_lab.experiment.hosts.journal import Decisions, Journal, lines, percentiles, taken
-from softroce_lab.experiment.hosts.messenger import (
-    Address,
-    Memory,
-    Messenger,
-)
+from softroce_lab.experiment.hosts.messenger import Address, Memory, Messenger
 from softroce_lab.experiment.hosts.opening import host_config, open_over
-from softroce_lab.experiment.hosts.report import HostProgress, HostRecords, HostReport
+from softroce_lab.experiment.hosts.report import (
+    Decisions,
+    HostProgress,
+    HostRecords,
+    HostReport,
+    lines,
+    percentiles,
+    taken,
+)
 from softroce_lab.experiment.hosts.settings import (
     PACING_SLACK_NS,
     HostSettings,
@@ -50,7 +54,6 @@ from softroce_lab.experiment.hosts.settings import (
     read_command,
     unpacked,
 )
-from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
 from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyCall, PolicyError, Running
@@ -73,8 +76,7 @@ def _say(**document: Any) -> None:
 
 
 def _configure(settings: HostSettings) -> Any:
-    config = _native.HostConfig()
-    config.messages = host_config(
+    messages = host_config(
         Transport.of(settings.transport),
         HostTuning.of(settings.tuning),
         settings.qkey,
@@ -82,20 +84,7 @@ def _configure(settings: HostSettings) -> Any:
         receive_ring_packets=settings.receive_frames,
         pacing_slack_ns=PACING_SLACK_NS,
     )
-    port = config.port
-    port.interface = settings.interface
-    port.ifindex = settings.ifindex
-    port.xsks_map_path = settings.xsks_map
-    port.receive_frames = settings.receive_frames
-    port.generic = settings.xdp_mode == "generic"
-    config.port = port
-    config.mac = settings.mac
-    config.epoch_ns = settings.epoch_ns
-    config.queues_map = settings.queues_map
-    config.uplink = settings.uplink
-    config.cpu = settings.cpu
-    config.statistics = settings.statistics
-    return config
+    return settings.native(messages)
 
 
 def _go_first() -> bool:
@@ -124,7 +113,6 @@ class PolicyThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; bounded by one poll."""
         self._stopping.set()
         self._thread.join(5)
 
@@ -141,8 +129,6 @@ class PolicyThread:
 
 
 class Rnic:
-    """An engine at a port of the host. RunError: somebody has it, or it cannot be opened."""
-
     def __init__(self, settings: HostSettings) -> None:
         self.name = settings.interface
         self._owner = PortOwner(settings.interface)
@@ -154,11 +140,9 @@ class Rnic:
         self.host.record_decisions()
 
     def stats(self) -> dict[str, Any]:
-        """All that the engine counted, by layer."""
         return counters_file.parse(_native.statistics(self.host)).document()
 
     def figures(self) -> dict[str, Any]:
-        """What passed its port."""
         return {
             "frames_sent": self.host.frames_sent,
             "frames_received": self.host.frames_received,
@@ -166,7 +150,6 @@ class Rnic:
         }
 
     def close(self) -> None:
-        """End the engine and close the port."""
         self.host.stop()
         self._owner.close()
 
@@ -181,29 +164,20 @@ class HostProcess:
             own_process.limit_memory()
         self.transport = Transport.of(settings.transport)
         self.tuning = HostTuning.of(settings.tuning)
-        self.rnic = Rnic(settings)
-        self.host = self.rnic.host
-        self.log = self._logged()
-        self.journal = Journal()
+        self.rnics = [Rnic(settings)]  # that of its own rail first
+        self.host = self.rnics[0].host
+        self.log: EventLog | None = None
+        if settings.event_log is not None:
+            name, run = settings.node, self.transport.label
+            self.log = EventLog(self.host, settings.event_log, host=name, run=run)
+        self.lateness_ns: list[int] = []  # of a user's policy, from events to hooks
         self._decisions: Decisions | None = None
         self.host.start()
-        self.others = [Rnic(dataclasses.replace(settings, **each)) for each in settings.others]
-        for other in self.others:
+        self.rnics += [Rnic(dataclasses.replace(settings, **each)) for each in settings.others]
+        for other in self.rnics[1:]:
             other.host.start()
 
-    @property
-    def rnics(self) -> list[Rnic]:
-        """All of its RNICs, that of its own rail first."""
-        return [self.rnic, *self.others]
-
-    def _logged(self) -> EventLog | None:
-        settings = self.settings
-        if settings.event_log is None:
-            return None
-        return EventLog(self.host, settings.event_log, host=settings.node, run=self.transport.label)
-
     def open(self, memory: Memory) -> list[Messenger]:
-        """Its end of the transport, on each rail."""
         settings = self.settings
         gateways = [settings.gateway_mac, *(each["gateway_mac"] for each in settings.others)]
         rails = [(rnic.host, mac) for rnic, mac in zip(self.rnics, gateways, strict=True)]
@@ -215,43 +189,33 @@ class HostProcess:
             timing=self.tuning.timing,
             rc=self.tuning.rc,
             qkey=settings.qkey,
-            lateness=self.journal.decided,
+            lateness=self.lateness_ns.append,
         )
 
     def close(self) -> None:
-        """End the engines and close the ports."""
-        for rnic in (*self.others, self.rnic):
+        for rnic in reversed(self.rnics):
             rnic.close()
         if self.log is not None:
             self.log.close()
 
     def recoveries(self) -> Recoveries:
-        """What was done about losses on all rails; the engines have stopped."""
-        return np.concatenate(
-            [np.frombuffer(each.host.take_recoveries(), RECOVERY) for each in self.rnics]
-        )
+        parts = [np.frombuffer(each.host.take_recoveries(), RECOVERY) for each in self.rnics]
+        return np.concatenate(parts)
 
     def decisions(self) -> Decisions:
-        """What its transport decided; the engines have stopped."""
         if self._decisions is None:
             self._decisions = taken(each.host for each in self.rnics)
         return self._decisions
 
     def _decision_lateness(self) -> dict[str, int]:
-        """Percentiles of how late decisions came: the session's, or those of a user's policy."""
         if self.transport.file is not None:
-            return self.journal.lateness()
+            return percentiles(np.array(self.lateness_ns))
         late = np.concatenate([each.host.decision_lateness_ns() for each in self.rnics])
         return percentiles(late)
 
-    @property
-    def recoveries_not_recorded(self) -> int:
-        """How many more there were than are kept."""
-        return sum(each.host.recoveries_not_recorded for each in self.rnics)
-
     def check(self) -> None:
         """RunError if an engine stopped by itself."""
-        for rnic in (self.rnic, *self.others):
+        for rnic in self.rnics:
             if rnic.host.failure:
                 raise RunError(f"the engine of {self.settings.node} stopped: {rnic.host.failure}")
 
@@ -261,11 +225,10 @@ class HostProcess:
             rnic.host.stop()
 
     def figures(self) -> dict[str, Any]:
-        """What passed the ports, and how late things were."""
         log = self.log and self.log.close(lines(self.decisions(), self.settings.epoch_ns))
         return {
-            **self.rnic.figures(),
-            "other_rails": {other.name: other.figures() for other in self.others},
+            **self.rnics[0].figures(),
+            "other_rails": {other.name: other.figures() for other in self.rnics[1:]},
             "event_log": log and dataclasses.asdict(log),
             "timer_lateness_log2_ns": list(self.host.timer_lateness()),
             "turn_length_log2_ns": list(self.host.turn_length()),
@@ -275,8 +238,6 @@ class HostProcess:
 
 
 class HostTask:
-    """The single task of a host process."""
-
     def __init__(self, process: HostProcess, settings: WorkloadSettings) -> None:
         workload, host, depth = unpacked(settings.workload), settings.host, settings.depth
         schedule = workload.schedule()
@@ -289,16 +250,13 @@ class HostTask:
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
         ]
-        self._backups = [rail for rail in rails if isinstance(rail, ShiftMessenger)]
         self._grown_bytes = 0  # while it worked, beyond the buffers that the task has
 
     def addresses(self) -> dict[int, list[dict[str, Any]]]:
-        """The addresses for each peer, by rail."""
         driver = self._driver
         return {peer: list(map(dataclasses.asdict, driver.address(peer))) for peer in driver.peers}
 
     def connect(self, peers: dict[str, list[dict[str, Any]]]) -> None:
-        """Make the peers known, and post the receives."""
         for peer, addresses in peers.items():
             self._driver.connect(int(peer), [Address(**each) for each in addresses])
         self._driver.prepare()
@@ -306,11 +264,10 @@ class HostTask:
     def _pause(self) -> None:
         for thread in self._threads:
             thread.stop()
-        for backup in self._backups:
-            backup.pause()
+        for rail in self._driver.rails:
+            rail.pause()
 
     def close(self) -> None:
-        """End the threads, close the task's files."""
         self._pause()
         self._memory.close()
 
@@ -334,20 +291,23 @@ class HostTask:
                 "realtime_policy": all(thread.realtime for thread in self._threads),
             },
             counters=added_up(rnic.host.counters() for rnic in process.rnics),
-            stats={"": process.rnic.stats()}
-            | {f":{rnic.name}": rnic.stats() for rnic in process.others},
+            stats={
+                f":{rnic.name}" if number else "": rnic.stats()
+                for number, rnic in enumerate(process.rnics)
+            },
             wrong=driver.wrong(digest),
             sha256=self._memory.sha256(),
             policy=policy,
             policy_error=policy_error,
-            transitions=[row for backup in self._backups for row in backup.transitions()],
+            transitions=[row for rail in driver.rails for row in rail.transitions()],
             queue_pairs=driver.queue_pairs,
-            recoveries_not_recorded=process.recoveries_not_recorded,
+            recoveries_not_recorded=sum(
+                rnic.host.recoveries_not_recorded for rnic in process.rnics
+            ),
             grown_bytes=self._grown_bytes,
         )
 
     def _summary(self) -> tuple[dict[str, Any], str | None]:
-        """The policy's figures, and why it failed if it did."""
         error = self._policy_error()
         if error is None:
             try:
@@ -389,7 +349,6 @@ class HostTask:
         return None
 
     def progress(self) -> dict[str, Any]:
-        """`HostProgress`, as JSON has it."""
         driver = self._driver
         now = HostProgress(
             driver.done_bytes,
@@ -430,64 +389,33 @@ class HostTask:
         return next((each.failure for each in self._threads if each.failure is not None), None)
 
 
-class Server:
-    """Executes commands, line by line."""
-
-    def __init__(self) -> None:
-        self._process: HostProcess | None = None
-        self._task: HostTask | None = None
-
-    def run(self) -> None:
-        """Until the input ends."""
+def serve() -> None:
+    process: HostProcess | None = None
+    task: HostTask | None = None
+    with contextlib.ExitStack() as stack:
         while line := _read_line():
             command, arguments = read_command(line)
-            if not self._execute(command, arguments):
-                raise RunError(f"a host process does not understand {command!r}")
-
-    def _execute(self, command: str, arguments: dict[str, Any]) -> bool:
-        """Whether it is a command that can be carried out now."""
-        process, task = self._process, self._task
-        match command:
-            case "settings":
-                self._process = HostProcess(HostSettings(**arguments))
-                _say(ready=PolicyCall.table())
-            case "workload" if process is not None:
-                self._task = HostTask(process, WorkloadSettings(**arguments))
-                _say(addresses=self._task.addresses())
-            case "connect" if task is not None:
-                task.connect(arguments)
-                _say(connected=True)
-            case "begin" if task is not None:
-                why = task.work(**arguments)
-                _say(done=True, policy_error=why, progress=task.progress())
-            case "stop":
-                pass  # the task was over already
-            case "finish" if task is not None:
-                _say(finished=dataclasses.asdict(task.finish(**arguments)))
-            case _:
-                return False
-        return True
-
-    def close(self) -> None:
-        """End the engine, close the port and files."""
-        if self._task is not None:
-            self._task.close()
-        if self._process is not None:
-            self._process.close()
-
-
-def _serve() -> None:
-    server = Server()
-    try:
-        server.run()
-    finally:
-        server.close()
-
-
-def _settle_memory() -> None:
-    """Take the modules out of the garbage collector's rounds: one of them would delay decisions."""
-    gc.collect()
-    gc.freeze()
+            match command:
+                case "settings":
+                    process = HostProcess(HostSettings(**arguments))
+                    stack.callback(process.close)
+                    _say(ready=PolicyCall.table())
+                case "workload" if process is not None:
+                    task = HostTask(process, WorkloadSettings(**arguments))
+                    stack.callback(task.close)
+                    _say(addresses=task.addresses())
+                case "connect" if task is not None:
+                    task.connect(arguments)
+                    _say(connected=True)
+                case "begin" if task is not None:
+                    why = task.work(**arguments)
+                    _say(done=True, policy_error=why, progress=task.progress())
+                case "stop":
+                    pass  # the task was over already
+                case "finish" if task is not None:
+                    _say(finished=dataclasses.asdict(task.finish(**arguments)))
+                case _:
+                    raise RunError(f"a host process does not understand {command!r}")
 
 
 def _read_line() -> str:
@@ -501,10 +429,10 @@ def _read_line() -> str:
 
 
 def main() -> None:
-    """Entry point of the process."""
-    _settle_memory()
+    gc.collect()  # what the modules are made of stays: a round of the collector delays decisions
+    gc.freeze()
     try:
-        _serve()
+        serve()
     except EOFError:
         sys.exit(1)
     except LabError as error:

@@ -17,18 +17,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, Self
 
 import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
+from softroce_lab.experiment.forecast.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.experiment.hosts.report import HostRecords, HostReport
-from softroce_lab.experiment.hosts.settings import (
-    HostSettings,
-    RailSettings,
-    WorkloadSettings,
-)
+from softroce_lab.experiment.hosts.settings import HostSettings, WorkloadSettings
 from softroce_lab.experiment.hosts.tuning import HostTuning
 from softroce_lab.experiment.transports.policy_call import Outside, Running
 from softroce_lab.experiment.transports.transport import Transport
@@ -52,28 +48,38 @@ def gateway(lab: Lab, node: Node, rail: int = 0) -> Port:
 
 
 def mac_number(mac: str) -> int:
-    """A MAC address as a number."""
     return int(mac.replace(":", ""), 16)
 
 
-def _address(port: Port, ip_version: int) -> int:
+def host_settings(
+    lab: Lab, node: Node, rail: int = 0, ip_version: int = 4, **more: Any
+) -> HostSettings:
+    """Of an RNIC at a rail of a host. `more`: further settings."""
+    return HostSettings(
+        node=node.name,
+        **_rail(lab, node, rail, ip_version),
+        xsks_map=str(lab.bpffs / "xsks"),
+        queues_map=str(lab.bpffs / "queues"),
+        xdp_mode=lab.mode,
+        **more,
+    )
+
+
+def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> dict[str, Any]:
+    """Fields of `RailSettings`."""
+    port = node.ports[rail]
     address = port.address6 if ip_version == 6 else port.address
     if address is None:
         raise RunError(f"{port.node} is a switch, not a host")
-    return int(ipaddress.ip_address(address))
-
-
-def _rail(lab: Lab, node: Node, rail: int, ip_version: int) -> RailSettings:
-    port = node.ports[rail]
-    return RailSettings(
-        interface=port.name,
-        ifindex=port.ifindex,
-        uplink=locate.uplink(lab.plan, port),
-        address=_address(port, ip_version),
-        mac=mac_number(port.mac),
-        gateway_mac=mac_number(gateway(lab, node, rail).mac),
-        statistics=statistics.path_for(lab.directory, port),
-    )
+    return {
+        "interface": port.name,
+        "ifindex": port.ifindex,
+        "uplink": locate.uplink(lab.plan, port),
+        "address": int(ipaddress.ip_address(address)),
+        "mac": mac_number(port.mac),
+        "gateway_mac": mac_number(gateway(lab, node, rail).mac),
+        "statistics": statistics.path_for(lab.directory, port),
+    }
 
 
 def _end(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -90,8 +96,6 @@ def _shared_words() -> int:
 
 
 class HostHandle:
-    """A host process of a lab, from the outside."""
-
     def __init__(
         self,
         lab: Lab,
@@ -104,26 +108,18 @@ class HostHandle:
         *,
         ip_version: int = 4,
         event_log: Path | None = None,
-        rails: Mapping[str, int] = MappingProxyType({}),
-        others: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+        rails: Rails = FIRST_RAILS,
     ) -> None:
-        """`rails`: by name, of hosts that use another one than their first, counted from 0.
-
-        `others`: further rails that a host uses.
-        """
         self._running_fd = -1 if transport.file is None else _shared_words()
         self._calls: Outside | None = None  # of a user's policy
         self.node = node
-        self.settings = HostSettings(
-            node=node.name,
-            **dataclasses.asdict(_rail(lab, node, rails.get(node.name, 0), ip_version)),
-            others=tuple(
-                dataclasses.asdict(_rail(lab, node, rail, ip_version))
-                for rail in others.get(node.name, ())
-            ),
-            xsks_map=str(lab.bpffs / "xsks"),
-            queues_map=str(lab.bpffs / "queues"),
-            xdp_mode=lab.mode,
+        own, *others = rails.get(node.name, (0,))
+        self.settings = host_settings(
+            lab,
+            node,
+            own,
+            ip_version,
+            others=tuple(_rail(lab, node, rail, ip_version) for rail in others),
             transport=transport.document(),
             epoch_ns=epoch_ns,
             qkey=qkey,
@@ -171,15 +167,12 @@ class HostHandle:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """Readable when a document waits."""
         return self._output.fileno()
 
     def start(self) -> None:
-        """Wait until the process has opened its port."""
         known = self.expect("ready")
         if self._running_fd >= 0:
             self._calls = Outside(Running(mmap.mmap(self._running_fd, Running.BYTES)), known)
@@ -265,7 +258,6 @@ def _how_ended(status: int | None) -> str:
 
 
 def start(hosts: Iterable[HostHandle]) -> None:
-    """Open the hosts' ports, side by side."""
     hosts = list(hosts)
     for host in hosts:
         host.tell("settings", dataclasses.asdict(host.settings))

@@ -2,7 +2,7 @@
 """A run of unmodified programs: each host's command as `lab exec --verbs` runs it, and a verdict.
 
 The real clock only. Every wait ends with the experiment's deadline. Nothing that a command started
-runs afterwards (leftovers.py).
+runs afterwards (commands.py).
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import contextlib
 import dataclasses
 import functools
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from softroce_lab import units
 from softroce_lab.experiment import real
-from softroce_lab.experiment.hosts import leftovers, program_counters, program_losses, program_words
-from softroce_lab.experiment.hosts.exec_process import ExecProcess, read_output
-from softroce_lab.experiment.hosts.printed import SEARCH_S, Found, search
-from softroce_lab.experiment.hosts.program_counters import OfProcess
+from softroce_lab.experiment.hosts import commands, program_records, program_words
+from softroce_lab.experiment.hosts.commands import SEARCH_S, ExecProcess, Found
+from softroce_lab.experiment.hosts.program_records import OfProcess, ProgramCounters, ProgramFiles
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
@@ -52,10 +53,9 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     lab.faults.restart(time.monotonic_ns())
     begun_ns = time.monotonic_ns() - observation.epoch_ns
     taking_part = [names[index] for index in workload.commands]
-    with (
-        program_counters.of_run(lab, taking_part) as counters,
-        program_losses.of_run(lab.plan, taking_part) as losses,
-    ):
+    with tempfile.TemporaryDirectory(prefix="softroce_lab-programs-") as folder:
+        counters = ProgramCounters(lab, taking_part, Path(folder) / "counters")
+        losses = program_records.ProgramLosses(lab.plan, taking_part, Path(folder) / "losses")
         with _crew(workload, names, lab, (counters, losses)) as crew:
             problems = _until_over(crew, experiment.deadline_ns, counters.look)
         processes = counters.end()
@@ -76,7 +76,7 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         messages=np.zeros(0, MESSAGE),
         end_ns=end_ns,
         links=[dataclasses.asdict(link) for link in observed.links],
-        stats={host: program_counters.stats(each) for host, each in processes.items()},
+        stats={host: program_records.stats(each) for host, each in processes.items()},
         events=real.events(observed, {}, begun_ns),
         recoveries=recoveries,
         program_messages=messages,
@@ -102,16 +102,7 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
     return found
 
 
-class Records(Protocol):
-    """What the libraries of the programs write for a run, to where the environment names."""
-
-    def environment(self, host: str) -> dict[str, str]:
-        """For the commands of a host."""
-
-
 class _Process:
-    """A host's command: not begun, running, or over."""
-
     def __init__(
         self, host: str, command: Command, lab: Lab, environment: Mapping[str, str]
     ) -> None:
@@ -130,21 +121,26 @@ class _Process:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and is not run again."""
-        return self.status is not None
+        return self.status is not None  # it is not run again
 
     @property
     def is_ready(self) -> bool:
         """Whether those that come after it may begin."""
-        return self.is_over or self._listens()
+        port = self.command.listens
+        if self.is_over or port is None:
+            return self.is_over
+        with self._lab.enter(self.host):
+            return listens(port)
 
     def move(self, *, may_begin: bool) -> None:
-        """Begin, or find out that it has ended."""
         if self.is_over or time.monotonic() < self._again_s:
             return
         if not self._process.has_begun:
             if may_begin:
-                self._begin()
+                self.tries += 1
+                self._begun_s = time.monotonic()
+                argv = ["sh", "-c", self.command.run]
+                self._process.begin(argv, environment=self._environment, cwd=PROJECT_ROOT)
             return
         status = self._process.status()
         if status is None:
@@ -156,15 +152,7 @@ class _Process:
             return
         self.status = status
 
-    def _begin(self) -> None:
-        self.tries += 1
-        self._begun_s = time.monotonic()
-        self._process.begin(
-            ["sh", "-c", self.command.run], environment=self._environment, cwd=PROJECT_ROOT
-        )
-
     def kill(self, why: str) -> None:
-        """End it, and what of its session outlived it."""
         if not self._process.has_begun:
             return
         status = self._process.end()
@@ -174,19 +162,8 @@ class _Process:
             if status == -signal.SIGKILL:
                 self.killed = why
 
-    def _listens(self) -> bool:
-        port = self.command.listens
-        with self._lab.enter(self.host):
-            return port is not None and listens(port)
-
-    @property
-    def output(self) -> str:
-        """The end of what it printed."""
-        return self.printed.text
-
     @property
     def failed(self) -> bool:
-        """Whether it ended otherwise than it should."""
         return self.is_over and self.status != self.command.status
 
     def wrong(self, packets: int) -> str:
@@ -195,12 +172,17 @@ class _Process:
         if self.status is None:
             return f"{self.host}: did not begin"
         if self.failed:
-            last = next((line for line in reversed(self.output.splitlines()) if line.strip()), "")
-            last = last.strip()[:_LAST_CHARACTERS]
+            lines = [line.strip() for line in self.printed.text.splitlines() if line.strip()]
+            last = "".join(lines[-1:])[:_LAST_CHARACTERS]
             how = program_words.ended(self.status)
             return f"{self.host}: {how}, not with {command.status}" + (f": {last}" if last else "")
+        if command.prints is not None and self._found.has is None:
+            return (
+                f"{self.host}: the search of its output for {command.prints!r} did not end "
+                f"within {SEARCH_S:g} s"
+            )
         if command.prints is not None and not self._found.has:
-            return f"{self.host}: {_lack(command.prints, self._found)}"
+            return f"{self.host}: its output has no {command.prints!r}"
         if command.roce and not packets:
             return f"{self.host}: {program_words.NO_PACKET}"
         return ""
@@ -208,16 +190,10 @@ class _Process:
     @functools.cached_property
     def _found(self) -> Found:
         """What `prints` finds in all that it printed: once it is over."""
-        return search(self.command.prints or "", self.output)
-
-    @property
-    def _matched(self) -> str | None:
-        """The line that `prints` asks for; None if it asks for none, or there is none."""
-        asked = self.command.prints is not None and self.status is not None
-        return self._found.line if asked and self._found.has else None
+        return commands.search(self.command.prints or "", self.printed.text)
 
     def document(self, packets: int, processes: Sequence[OfProcess]) -> dict[str, Any]:
-        """For the manifest."""
+        asked = self.command.prints is not None and self.status is not None
         return {
             "run": self.command.run,
             "status": self.status,
@@ -226,21 +202,14 @@ class _Process:
             "took_s": round(self._took_s, 3),
             "roce_packets": packets,
             "processes": [each.brief() for each in processes],
-            "matched": self._matched,
-            "output": self.output,
+            "matched": self._found.line if asked and self._found.has else None,
+            "output": self.printed.text,
         }
-
-
-def _lack(pattern: str, found: Found) -> str:
-    """Why the output does not count as having the pattern."""
-    if found.has is None:
-        return f"the search of its output for {pattern!r} did not end within {SEARCH_S:g} s"
-    return f"its output has no {pattern!r}"
 
 
 @contextlib.contextmanager
 def _crew(
-    workload: Programs, names: tuple[str, ...], lab: Lab, records: Sequence[Records]
+    workload: Programs, names: tuple[str, ...], lab: Lab, records: Sequence[ProgramFiles]
 ) -> Iterator[dict[str, _Process]]:
     """All commands by host; none of them runs afterwards."""
     crew: dict[str, _Process] = {}
@@ -253,24 +222,17 @@ def _crew(
     for index, command in workload.commands.items():
         if command.after is not None:
             crew[names[index]].after = crew[names[command.after]]
-    hosts = [lab.namespace(name) for name in names]
-    try:
-        with leftovers.guarded(hosts), _all_killed(crew.values()):
-            yield crew
-    finally:
+    with contextlib.ExitStack() as stack:
         for each in crew.values():
-            each.printed.close()
-
-
-@contextlib.contextmanager
-def _all_killed(crew: Collection[_Process]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        failed = [each.host for each in crew if each.failed]
-        why = f"{listed(failed)} failed" if failed else "time was up"
-        for each in crew:
-            each.kill(why)
+            stack.callback(each.printed.close)
+        stack.enter_context(commands.guarded([lab.namespace(name) for name in names]))
+        try:
+            yield crew
+        finally:
+            failed = [each.host for each in crew.values() if each.failed]
+            why = f"{listed(failed)} failed" if failed else "time was up"
+            for each in crew.values():
+                each.kill(why)
 
 
 def _until_over(
@@ -287,7 +249,7 @@ def _until_over(
             until_s = min(until_s, time.monotonic() + _PARTING_S)
         if time.monotonic() > until_s:
             return _overdue(crew, deadline_ns, failed=failed)
-        read_output([each.printed for each in crew.values()], _TURN_S)
+        commands.read_output([each.printed for each in crew.values()], _TURN_S)
         look()
     return []
 

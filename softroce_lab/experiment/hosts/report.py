@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host's process reports: its progress, and in the end figures as JSON, arrays in a file."""
+"""What a host tells of a run: how far it is, its figures, what its transport decided, and how late.
+
+A process of the real clock sends progress and figures as JSON. Its records go to a file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from softroce_lab.experiment.hosts.journal import Decisions
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab import _native
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.experiment.messages import Ends
+from softroce_lab.structs import Struct
 from softroce_lab.telemetry.recoveries import Recoveries
+
+if TYPE_CHECKING:
+    from softroce_lab._native import Endpoint
+
+DECISION = np.dtype(Struct("Decision").dtype)
+Decisions: TypeAlias = npt.NDArray[np.void]  # of dtype DECISION
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,8 +39,6 @@ class HostProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostReport:
-    """What JSON carries."""
-
     figures: dict[str, Any]  # of its engine, port and threads, for the manifest
     counters: dict[str, int]  # of its engines together
     stats: dict[str, dict[str, Any]]  # of each engine by a suffix of the host's name: "", ":eth2"
@@ -52,8 +64,44 @@ class HostReport:
 
 
 class HostRecords(NamedTuple):
-    """What the file carries."""
-
     ends: Ends  # of the messages that the host sent and received
     decisions: Decisions  # of its transport
     recoveries: Recoveries  # what was done about losses
+
+
+# --- Decisions -----------------------------------------------------------------------------------
+
+
+def taken(endpoints: Iterable[Endpoint]) -> Decisions:
+    """What the transports of a host's endpoints decided, in the order of time."""
+    parts = [np.frombuffer(endpoint.take_decisions(), DECISION) for endpoint in endpoints]
+    rows = np.concatenate(parts)
+    return rows[np.argsort(rows["time_ns"], kind="stable")]
+
+
+def lines(decisions: Decisions, epoch_ns: int) -> Iterator[dict[str, Any]]:
+    """Decisions as lines of the event log; `epoch_ns`: CLOCK_MONOTONIC at time 0."""
+    for row in decisions:
+        yield {
+            "time_ns": epoch_ns + int(row["time_ns"]),
+            "event": "policy",
+            "act": _native.DECISIONS[row["kind"]],
+            "message": int(row["message"]),
+            "packets": int(row["packets"]),
+        }
+
+
+def acted(node: str, acts: Decisions) -> dict[str, npt.NDArray[Any]]:
+    """What a host's transport decided: those columns of events.parquet that it has."""
+    names = ("time_ns", "operation", "step", "message", "packets")
+    return {
+        "source": np.full(len(acts), node),
+        "event": np.array(_native.DECISIONS)[acts["kind"]],
+        **{name: acts[name] for name in names},
+    }
+
+
+def percentiles(late_ns: npt.NDArray[Any]) -> dict[str, int]:
+    """Of delays, by name; zeros if there are none."""
+    late_ns = late_ns if len(late_ns) else np.zeros(1)
+    return {f"p{q}": int(np.percentile(late_ns, q)) for q in (50, 99, 100)}

@@ -20,14 +20,12 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.experiment.hosts.processes import gateway, mac_number
-from softroce_lab.experiment.hosts.settings import path_mtu_bytes
+from softroce_lab.experiment.hosts.processes import gateway, host_settings, mac_number
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.owner import PortOwner
-from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.paths import need_live
-from softroce_lab.plan import locate
-from softroce_lab.plan.plan import Node, Port
+from softroce_lab.plan.path_mtu import path_mtu_bytes
+from softroce_lab.plan.plan import Node
 from softroce_lab.verbs import GID, Context
 
 
@@ -36,28 +34,11 @@ def config(
 ) -> Any:
     """Settings of a native host: a port of the node, and its address of one IP version."""
     need_live()
-    port = node.ports[rail]
-    made = _native.HostConfig()
-    messages, socket = made.messages, made.port
-    messages.address = _address(port, ip_version)
-    messages.path_mtu = path_mtu
-    messages.receive_ring_packets = socket.receive_frames
-    socket.interface = port.name
-    socket.ifindex = port.ifindex
-    socket.xsks_map_path = str(lab.bpffs / "xsks")
-    socket.generic = lab.mode == "generic"
-    made.messages, made.port = messages, socket
-    made.mac = mac_number(port.mac)
-    made.epoch_ns = time.monotonic_ns()
-    made.queues_map = str(lab.bpffs / "queues")
-    made.uplink = locate.uplink(lab.plan, port)
-    made.cpu = cpu
-    made.statistics = statistics.path_for(lab.directory, port)
-    return made
-
-
-def _address(port: Port, ip_version: int) -> int:
-    return int(ipaddress.ip_address(str(port.address if ip_version == 4 else port.address6)))
+    settings = host_settings(lab, node, rail, ip_version, cpu=cpu, epoch_ns=time.monotonic_ns())
+    messages = _native.MessageConfig()
+    messages.address, messages.path_mtu = settings.address, path_mtu
+    messages.receive_ring_packets = settings.receive_frames
+    return settings.native(messages)
 
 
 @contextmanager
@@ -103,9 +84,9 @@ def opened(
             device = node.name if number == 0 else f"{node.name}:{port.name}"
             with Context(host, name=device, next_hop_mac=next_hop, event_log=event_log) as context:
                 context.statistics = settings.statistics
-                other = 6 if ip_version == 4 else 4
+                other, address = (6, port.address6) if ip_version == 4 else (4, port.address)
                 if mtu <= path_mtu_bytes(lab.plan.mtu, other):
-                    context.add_gid(GID.of_address(_address(port, other)))
+                    context.add_gid(GID.of_address(int(ipaddress.ip_address(str(address)))))
                 yield context
         finally:
             host.close()

@@ -10,7 +10,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from softroce_lab.plan.path_mtu import path_mtu_bytes as path_mtu_bytes
+from softroce_lab import _native
 from softroce_lab.workloads.work import Workload
 
 RECEIVE_FRAMES = 4096
@@ -20,43 +20,51 @@ WINDOW_PACKETS = 1024
 """One bandwidth-delay product of the lab; a quarter of the receive ring, half of what may be."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HostSettings:
-    """An RNIC and its port, before it has peers."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RailSettings:
+    """A port of a host: what differs from that of another rail."""
 
-    node: str
     interface: str
     ifindex: int
     uplink: int  # the directed link that begins at its port
     address: int  # IPv4 or IPv6, as `ipaddress.ip_address` takes numbers
     mac: int
     gateway_mac: int  # of the next hop to everybody else
+    statistics: str = ""  # path of the file to publish counters in
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings(RailSettings):
+    """An RNIC and its port, before it has peers."""
+
+    node: str
     xsks_map: str  # path of the pinned XSKMAP
     queues_map: str  # path of the pinned map of backlogs
     xdp_mode: str  # native or generic
-    transport: dict[str, Any]  # a Transport's document
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
-    qkey: int
-    tuning: dict[str, Any]  # of a HostTuning
-    receive_frames: int = RECEIVE_FRAMES
     cpu: int = -1
-    statistics: str = ""  # path of the file to publish counters in
+    receive_frames: int = RECEIVE_FRAMES
+    # Of a process with a task.
+    transport: dict[str, Any] = dataclasses.field(default_factory=dict)  # a Transport's document
+    qkey: int = 0
+    tuning: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a HostTuning
     event_log: str | None = None  # path of the file to write the event log to
     running_fd: int = -1  # memory that shows which call of a user's policy runs; -1: none
     others: tuple[dict[str, Any], ...] = ()  # `RailSettings` of further rails that it uses
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RailSettings:
-    """What differs of another RNIC of the same host: fields of `HostSettings`."""
-
-    interface: str
-    ifindex: int
-    uplink: int
-    address: int
-    mac: int
-    gateway_mac: int
-    statistics: str
+    def native(self, messages: Any) -> Any:
+        """The configuration of the engine at this port. `messages`: a `MessageConfig`."""
+        config = _native.HostConfig()
+        port = config.port
+        port.interface, port.ifindex = self.interface, self.ifindex
+        port.xsks_map_path = self.xsks_map
+        port.receive_frames = self.receive_frames
+        port.generic = self.xdp_mode == "generic"
+        config.messages, config.port = messages, port
+        config.mac, config.epoch_ns, config.cpu = self.mac, self.epoch_ns, self.cpu
+        config.queues_map, config.uplink = self.queues_map, self.uplink
+        config.statistics = self.statistics
+        return config
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from softroce_lab.errors import RunError
 from softroce_lab.experiment.hosts.messenger import (
-    NO_FD,
     Address,
     Completion,
     Memory,
+    Messenger,
     RailQueuePairs,
     RcSettings,
     first_psn,
@@ -64,8 +64,6 @@ _OWN = 64  # requests that a backup's queue pair has room for besides
 
 @dataclasses.dataclass(frozen=True)
 class OtherRail:
-    """The RNIC that takes over."""
-
     endpoint: Endpoint
     next_hop_mac: int
     settings: Settings = dataclasses.field(default_factory=Settings)
@@ -83,7 +81,7 @@ class _Timed(WC):
         return wc
 
 
-class ShiftMessenger:
+class ShiftMessenger(Messenger):
     """Over queue pairs with a backup, at the endpoint of one rail and that of another.
 
     On the real clock a thread drives the backup; else `step` does, at `next_time_ns` at the latest.
@@ -112,7 +110,7 @@ class ShiftMessenger:
             region = MR(self._pd, memory, int(IBV_ACCESS_LOCAL_WRITE))
             self._region = (region.buf, region.lkey)
             self._mr = region  # the memory stays as long as it is there
-        self.fd, channel, self._pump = NO_FD, None, None
+        channel, self._pump = None, None
         if hasattr(endpoint, "completion_fd"):  # it runs in its own thread, which wakes this one
             channel = CompChannel(self._context)
             self.fd = channel.fd
@@ -130,7 +128,6 @@ class ShiftMessenger:
     # ---------------------------------------------------------------- setting up
 
     def address(self, peer: int) -> Address:
-        """Where this peer reaches us, and what it is to know of the backup."""
         qp = self._qp(peer)
         own = self._store.scan(f"qp/{self.backup.gid}/{qp.qp_num}")
         regions = self._store.scan(f"region/{self.backup.gid}/")
@@ -148,7 +145,6 @@ class ShiftMessenger:
         return self._qps[peer]
 
     def connect(self, peer: int, address: Address) -> None:
-        """Connect the queue pair that this peer has here, and its backup."""
         for key, value in address.backup.items():
             self._store.put(key, value)
         qp, settings = self._qp(peer), self._settings
@@ -200,7 +196,6 @@ class ShiftMessenger:
         return [SGE(address + offset, length, key)]
 
     def disconnect(self, peer: int) -> None:
-        """To the error state: no post with the peer stays open."""
         error = QPAttr(qp_state=IBV_QPS_ERR)
         self._qps[peer].modify(error, IBV_QP_STATE)
 
@@ -208,12 +203,10 @@ class ShiftMessenger:
 
     @property
     def next_time_ns(self) -> int:
-        """When `step` has something to do although nothing happened; NEVER_NS: it never has."""
         due_ns = None if self._pump is not None else self.backup.next_time_ns()
         return NEVER_NS if due_ns is None else due_ns
 
     def step(self) -> int:
-        """Let the backup do what is due. RunError if its thread has failed."""
         if self._pump is None:
             self.backup.advance()
         return 0
@@ -248,18 +241,9 @@ class ShiftMessenger:
         )
 
     def transitions(self) -> list[dict[str, Any]]:
-        """All transitions as rows of `telemetry.transitions`, but for the host's own name.
-
-        Peers are called by the GID of their rail.
-        """
         return [each.row() for each in self.backup.events]
 
-    def summary(self) -> dict[str, Any]:
-        """Nothing: there is no policy."""
-        return {}
-
     def pause(self) -> None:
-        """End the backup's thread, if there is one: nothing moves any more."""
         if self._pump is not None:
             self._pump.__exit__()
             self._pump = None

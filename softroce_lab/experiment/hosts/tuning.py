@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Timers, window and rates of a transport, derived from the fabric's plan.
+"""Window, timers and rates of all hosts of a run: what follows from the fabric and a transport.
 
 The experiment derives them once for each transport of a run, and passes them to each host.
 """
@@ -7,21 +7,18 @@ The experiment derives them once for each transport of a run, and passes them to
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
-from softroce_lab.experiment.forecast import base_rtt, lifetime
+from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.experiment.forecast.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS, path_mtu_bytes
+from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan
 from softroce_lab.transports import defaults
 from softroce_lab.transports.defaults import BLACKOUT_NS, MACHINE_RTT_NS, EngineTiming, Timing
-
-_Rails = Mapping[str, int]  # the rail of each host that does not use its first one
-_OtherRails = Mapping[str, Sequence[int]]  # further rails of each host that uses several
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,15 +37,10 @@ class HostTuning:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> HostTuning:
         """The inverse of `dataclasses.asdict`."""
-        parts = {
-            "timing": Timing(**document["timing"]),
-            "engine": EngineTiming(**document["engine"]),
-            "rc": RcSettings(**document["rc"]),
-        }
-        return cls(**{**document, **parts})
+        kinds = {"timing": Timing, "engine": EngineTiming, "rc": RcSettings}
+        return cls(**document | {key: kind(**document[key]) for key, kind in kinds.items()})
 
     def facts(self) -> dict[str, Any]:
-        """For a manifest."""
         return {
             "path_mtu": self.path_mtu,
             "timing": defaults.document(self.timing, self.engine),
@@ -60,15 +52,14 @@ def on_virtual_clock(
     transport: Transport,
     plan: Plan,
     hosts_ns: int = 0,
-    rails: _Rails = _NONE,
-    others: _OtherRails = _NONE,
+    rails: Rails = FIRST_RAILS,
     *,
     blackout_ns: int = BLACKOUT_NS,
 ) -> HostTuning:
     """For the virtual clock. `hosts_ns`: time that the hosts at both ends add to a round trip."""
     path_mtu = path_mtu_bytes(plan.mtu, 4)
-    fabric = base_rtt.of(plan, path_mtu, hosts_ns, rails, others)
-    lifetime_ns = lifetime.of(plan, path_mtu)
+    fabric = base_rtt.of(plan, path_mtu, hosts_ns, rails)
+    lifetime_ns = base_rtt.lifetime_ns(plan, path_mtu)
     knobs = transport.knobs
     return HostTuning(
         path_mtu,
@@ -86,15 +77,14 @@ def on_machine(
     transport: Transport,
     plan: Plan,
     ip_version: int = 4,
-    rails: _Rails = _NONE,
-    others: _OtherRails = _NONE,
+    rails: Rails = FIRST_RAILS,
     *,
     most_window_packets: int = WINDOW_PACKETS,
 ) -> HostTuning:
     """For the real clock, where the machine adds time to every round trip."""
     path_mtu = path_mtu_bytes(plan.mtu, ip_version)
-    fabric = base_rtt.of(plan, path_mtu, rails=rails, others=others)
-    lifetime_ns = lifetime.of(plan, path_mtu)
+    fabric = base_rtt.of(plan, path_mtu, rails=rails)
+    lifetime_ns = base_rtt.lifetime_ns(plan, path_mtu)
     knobs = transport.knobs
     window_packets = fabric.window_packets(
         path_mtu, one_path=transport.one_path, machine_ns=MACHINE_RTT_NS

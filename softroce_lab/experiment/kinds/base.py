@@ -21,7 +21,7 @@ from pydantic import (
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.transports.transport_spec import TransportSpec
+from softroce_lab.experiment.transports.written import TransportSpec
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.inputs.yaml_source import Place, Source
@@ -62,7 +62,6 @@ MessageBytes = Annotated[int, _sized(1, MAX_MESSAGE_BYTES), _SIZE_SCHEMA]
 
 
 def _hosts(value: object) -> object:
-    """A number of hosts, the first ones, or their names."""
     if not isinstance(value, int | list) or isinstance(value, bool):
         raise UserError("expected how many hosts, or a list of them", hint="hosts: [h1, h3]")
     if (value if isinstance(value, int) else len(value)) < 2:
@@ -108,7 +107,6 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """What paths of files are relative to."""
         return Path(self.source.file or "").parent.resolve()
 
     def error(self, key: str, what: str, hint: str | None = None) -> UserError:

@@ -25,7 +25,6 @@ _PEERS = 4  # of the bounded exchange
 
 
 def algorithms(operation: str) -> tuple[str, ...]:
-    """The names of an operation's algorithms; the first is the default."""
     return (_PAIRWISE, _BOUNDED) if operation == "all-to-all" else tuple(ALGORITHMS[operation])
 
 

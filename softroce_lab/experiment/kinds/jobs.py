@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from softroce_lab.experiment.kinds.base import Rails, Setting, Use, WorkloadSpec
-from softroce_lab.experiment.transports.transport_spec import TransportSpec
+from softroce_lab.experiment.transports.written import TransportSpec
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
 from softroce_lab.inputs.yaml_source import Place

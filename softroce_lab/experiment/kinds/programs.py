@@ -114,16 +114,11 @@ class ProgramSpec(WorkloadSpec):
 
     def _command_of(self, name: str, hosts: Mapping[str, int]) -> Command:
         spec = self.commands[name]
-        return Command(
-            run=spec.run,
-            environment={**self.environment, **spec.environment},
-            after=None if spec.after is None else hosts[spec.after],
-            listens=spec.listens,
-            retries=spec.retries,
-            status=spec.status,
-            prints=spec.prints,
-            roce=spec.roce,
-        )
+        given = {
+            "environment": {**self.environment, **spec.environment},
+            "after": None if spec.after is None else hosts[spec.after],
+        }
+        return Command(**{**spec.model_dump(), **given})
 
     def _check_order(self, setting: Setting) -> None:
         for name in self.commands:

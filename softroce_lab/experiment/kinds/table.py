@@ -13,11 +13,12 @@ from softroce_lab.experiment.kinds.collectives import (
     RingAllReduceSpec,
     RingReduceScatterSpec,
 )
-from softroce_lab.experiment.kinds.ends import FileSpec, PointToPointSpec
 from softroce_lab.experiment.kinds.flows import (
     AllToAllSpec,
+    FileSpec,
     IncastSpec,
     PermutationSpec,
+    PointToPointSpec,
     ScatterSpec,
 )
 from softroce_lab.experiment.kinds.goal import GoalSpec

@@ -30,8 +30,6 @@ _TRAFFIC = frozenset(("sent_pkts", "rcvd_pkts", "rdma_sends", "rdma_recvs", "ack
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Losses:
-    """Differences of the counters. `links` has those that lost, marked or changed a frame."""
-
     links: Mapping[str, Mapping[str, int]]
     rules: Mapping[str, int]  # frames by the name of each fault rule that is set
     idle_rules: list[str]
@@ -40,8 +38,6 @@ class Losses:
 
 
 class Watch:
-    """Counts since it began."""
-
     def __init__(self, seen: View, meter: Meter) -> None:
         """Use `watching`."""
         self._seen, self._meter = seen, meter
@@ -115,7 +111,6 @@ def _hits(now: Sample, before: Sample) -> dict[int, list[Hits]]:
 
 @contextlib.contextmanager
 def watching(seen: View) -> Iterator[Watch]:
-    """Begin to count. LabError if the lab's maps are gone."""
     with traffic.metering(seen) as meter:
         yield Watch(seen, meter)
 
@@ -135,7 +130,6 @@ def lines(losses: Losses) -> Iterator[str]:
 
 
 def document(losses: Losses) -> dict[str, Any]:
-    """For JSON."""
     made = dataclasses.asdict(losses)
     made["kernel_hosts"] = made.pop("kernels")
     return made

@@ -10,19 +10,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from softroce_lab.errors import EnvironmentLackError, ExitCode, UserError
 from softroce_lab.experiment.capturing import RunCapture, Wanted, capturing
-from softroce_lab.experiment.hosts import program_counters, program_words
-from softroce_lab.experiment.hosts.exec_process import ExecProcess, read_output
-from softroce_lab.experiment.hosts.program_counters import OfProcess, ProgramCounters
-from softroce_lab.experiment.perftest import losses, printed
+from softroce_lab.experiment.hosts import program_words
+from softroce_lab.experiment.hosts.commands import ExecProcess, read_output
+from softroce_lab.experiment.hosts.program_records import OfProcess, ProgramCounters
+from softroce_lab.experiment.perftest import losses, tests
 from softroce_lab.experiment.perftest.losses import Losses
-from softroce_lab.experiment.perftest.printed import Row
-from softroce_lab.experiment.perftest.tests import Test
+from softroce_lab.experiment.perftest.tests import Row, Test
 from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.inputs.validation import did_you_mean
@@ -40,8 +41,6 @@ _OUTPUT_CHARACTERS = 300  # of a line in a verdict
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the client found, and what the fabric and the RNICs saw of it."""
-
     lab: str
     test: Test
     hosts: tuple[str, str]  # client and server
@@ -54,7 +53,6 @@ class Outcome:
     problems: list[str]
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "schema_version": SCHEMA_VERSION,
             "lab": self.lab,
@@ -96,14 +94,17 @@ def run(
         raise _absent(test)
     with (
         losses.watching(seen) as watch,
-        program_counters.of_run(seen, soft) as counters,
-        _ends(seen, test, nodes, counters) as (asking, serving),
+        tempfile.TemporaryDirectory(prefix="softroce_lab-counters-") as folder,
+        _ends(seen, test, nodes, counters := ProgramCounters(seen, soft, Path(folder))) as (
+            asking,
+            serving,
+        ),
         capturing(seen, wanted, hosts) as captured,
     ):
         for left in reversed(range(_TRIES)):
             problems = _converse(asking, serving, limit_s, counters)
-            rows, units = (printed.pingpong if test.is_pingpong else printed.table)(asking.output)
-            if problems or all(map(printed.is_usable, rows)):
+            rows, units = (tests.pingpong if test.is_pingpong else tests.table)(asking.output)
+            if problems or all(map(tests.is_usable, rows)):
                 break
             if left:
                 say(f"{test.program} could not measure the processor's clock; again")
@@ -140,8 +141,6 @@ def _absent(test: Test, where: str = "") -> EnvironmentLackError:
 
 
 class _End:
-    """The program at one host."""
-
     def __init__(
         self, seen: View, test: Test, host: Node, words: Sequence[str], counters: ProgramCounters
     ) -> None:
@@ -155,24 +154,20 @@ class _End:
         self._environment = {} if self._is_kernel else counters.environment(host.name)
 
     def begin(self) -> None:
-        """Start it."""
         self.status, self.was_killed = None, False
         self.process.begin(self._words, verbs=not self._is_kernel, environment=self._environment)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         if self.status is None and self.process.has_begun:
             self.status = self.process.status()
         return self.status is not None
 
     @property
     def output(self) -> str:
-        """The end of what it printed."""
         return self.process.printed.text
 
     def is_ready(self) -> bool:
-        """Whether a client can connect."""
         if self._test.is_ready_when not in self.output:
             return False
         port = self._test.tcp_port
@@ -183,7 +178,6 @@ class _End:
             return listens(port)
 
     def end(self) -> None:
-        """Kill it if it still runs."""
         if self.process.has_begun:
             self.was_killed = not self.is_over
             status = self.process.end()
@@ -204,7 +198,6 @@ class _End:
 def _ends(
     seen: View, test: Test, hosts: Sequence[Node], counters: ProgramCounters
 ) -> Iterator[tuple[_End, _End]]:
-    """Client and server; neither runs afterwards."""
     client, server = hosts
     asking = _End(seen, test, client, [test.address(server)], counters)
     serving = _End(seen, test, server, [], counters)

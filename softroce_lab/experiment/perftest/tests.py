@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tests of `lab perf`: which program each is, and with which options it runs at a host."""
+"""The tests of `lab perf`: their programs, their options at a host, and what the client prints."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from softroce_lab.errors import UserError
 from softroce_lab.inputs.validation import did_you_mean
@@ -42,17 +45,14 @@ class Test:
 
     @property
     def is_pingpong(self) -> bool:
-        """Whether it is a program of rdma-core, not of perftest."""
         return self.name in _PINGPONGS
 
     @property
     def program(self) -> str:
-        """Its name in the file system."""
         return f"{'ibv' if self.is_pingpong else 'ib'}_{self.name}"
 
     @property
     def package(self) -> str:
-        """The Debian package that has it."""
         return "ibverbs-utils" if self.is_pingpong else "perftest"
 
     @property
@@ -78,7 +78,6 @@ class Test:
         return int(text)
 
     def arguments(self, host: Node) -> list[str]:
-        """The command line at a host, without the server's address."""
         added = [] if self.is_pingpong else ["-F"]  # there is no processor frequency to warn about
         is_kernel = host.kind == "kernel"
         device = ("-d", "--ib-dev")
@@ -91,7 +90,6 @@ class Test:
         return ["stdbuf", "-oL", self.program, *added, *self.options]
 
     def address(self, server: Node) -> str:
-        """Where the client connects to."""
         port = server.ports[0]
         return str(port.address6 if self._has("--ipv6", "--ipv6-addr") else port.address)
 
@@ -120,3 +118,74 @@ class Test:
                 elif word.startswith(name + glue) and (glue or len(name) == 2):
                     found = word.removeprefix(name + glue)
         return found
+
+
+# --- What the client prints ----------------------------------------------------------------------
+
+# perftest's own `--out_json` is not used: version 4.5 writes no valid JSON, and with `-a` only the
+# last size. The names of the fields are those of its JSON.
+
+Row: TypeAlias = Mapping[str, float | int | None]
+"""A line of results; None where perftest printed `inf` or `nan`."""
+
+_COLUMN = re.compile(r"(#\w+|BW \w+|[\d.]+% percentile|tps average|\w+)(?:\[([^\]]+)\])?")
+_NAMES = {
+    "#bytes": "MsgSize",
+    "#iterations": "n_iterations",
+    "BW peak": "BW_peak",
+    "BW average": "BW_average",
+    "99% percentile": "percentile_99",
+    "99.9% percentile": "percentile_99.9",
+    "tps average": "tps_average",
+}
+_PINGPONG = re.compile(
+    r"(\d+) bytes in ([\d.]+) seconds = ([\d.]+) Mbit/sec\s+"
+    r"(\d+) iters in [\d.]+ seconds = ([\d.]+) usec"
+)
+
+
+def table(text: str) -> tuple[list[Row], dict[str, str]]:
+    """The rows of perftest's table of results, and the units of its columns."""
+    columns: list[str] = []
+    units: dict[str, str] = {}
+    rows: list[Row] = []
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["#bytes"]:
+            found = _COLUMN.findall(line)
+            columns = [_NAMES.get(name, name) for name, _ in found]
+            units = {_NAMES.get(name, name): unit for name, unit in found if unit}
+        elif columns and words and words[0].isdecimal():
+            values = [_number(word) for word in words]
+            rows.append(dict(zip(columns, values, strict=False)))
+    return rows, units
+
+
+def pingpong(text: str) -> tuple[list[Row], dict[str, str]]:
+    """The same of the two lines that ibv_rc_pingpong and its like print."""
+    units = {"rate": "Mbit/sec", "t_avg": "usec/iter", "time": "seconds"}
+    found = _PINGPONG.search(text)
+    if found is None:
+        return [], units
+    names = "bytes", "time", "rate", "n_iterations", "t_avg"
+    return [dict(zip(names, map(_number, found.groups()), strict=True))], units
+
+
+def is_usable(row: Row) -> bool:
+    """Whether perftest found out how fast its clock goes.
+
+    It compares the time stamp counter with the clock for 0.2 s when it begins (src/get_clock.c). If
+    they agree too little, and it has -F, its rates are 0 and its times endless.
+    """
+    told = [row[name] for name in ("BW_average", "MsgRate", "t_avg") if name in row]
+    return not told or any(told)
+
+
+def _number(word: str) -> float | int | None:
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return None
+    return int(word) if word.isdecimal() else value

@@ -21,7 +21,7 @@ from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.sweep.rows import ERROR
 from softroce_lab.experiment.sweep.values import label
 from softroce_lab.inputs.yaml_source import Source
-from softroce_lab.plan.digest import with_digest
+from softroce_lab.plan.plan import with_digest
 
 Labels: TypeAlias = tuple[str, ...]
 """Of a combination: those of its values, in the order of the axes."""

@@ -20,19 +20,21 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from softroce_lab import _native
+from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports.policy_call import (
+    OverdueError,
     PolicyCall,
     PolicyError,
     by_user,
     line_in,
+    of_this_thread,
 )
-from softroce_lab.experiment.transports.watchdog import OverdueError
 from softroce_lab.transports import policy as hooked
 from softroce_lab.transports.api import View
 from softroce_lab.transports.defaults import Timing
-from softroce_lab.transports.erasure.code import ErasureCode
-from softroce_lab.transports.options import OptionError
-from softroce_lab.transports.policy import Actions, MessagePolicy, Receiving, Sending
+from softroce_lab.transports.erasure.code import MOST_CHUNKS, ErasureCode
+from softroce_lab.transports.options import Option, OptionError
+from softroce_lab.transports.policy import NO_CODE, Actions, MessagePolicy, Receiving, Sending
 from softroce_lab.transports.runner import ALWAYS_RUN
 
 T = TypeVar("T")
@@ -74,16 +76,12 @@ def _init(policy: type[MessagePolicy], file: str) -> Any:
         object.__setattr__(self, "_guard", _Guard(view))
         try:
             called(call, lambda: policy.__init__(self, view, timing, options))
-            _check_chunk(self.chunk_packets, file, line)
+            if (why := wrong_chunk(self.chunk_packets)) is not None:
+                raise PolicyError(file, line, why)
         except PolicyError as error:  # the first hook raises it: then there is a run to fail
             self._guard.broken = error
 
     return __init__
-
-
-def _check_chunk(packets: object, file: str, line: int | None) -> None:
-    if (why := wrong_chunk(packets)) is not None:
-        raise PolicyError(file, line, why)
 
 
 def wrong_chunk(packets: object) -> str | None:
@@ -191,8 +189,6 @@ class _Nonsense(Exception):  # noqa: N818 - never leaves this file
 
 
 class _Guard:
-    """What is known of one policy's endpoint, to judge its actions by."""
-
     def __init__(self, view: View) -> None:
         self.busy = False
         self.broken: PolicyError | None = None
@@ -238,37 +234,9 @@ class _Guard:
             wrong = int(found.max()) if int(found.max()) >= count else int(found.min())
             raise ValueError(f"packet {wrong} of a message of {count}")
 
-    def message(self, _: object, message: object) -> None:
-        if not isinstance(message, Sending | Receiving):
-            raise TypeError(f"{shown(message)} is no message that a hook was given")
-
-    def sending(self, _: object, send: object) -> None:
-        if not isinstance(send, Sending):
-            raise TypeError(f"{shown(send)} is no message that is sent here")
-
-    def receiving(self, _: object, receive: object) -> None:
-        if not isinstance(receive, Receiving):
-            raise TypeError(f"{shown(receive)} is no message that is received here")
-
     def moment(self, _: object, at_ns: object) -> None:
         if not isinstance(at_ns, int | np.integer) or not 0 <= at_ns < _NEWEST_NS:
             raise ValueError(f"{at_ns!r} is no time in ns")
-
-    def copies(self, _: object, copies: object) -> None:
-        if not isinstance(copies, int | np.integer) or not 1 <= copies <= hooked.MOST_COPIES:
-            raise ValueError(f"{shown(copies)} is no number from 1 to {hooked.MOST_COPIES}")
-
-    def window(self, _: object, window_ns: object) -> None:
-        if not isinstance(window_ns, int | np.integer) or not 0 <= window_ns < _NEWEST_NS:
-            raise ValueError(f"{shown(window_ns)} is no reordering window in ns")
-
-    def submessage(self, _: object, number: object) -> None:
-        if not isinstance(number, int | np.integer) or not 0 <= number < 1 << 32:
-            raise ValueError(f"{shown(number)} is no number of a submessage")
-
-    def code(self, _: object, code: object) -> None:
-        if not isinstance(code, ErasureCode):
-            raise TypeError(f"{shown(code)} is no ErasureCode")
 
     def codes(self, _: object, by_bits: Any) -> None:
         found = [operator.index(each) for each in by_bits]
@@ -287,18 +255,34 @@ class _Guard:
             raise ValueError(f"{found} are no weights of {self._view.paths} paths")
 
 
+def _kind(kinds: Any, what: str) -> Callable[[_Guard, Any, Any], None]:
+    def check(_guard: _Guard, _action: object, value: object) -> None:
+        if not isinstance(value, kinds):
+            raise TypeError(f"{shown(value)} is no {what}")
+
+    return check
+
+
+def _between(low: int, high: int, what: str) -> Callable[[_Guard, Any, Any], None]:
+    def check(_guard: _Guard, _action: object, value: object) -> None:
+        if not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise ValueError(f"{shown(value)} is no {what}")
+
+    return check
+
+
 _BY_FIELD: Mapping[str, Callable[[_Guard, Any, Any], None]] = {
     "packets": _Guard.packets,
-    "message": _Guard.message,
-    "send": _Guard.sending,
-    "receive": _Guard.receiving,
+    "message": _kind(Sending | Receiving, "message that a hook was given"),
+    "send": _kind(Sending, "message that is sent here"),
+    "receive": _kind(Receiving, "message that is received here"),
     "at_ns": _Guard.moment,
-    "copies": _Guard.copies,
+    "copies": _between(1, hooked.MOST_COPIES, f"number from 1 to {hooked.MOST_COPIES}"),
     "peer": _Guard.peer,
     "weights": _Guard.weights,
-    "window_ns": _Guard.window,
-    "submessage": _Guard.submessage,
-    "code": _Guard.code,
+    "window_ns": _between(0, _NEWEST_NS - 1, "reordering window in ns"),
+    "submessage": _between(0, (1 << 32) - 1, "number of a submessage"),
+    "code": _kind(ErasureCode, "ErasureCode"),
     "by_bits": _Guard.codes,
 }
 
@@ -324,3 +308,93 @@ def _text(value: object, as_text: Callable[[object], str] = str) -> str:
         return as_text(value)
     except Exception:  # the user's own __str__ or __repr__
         return f"{type(value).__name__} without a text"
+
+
+# --- What a class declares beside its hooks ------------------------------------------------------
+
+_TYPES = {"has_rto": (bool, "True or False"), "name": (str, "a text")}
+
+
+def wrong(policy: type[MessagePolicy]) -> str | None:
+    """What is wrong with the attributes of a class; None: nothing."""
+    name, options, known = policy.__name__, policy.options, _native.framing_names()
+    if not isinstance(options, tuple | list) or not all(isinstance(o, Option) for o in options):
+        return f"{name}.options holds something else than Option(...)"
+    if len({option.name for option in options}) < len(options):
+        return f"{name}.options has two options of one name"
+    framings: object = policy.framings
+    if policy.framing not in known:
+        return f"{name}.framing is {policy.framing!r}, not {' or '.join(known)}"
+    listed = framings if isinstance(framings, tuple | list) else ()
+    if not listed or not all(each in known for each in listed):
+        return f"{name}.framings is {shown(framings)}, not a tuple of {' and '.join(known)}"
+    for attribute, (kind, what) in _TYPES.items():
+        if not isinstance(value := getattr(policy, attribute), kind):
+            return f"{name}.{attribute} is {shown(value)}, not {what}"
+    for attribute in _JUDGES:
+        if not callable(value := getattr(policy, attribute)):
+            return f"{name}.{attribute} is {shown(value)}, not a class method"
+    if isinstance(policy.chunk_packets, int) and (why := wrong_chunk(policy.chunk_packets)):
+        return f"{name}.{why}"
+    return None
+
+
+def class_methods(policy: type[MessagePolicy], file: str) -> dict[str, Any]:
+    """Those that are called before a run. UserError, with the line, for what they raise or return.
+
+    OptionError passes.
+    """
+    return {name: _method(policy, name, judge, file) for name, judge in _JUDGES.items()}
+
+
+def _method(
+    policy: type[MessagePolicy], name: str, judge: Callable[[Any], object], file: str
+) -> Any:
+    inner = getattr(policy, name)
+    if not callable(inner):
+        return inner  # `wrong` names it
+    line = first_line(inner, file)
+    call = PolicyCall(file, name, line)
+
+    def method(cls: type[MessagePolicy], *of: Any) -> Any:
+        if of_this_thread().inside:  # of another part of the file, which is guarded
+            return inner(*of)
+        try:
+            returned = called(call, lambda: inner(*of))
+        except PolicyError as error:
+            raise UserError(error.why, hint=error.hint, file=file, line=error.line) from None
+        try:
+            return judge(returned)
+        except (TypeError, ValueError):
+            what = f"{name} returned {shown(returned)}, not {_WANTED[name]}"
+            raise UserError(what, file=file, line=line) from None
+
+    return classmethod(method)
+
+
+# --- What class methods may return -----------------------------------------------------------
+
+
+def _codes(returned: Any) -> tuple[tuple[int, int], ...]:
+    found = tuple((operator.index(k), operator.index(m)) for k, m in returned)
+    if len(found) > NO_CODE or any(k < 1 or m < 1 or k + m > MOST_CHUNKS for k, m in found):
+        raise ValueError
+    return found
+
+
+def _code_chunk_packets(returned: Any) -> int:
+    packets = operator.index(returned)
+    if not 1 <= packets <= MOST_CHUNK_PACKETS:
+        raise ValueError
+    return packets
+
+
+_JUDGES: Mapping[str, Callable[[Any], object]] = {
+    "check": lambda _: None,
+    "codes": _codes,
+    "code_chunk_packets": _code_chunk_packets,
+}
+_WANTED = {
+    "codes": f"at most {NO_CODE} pairs (k, m) with k, m >= 1 and k + m <= {MOST_CHUNKS}",
+    "code_chunk_packets": f"a number of packets from 1 to {MOST_CHUNK_PACKETS:,}",
+}

@@ -2,8 +2,8 @@
 """A run with a user's policy in a process of its own: if that ends or hangs, it is a PolicyError.
 
 The process is a fork of this one. It interrupts a call that does not return by itself
-(`watchdog`), and so names the line. This one kills it where that does not help: in a library that
-keeps the interpreter's lock, or below millions of frames.
+(policy_call.py), and so names the line. This one kills it where that does not help: in a library
+that keeps the interpreter's lock, or below millions of frames.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from softroce_lab.errors import LabError
-from softroce_lab.experiment.forecast.available import available_bytes
 from softroce_lab.experiment.reporter import Progress
-from softroce_lab.experiment.transports import watchdog
 from softroce_lab.experiment.transports.policy_call import (
     Outside,
     PolicyCall,
     PolicyError,
     Running,
+    restart,
 )
 
 T = TypeVar("T")
@@ -133,7 +132,7 @@ def _child(theirs: Connection, running: Running, run: Callable[[Progress], Any])
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this one ends it
-        watchdog.restart()
+        restart()
         PolicyCall.running = running
         limit_memory()
         outcome = _outcome(run, lambda done: theirs.send((_PROGRESS, done)))
@@ -153,6 +152,14 @@ def _outcome(run: Callable[[Progress], Any], progress: Progress) -> tuple[int, A
     except BaseException as error:  # a bug of ours, for the one who started this process
         error.add_note(traceback.format_exc())
         return _RAISED, error
+
+
+def available_bytes() -> int:
+    """Memory that the kernel can give away without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 def limit_memory() -> None:

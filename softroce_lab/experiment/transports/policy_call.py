@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -13,7 +15,6 @@ from types import FrameType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from softroce_lab.errors import RunError
-from softroce_lab.experiment.transports import watchdog
 
 T = TypeVar("T")
 
@@ -21,7 +22,6 @@ GRACE_S = 5.0
 """How long a call may go on after its process was to interrupt it; then the process is ended."""
 
 _PLACE_BITS = 24
-_LONGEST_TICK_S = 0.5
 
 
 class PolicyError(RunError):
@@ -48,6 +48,112 @@ def by_user(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and listens
 
 
+# --- Interrupts a call that does not return ------------------------------------------------------
+
+LIMIT_S = 5.0
+"""How long one call may take; those of the built-in policies take less than a hundredth."""
+
+_TICK_S = 0.5
+_IDLE_TICKS = 20  # without any call: the thread ends
+
+
+class OverdueError(BaseException):
+    """A call took too long. Not an `Exception`: a user's `except Exception` does not keep it."""
+
+
+OnOverdue: TypeAlias = Callable[[FrameType], None]
+
+
+class Watch:
+    """The calls of one thread. `enter` and `leave` are on the path of every event: no lock.
+
+    A thread checks twice a second whether the same call is still running. It counts checks, not
+    time: a process that was stopped, or a machine that slept, is no reason.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._depth = 0
+        self._ticking = False
+        self._on_overdue: OnOverdue | None = None
+        self._thread_id = threading.get_ident()
+        self._by_signal = threading.current_thread() is threading.main_thread()
+
+    def enter(self, on_overdue: OnOverdue) -> None:
+        """A call begins; calls may nest, and the outermost counts."""
+        if self._depth == 0:
+            self.calls += 1
+            self._on_overdue = on_overdue
+            if not self._ticking:
+                self._start()
+        self._depth += 1
+
+    def leave(self) -> None:
+        self._depth -= 1
+
+    def _start(self) -> None:
+        self._ticking = True
+        if self._by_signal:
+            own = signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN, _on_signal)
+            self._by_signal = own
+            if own:
+                signal.signal(signal.SIGALRM, _on_signal)
+        threading.Thread(target=self._tick, name="watchdog", daemon=True).start()
+
+    def _tick(self) -> None:
+        seen, same = self.calls, 0
+        while True:
+            time.sleep(_TICK_S)
+            same = same + 1 if self.calls == seen else 0
+            seen = self.calls
+            if self._depth == 0 and same > _IDLE_TICKS:
+                self._ticking = False
+                return
+            if self._depth > 0 and same >= LIMIT_S / _TICK_S:
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        frame = sys._current_frames().get(self._thread_id)
+        on_overdue = self._on_overdue
+        if frame is None or on_overdue is None:
+            return
+        on_overdue(frame)
+        if self._by_signal:  # it ends system calls, too
+            signal.pthread_kill(self._thread_id, signal.SIGALRM)
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread_id), ctypes.py_object(OverdueError)
+            )
+
+    @property
+    def inside(self) -> bool:
+        return self._depth > 0
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.watch = Watch()
+
+
+_of_thread = _OfThread()
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    if _of_thread.watch.inside:
+        raise OverdueError
+
+
+def of_this_thread() -> Watch:
+    return _of_thread.watch
+
+
+def restart() -> None:
+    """In a process that was forked: the thread that watched stayed behind."""
+    _of_thread.watch = Watch()
+
+
+# --- The call ------------------------------------------------------------------------------------
+
 Frames: TypeAlias = Iterable[tuple[FrameType, int]]
 
 
@@ -69,7 +175,6 @@ class Running:
         self._words[0] = number << _PLACE_BITS | place
 
     def leave(self) -> None:
-        """It returned."""
         self._words[0] = 0
 
     def stays_at(self, line: int) -> None:
@@ -86,11 +191,6 @@ class Running:
         """Of the call that runs, and its place among all that are known; 0: none runs."""
         return self._words[0]
 
-    @property
-    def place(self) -> int:
-        """Its place alone."""
-        return self.number % (1 << _PLACE_BITS)
-
 
 class Outside:
     """What one process knows of the calls of another: it ends where that one cannot."""
@@ -106,18 +206,19 @@ class Outside:
         A machine that sleeps between two questions makes no call overdue.
         """
         now_s = time.monotonic()
-        since_s = min(now_s - self._at_s, _LONGEST_TICK_S)
+        since_s = min(now_s - self._at_s, _TICK_S)
         self._same_s = self._same_s + since_s if self._running.number == self._seen else 0.0
         self._seen, self._at_s = self._running.number, now_s
-        if self._same_s < watchdog.LIMIT_S + GRACE_S:
+        if self._same_s < LIMIT_S + GRACE_S:
             return None
-        return self.error(f"did not return within {watchdog.LIMIT_S:g} s")
+        return self.error(f"did not return within {LIMIT_S:g} s")
 
     def error(self, why: str) -> PolicyError | None:
         """What is wrong with the call that runs; None: none is known here."""
-        if not self._running.number or self._running.place >= len(self._known):
+        place = self._running.number % (1 << _PLACE_BITS)
+        if not self._running.number or place >= len(self._known):
             return None  # none runs, or one that is known there alone
-        file, what, line = self._known[self._running.place]
+        file, what, line = self._known[place]
         return PolicyError(file, self._running.line or line, f"{what} {why}")
 
 
@@ -143,15 +244,13 @@ class PolicyCall:
         return [(call.file, call.what, call.line) for call in cls.known]
 
     def enter(self) -> None:
-        """It begins."""
-        watch = watchdog.of_this_thread()
+        watch = of_this_thread()
         watch.enter(self._on_overdue)
         self.running.enter(watch.calls, self.place)
 
     def leave(self) -> None:
-        """It returned, or raised."""
         self.running.leave()
-        watchdog.of_this_thread().leave()
+        of_this_thread().leave()
 
     def _on_overdue(self, frame: FrameType) -> None:
         self._overdue_line = line_in(self.file, traceback.walk_stack(frame))
@@ -159,8 +258,7 @@ class PolicyCall:
         PolicyCall.overdue = self.error()
 
     def error(self) -> PolicyError:
-        """That it did not return."""
-        why = f"{self.what} did not return within {watchdog.LIMIT_S:g} s"
+        why = f"{self.what} did not return within {LIMIT_S:g} s"
         hint = "it loops or blocks at this line"
         return PolicyError(self.file, self._overdue_line, why, hint=hint)
 
@@ -169,7 +267,7 @@ class PolicyCall:
         self.enter()
         try:
             return run()
-        except watchdog.OverdueError:
+        except OverdueError:
             raise self.error() from None
         finally:
             self.leave()

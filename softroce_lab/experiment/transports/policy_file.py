@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.transports import declared, guard, own_process
+from softroce_lab.experiment.transports import guard, own_process
 from softroce_lab.experiment.transports.policy_call import (
     PolicyCall,
     PolicyError,
@@ -52,7 +52,6 @@ def split(reference: str) -> tuple[str, str]:
 
 
 def digest(file: Path) -> str:
-    """SHA-256 of the file. UserError if it cannot be read."""
     return hashlib.sha256(_read(file)).hexdigest()
 
 
@@ -92,11 +91,11 @@ def entry(file: str, name: str, sha256: str | None) -> Entry:
         hint = f"class {name}(MessagePolicy), of softroce_lab.transports.policy"
         raise UserError(what, hint=hint, file=file, line=_line_of(source, name))
     line = _line_of(source, name)
-    if (why := declared.wrong(found)) is not None:
+    if (why := guard.wrong(found)) is not None:
         raise UserError(why, file=file, line=line)
     _check_hooks(found, file)
     try:
-        return Entry.of(guard.guarded(found, file, declared.class_methods(found, file)))
+        return Entry.of(guard.guarded(found, file, guard.class_methods(found, file)))
     except Exception as error:  # its metaclass or __init_subclass__
         what = f"{name} cannot be used: {type(error).__name__}: {error}"
         raise UserError(what, file=file, line=line) from None

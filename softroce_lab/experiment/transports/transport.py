@@ -40,14 +40,12 @@ class Transport:
 
     @property
     def entry(self) -> registry.Entry:
-        """How it recovers, its framing, its options. UserError if its file has changed."""
         if self.file is None:
             return registry.find(self.name)
         return policy_file.entry(self.file, self.name, self.sha256)
 
     @property
     def reference(self) -> str:
-        """What `--transport` takes for it."""
         if self.file is None:
             return self.name
         label = "" if self.label == self.name else f"{self.label}="
@@ -55,27 +53,22 @@ class Transport:
 
     @property
     def options(self) -> dict[str, Value]:
-        """Options that are set."""
         return dict(self.set_options)
 
     @property
     def knobs(self) -> Knobs:
-        """Knobs that are set. OptionError for a value that a knob does not take."""
         return Knobs.read(self.entry.knobs, dict(self.set_knobs))
 
     @property
     def engine(self) -> dict[str, Any]:
-        """The engine's settings for this transport and its options. OptionError."""
         return self.entry.engine(self.options)
 
     def control(self, plan: Plan) -> str:
-        """The congestion control: the chosen one, the transport's own, or the fabric's."""
         own = self.entry.congestion_control
         return self.congestion_control or own or congestion.for_plan(plan)
 
     @property
     def one_path(self) -> bool:
-        """Whether all packets to a peer take the same path."""
         return not self.entry.striped or self.knobs.paths == 1
 
     @property
@@ -121,7 +114,6 @@ class Transport:
         return self.name if self.file is None else USERS
 
     def document(self) -> dict[str, Any]:
-        """For a manifest, and for another process."""
         own = {} if self.file is None else {"file": self.file, "sha256": self.sha256}
         return {
             "name": self.name,
@@ -135,7 +127,6 @@ class Transport:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Transport:
-        """The transport that `document` described."""
         rest = dict(document)
         options, set_knobs = rest.pop("options"), rest.pop("knobs", {})
         return cls(**rest, set_options=tuple(options.items()), set_knobs=tuple(set_knobs.items()))

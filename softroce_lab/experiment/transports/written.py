@@ -4,23 +4,89 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from pydantic import Field, WithJsonSchema, model_validator
 
 from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.experiment.transports.transport_spec import MOST_LABEL, TransportSpec
-from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.faults.words import Filled
+from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
 from softroce_lab.transports import knobs, registry
 from softroce_lab.transports.options import OptionError, Value
 
+MOST_LABEL = 40
+"""Characters of a label."""
+
+_Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
+
+
+class TransportSpec(Filled):
+    """A transport and its settings. A name alone stands for `{name: NAME}`."""
+
+    elsewhere: ClassVar = {"interval": "options: {interval: fixed}"}
+
+    name: str = Field("", description="A built-in transport. An entry has this key or `policy`.")
+    policy: str | None = Field(
+        None, description="A policy of your own, `FILE:CLASS`. The path is relative to this file."
+    )
+    label: Annotated[str, Field(min_length=1, max_length=MOST_LABEL)] | None = Field(
+        None,
+        description=(
+            "Name in tables and in the run directory, different for each transport. "
+            "Default: the name and all settings, such as `rc+window=128`."
+        ),
+    )
+    congestion_control: str | None = Field(
+        None,
+        description=(
+            "`bdp`, `dcqcn`, `grants`, `nscc` or `swift`. Default: the transport's own; "
+            "else `dcqcn` where queues set congestion marks, otherwise `bdp`."
+        ),
+    )
+    framing: str | None = Field(
+        None, description="`ud` or `uc_immediate`, if the transport supports both."
+    )
+    options: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="Options that the transport declares."
+    )
+    # Knobs; each transport has bounds of its own for them.
+    window: _Number = Field(None, description="Knob: most packets in flight.")
+    paths: _Number = Field(None, description="Knob: UDP source ports of data packets.")
+    retry_count: _Number = Field(
+        None, description="Knob: retransmissions before the transport gives up."
+    )
+    timeout: Annotated[Any, WithJsonSchema({"type": "string"})] = Field(
+        None, description="Knob: the retransmission timer, or `measured`."
+    )
+    schedule: Annotated[Any, WithJsonSchema({"enum": list(knobs.SCHEDULES)})] = Field(
+        None, description="Knob: which message's packets leave first."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, data: object) -> object:
+        if not isinstance(data, str):
+            return data
+        return {"policy" if policy_file.is_reference(data) else "name": data}
+
+    @model_validator(mode="after")
+    def _fits(self) -> TransportSpec:
+        if self.label is not None and not self.label.isprintable():
+            raise KeyedError("label", f"{self.label!r} cannot be shown in a table")
+        if self.policy is None and not self.name:
+            raise UserError("a transport has a name, or a policy", hint=policy_file.EXAMPLE)
+        if self.policy is not None and self.name:
+            raise KeyedError("name", "'name' beside 'policy'", "label: NAME, for tables")
+        return self
+
 
 def of_file(specs: Iterable[TransportSpec], source: Source) -> tuple[Transport, ...]:
-    """The transports of an experiment; UserError with the place of what is wrong."""
     found: dict[str, Transport] = {}
     for index, spec in enumerate(specs):
         place: Place = ("transports", index)
@@ -101,12 +167,22 @@ def one(spec: TransportSpec, source: Source, place: Place) -> Transport:
         where = (*place, "name") if (*place, "name") in source.values else place
         raise source.error(where, f"unknown transport {name!r}", hint=near)
     entry = Transport(name, name, **own).entry
-    _check_congestion_control(spec, source, place)
+    control = spec.congestion_control
+    if control is not None and control not in (known := _native.congestion_control_names()):
+        what, where = f"unknown congestion control {control!r}", (*place, "congestion_control")
+        raise source.error(where, what, hint=did_you_mean(control, known))
     _check_framing(spec, entry, source, place)
-    _check_options(spec, entry, source, place)
+    try:
+        entry.check(spec.options)
+    except OptionError as error:
+        where = (*place, "options", error.option)
+        at_key = error.option not in {option.name for option in entry.options}
+        raise source.error(where, error.what, hint=error.hint, at_key=at_key) from None
     set_knobs = _knobs(spec, name, entry, source, place)
     named = (f"{knob}={value}" for knob, value in set_knobs)
-    parts = (name, spec.congestion_control, spec.framing, *_shown(spec.options), *named)
+    # Options whose values are words stand by themselves.
+    options = (v if isinstance(v, str) else f"{o}={v}" for o, v in spec.options.items())
+    parts = (name, spec.congestion_control, spec.framing, *options, *named)
     return Transport(
         name,
         spec.label or "+".join(part for part in parts if part is not None),
@@ -134,14 +210,6 @@ def _own(reference: str, source: Source, place: Place) -> dict[str, Any]:
     return own
 
 
-def _check_congestion_control(spec: TransportSpec, source: Source, place: Place) -> None:
-    control = spec.congestion_control
-    if control is not None and control not in (known := _native.congestion_control_names()):
-        what = f"unknown congestion control {control!r}"
-        where = (*place, "congestion_control")
-        raise source.error(where, what, hint=did_you_mean(control, known))
-
-
 def _check_framing(
     spec: TransportSpec, entry: registry.Entry, source: Source, place: Place
 ) -> None:
@@ -157,17 +225,6 @@ def _check_framing(
         raise source.error((*place, "framing"), what, hint=f"it has {', '.join(entry.framings)}")
 
 
-def _check_options(
-    spec: TransportSpec, entry: registry.Entry, source: Source, place: Place
-) -> None:
-    try:
-        entry.check(spec.options)
-    except OptionError as error:
-        where = (*place, "options", error.option)
-        at_key = error.option not in {option.name for option in entry.options}
-        raise source.error(where, error.what, hint=error.hint, at_key=at_key) from None
-
-
 def _knobs(
     spec: TransportSpec, name: str, entry: registry.Entry, source: Source, place: Place
 ) -> tuple[tuple[str, Value], ...]:
@@ -180,9 +237,3 @@ def _knobs(
         at_key = error.option not in {knob.name for knob in entry.knobs}
         raise source.error((*place, error.option), what, hint=error.hint, at_key=at_key) from None
     return tuple(given.items())
-
-
-def _shown(options: Mapping[str, Value]) -> Iterable[str]:
-    """Options in a label: words by themselves, numbers with the option's name."""
-    for name, value in options.items():
-        yield value if isinstance(value, str) else f"{name}={value}"

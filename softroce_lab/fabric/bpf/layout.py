@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import operator
 import socket
@@ -29,7 +28,7 @@ _GROUP = Struct("lab_group")
 _LINK = Struct("lab_link")
 _TAP = Struct("lab_tap")
 _BACKLOG = Struct("lab_backlog")
-_TIMELINE = Struct("lab_timeline")
+TIMELINE = Struct("lab_timeline")
 _COUNTERS = Struct("lab_counters")
 
 
@@ -39,17 +38,14 @@ def u32(number: int) -> bytes:
 
 
 def u64(number: int) -> bytes:
-    """Value of the arrays of counts and tokens."""
     return struct.pack("=Q", number)
 
 
 def mac_bytes(mac: str) -> bytes:
-    """Six bytes of "02:00:00:00:00:01"."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
 def port(*, address: str | None, mac: str, peer_mac: str, **numbers: int) -> bytes:
-    """struct lab_port."""
     return _PORT.pack(
         address=int(ipaddress.IPv4Address(address)) if address else 0,
         mac=mac_bytes(mac),
@@ -59,12 +55,10 @@ def port(*, address: str | None, mac: str, peer_mac: str, **numbers: int) -> byt
 
 
 def exact_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
-    """struct lab_exact_key."""
     return _EXACT_KEY.pack(node=node, address=int(prefix.network_address))
 
 
 def prefix_key(node: int, prefix: ipaddress.IPv4Network) -> bytes:
-    """struct lab_prefix_key."""
     return _PREFIX_KEY.pack(
         bits=32 + prefix.prefixlen,
         node=socket.htonl(node),
@@ -79,67 +73,36 @@ def group(ifindexes: Sequence[int]) -> bytes:
 
 
 def missed_of(tap: bytes) -> int:
-    """The missed packets of a struct lab_tap."""
     return int(_TAP.unpack(tap).missed)
 
 
 def waiting_bytes_of(backlog: bytes) -> int:
-    """The bytes that wait, of a struct lab_backlog."""
     return int(_BACKLOG.unpack(backlog).waiting_bytes)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LinkState:
+class LinkState(_LINK.record):  # type: ignore[misc]
     """struct lab_link: the generation word of the faults."""
 
-    armed: int
-
-    @classmethod
-    def unpack(cls, value: bytes) -> LinkState:
-        """From the map's value."""
-        return cls(_LINK.unpack(value).armed)
-
-    def pack(self) -> bytes:
-        """The map's value."""
-        return _LINK.pack(armed=self.armed)
+    __slots__ = ()
 
     @property
     def slot(self) -> int:
-        """The slot in use."""
-        return self.armed & _ARMED_SLOT
+        return int(self.armed & _ARMED_SLOT)
 
     @property
     def shaped(self) -> bool:
-        """Whether frames go through the wire stage."""
         return bool(self.armed & _ARMED_SHAPED)
 
-    def flipped(self, *, has_rules: bool, shaped: bool) -> LinkState:
-        """With the other slot in use, one generation on."""
+    def flipped(self, *, has_rules: bool, shaped: bool) -> bytes:
+        """The map's value with the other slot in use, one generation on."""
         generation = (self.armed & -_GENERATION) + _GENERATION
         flags = (_ARMED_RULES if has_rules else 0) | (_ARMED_SHAPED if shaped else 0)
         word = generation | flags | (self.slot ^ _ARMED_SLOT)
-        return LinkState(word % _WORD)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timeline:
-    """struct lab_timeline."""
-
-    epoch_ns: int
-    learn: bool
-    round: int
+        return _LINK.pack(armed=word % _WORD)
 
     @classmethod
-    def unpack(cls, value: bytes) -> Timeline:
-        """From the map's value."""
-        found = _TIMELINE.unpack(value)
-        return cls(found.epoch_ns, bool(found.learn), found.round)
-
-    def pack(self) -> bytes:
-        """The map's value."""
-        return _TIMELINE.pack(
-            epoch_ns=self.epoch_ns % _WORD**2, learn=self.learn, round=self.round % _WORD
-        )
+    def unpack(cls, value: bytes) -> LinkState:
+        return cls._make(_LINK.unpack(value))
 
 
 class PortCounters(_COUNTERS.record):  # type: ignore[misc]
@@ -148,10 +111,8 @@ class PortCounters(_COUNTERS.record):  # type: ignore[misc]
     __slots__ = ()
 
     def __sub__(self, before: PortCounters) -> PortCounters:
-        """What was counted since `before`."""
         return self._make(map(operator.sub, self, before))
 
     @classmethod
     def unpack(cls, value: bytes) -> PortCounters:
-        """From the copies of all CPUs."""
         return cls._make(map(sum, zip(*_COUNTERS.unpack_all(value), strict=True)))

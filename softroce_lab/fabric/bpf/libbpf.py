@@ -7,21 +7,24 @@ Every call raises OSError with the kernel's errno.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import errno
 import functools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
 from softroce_lab.errors import EnvironmentLackError
 
+MAP_TYPE_XSKMAP, MAP_TYPE_RINGBUF = 17, 27
 _PER_CPU_TYPES = (5, 6, 10)  # enum bpf_map_type: per-CPU hash, array, LRU hash
 _PROG_TYPE_XDP = 6
 _INSTRUCTION_BYTES = 8
+_PASS = bytes.fromhex("b7000000 02000000 95000000 00000000")  # return XDP_PASS
 _NAME_BYTES = 15
 _LOG_BYTES = 1 << 20
 _LOG_LINES = 3
@@ -48,7 +51,6 @@ def pin(fd: int, path: Path) -> None:
 
 
 def opened(path: Path) -> int:
-    """A new descriptor of the map or program pinned at `path`."""
     return _checked(_libbpf().bpf_obj_get(os.fsencode(path)), str(path))
 
 
@@ -79,10 +81,21 @@ class _MapCreateOptions(ctypes.Structure):
 
 
 def create_map(
-    kind: int, name: str, key_bytes: int, value_bytes: int, max_entries: int, flags: int
+    kind: int,
+    name: str,
+    key_bytes: int,
+    value_bytes: int,
+    max_entries: int,
+    flags: int,
+    inner_map: int = 0,
 ) -> int:
-    """A descriptor of a new map, of a kind of enum bpf_map_type."""
-    options = _MapCreateOptions(size=ctypes.sizeof(_MapCreateOptions), flags=flags)
+    """A descriptor of a new map, of a kind of enum bpf_map_type.
+
+    `inner_map` is a descriptor of what a map of maps is to hold.
+    """
+    options = _MapCreateOptions(
+        size=ctypes.sizeof(_MapCreateOptions), flags=flags, inner_map=inner_map
+    )
     sizes = (key_bytes, value_bytes, max_entries)
     result = _libbpf().bpf_map_create(
         kind, name.encode()[:_NAME_BYTES], *sizes, ctypes.byref(options)
@@ -126,6 +139,29 @@ def load_xdp(name: str, instructions: bytes) -> int:
     return _checked(result, " / ".join([f"program {name}", *words]))
 
 
+@contextlib.contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def probe_program() -> contextlib.AbstractContextManager[int]:
+    """A descriptor of an XDP program that passes every frame, the smallest there is."""
+    return _closing(load_xdp("probe", _PASS))
+
+
+def probe_map(
+    kind: int, key_bytes: int, value_bytes: int, entries: int, inner_map: int = 0
+) -> contextlib.AbstractContextManager[int]:
+    return _closing(create_map(kind, "probe", key_bytes, value_bytes, entries, 0, inner_map))
+
+
+def probe_ring_buffer() -> contextlib.AbstractContextManager[int]:
+    return probe_map(MAP_TYPE_RINGBUF, 0, 0, os.sysconf("SC_PAGE_SIZE"))
+
+
 def living(kind: Literal["prog", "map"], numbers: Iterable[int]) -> set[int]:
     """Which of these program or map ids the kernel still has; none is touched."""
     following = getattr(_libbpf(), f"bpf_{kind}_get_next_id")
@@ -137,12 +173,6 @@ def living(kind: Literal["prog", "map"], numbers: Iterable[int]) -> set[int]:
     return found
 
 
-def _create(kind: int, options: _MapCreateOptions | None) -> int:
-    """A descriptor of a new unnamed map of one u32, by enum bpf_map_type."""
-    pointer = ctypes.byref(options) if options else None
-    return _checked(_libbpf().bpf_map_create(kind, None, 4, 4, 1, pointer), "map")
-
-
 def wait_for_programs() -> None:
     """Return when every program that runs now has ended, some milliseconds.
 
@@ -150,16 +180,8 @@ def wait_for_programs() -> None:
     membarrier(2) would too, but not on kernels with nohz_full.
     """
     array, array_of_maps = 2, 12
-    inner = _create(array, None)
-    try:
-        options = _MapCreateOptions(size=ctypes.sizeof(_MapCreateOptions), inner_map=inner)
-        outer = Map(_create(array_of_maps, options), "map of maps", 4, 1)
-        try:
-            outer.put(bytes(4), inner.to_bytes(4, sys.byteorder))
-        finally:
-            outer.close()
-    finally:
-        os.close(inner)
+    with probe_map(array, 4, 4, 1) as inner, probe_map(array_of_maps, 4, 4, 1, inner) as outer:
+        Map(outer, "map of maps", 4, 1).put(bytes(4), inner.to_bytes(4, sys.byteorder))
 
 
 @functools.cache
@@ -178,7 +200,6 @@ class MapInfo(ctypes.Structure):
 
     @classmethod
     def of(cls, fd: int) -> Self:
-        """The kernel's information on the map of `fd`."""
         info = cls()
         size = ctypes.c_uint32(ctypes.sizeof(info))
         call = _libbpf().bpf_obj_get_info_by_fd
@@ -211,7 +232,6 @@ class Map:
         os.close(self.fd)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under `key`, or None."""
         value = ctypes.create_string_buffer(self.value_bytes)
         result = _libbpf().bpf_map_lookup_elem(self.fd, key, value)
         if result == -errno.ENOENT:
@@ -239,7 +259,6 @@ class Map:
             _checked(result, self.name)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value under `key`, made or replaced."""
         if len(value) != self.value_bytes:
             raise ValueError(f"{self.name}: {len(value)} bytes for a value of {self.value_bytes}")
         _checked(_libbpf().bpf_map_update_elem(self.fd, key, value, ctypes.c_uint64(0)), self.name)

@@ -7,8 +7,8 @@ nowhere else, so unmounting that and deleting the namespaces removes every trace
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import ipaddress
@@ -16,13 +16,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.bpf import layout, libbpf
 from softroce_lab.fabric.bpf.compiler import Module
-from softroce_lab.fabric.bpf.layout import LinkState, PortCounters, Timeline, u32, u64
+from softroce_lab.fabric.bpf.layout import LinkState, PortCounters, u32, u64
 from softroce_lab.faults import layout as fault_layout
 from softroce_lab.faults.layout import Hits, LinkRules
 from softroce_lab.plan.effects import Fault
@@ -35,24 +35,10 @@ Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
 SOURCE = "fabric.c"
 PROGRAM_OF = {False: "switch_port", True: "host_port"}  # Node.is_host -> its ports' program
 MAPS = (
-    "ports",
-    "counters",
-    "egress",
-    "xsks",
-    "token",
-    "probe_seen",
-    "exact_routes",
-    "prefix_routes",
-    "links",
-    "fault_sets",
-    "fault_states",
-    "names",
-    "timeline",
-    "flows",
-    "flow_counts",
-    "queues",
+    "ports", "counters", "egress", "xsks", "token", "probe_seen", "exact_routes", "prefix_routes",
+    "links", "fault_sets", "fault_states", "names", "timeline", "flows", "flow_counts", "queues",
     "taps",
-)
+)  # fmt: skip
 RECORDS = ("drops", "captures")  # for the monitor, which needs ring buffers
 
 _PER_PACKET = {"spray": layout.SPRAY, "adaptive": layout.ADAPTIVE}
@@ -71,7 +57,6 @@ _FLOWS = 1 << 14  # connections that are numbered; the least recently used are f
 
 
 def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
-    """Every port with its state in the maps."""
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
     for tx_link, port, peer in plan.halves:
@@ -122,12 +107,9 @@ class XdpFabric:
     """The pinned maps of a lab that is up. OSError if the kernel rejects a call."""
 
     def __init__(self, bpffs: Path) -> None:
-        """Open the maps pinned in `bpffs`."""
         self.mode: Mode | None = None  # known to whoever attached the programs
         self._bpffs = bpffs
-        self._maps: dict[str, libbpf.Map] = {}
-        for name in MAPS:
-            self._maps[name] = libbpf.Map.pinned(bpffs / name)
+        self._maps = {name: libbpf.Map.pinned(bpffs / name) for name in MAPS}
 
     @classmethod
     def open(cls, bpffs: Path) -> XdpFabric:
@@ -161,10 +143,13 @@ class XdpFabric:
         fabric = cls(bpffs)
         try:
             fabric._maps["token"].put(u32(0), u64(token))
-            fabric._configure(plan)
+            for port, config in port_configs(plan):
+                fabric._maps["ports"].put(u32(port.ifindex), config)
+            fabric.set_routes(plan, plan.routes)
             for node in plan.nodes:
-                with enter(node.name):
-                    fabric._wire(node)
+                with enter(node.name):  # the kernel resolves an ifindex in the caller's namespace
+                    for port in node.ports:
+                        fabric._maps["egress"].put(u32(port.ifindex), u32(port.ifindex))
             fabric._attach_first(plan.nodes, enter, ways(mode))
         except BaseException:
             fabric.close()
@@ -172,7 +157,6 @@ class XdpFabric:
         return fabric
 
     def _attach_first(self, nodes: Sequence[Node], enter: Enter, modes: Sequence[Mode]) -> None:
-        """Attach in the first of `modes` that the machine has."""
         for mode in modes:
             try:
                 return self.attach_programs(nodes, enter, mode)
@@ -193,24 +177,6 @@ class XdpFabric:
         """Close the descriptors; the lab stays up."""
         for table in self._maps.values():
             table.close()
-
-    def _configure(self, plan: Plan) -> None:
-        for port, config in port_configs(plan):
-            self._maps["ports"].put(u32(port.ifindex), config)
-        self.set_routes(plan, plan.routes)
-
-    def _add_route(self, node: int, destination: str, ports: Sequence[Port]) -> None:
-        prefix = ipaddress.IPv4Network(destination)
-        value = layout.group([port.ifindex for port in ports])
-        if prefix.prefixlen == 32:
-            self._maps["exact_routes"].put(layout.exact_key(node, prefix), value)
-        else:
-            self._maps["prefix_routes"].put(layout.prefix_key(node, prefix), value)
-
-    def _wire(self, node: Node) -> None:
-        """Fill the device map: the kernel resolves an ifindex in the caller's namespace."""
-        for port in node.ports:
-            self._maps["egress"].put(u32(port.ifindex), u32(port.ifindex))
 
     # --- Reading -----------------------------------------------------------------------------
 
@@ -238,7 +204,6 @@ class XdpFabric:
         return [layout.missed_of(value) for value in values if value]
 
     def link_states(self) -> list[LinkState]:
-        """Of every directed link, in order."""
         return [self._link(directed) for directed in range(self._maps["links"].max_entries)]
 
     def hits(self) -> dict[int, list[Hits]]:
@@ -258,12 +223,12 @@ class XdpFabric:
         return found
 
     @property
-    def timeline(self) -> Timeline:
-        """When the lab's timeline began, among what all links share."""
+    def timeline(self) -> Any:
+        """What all links share: a record of struct lab_timeline."""
         value = self._maps["timeline"].get(u32(0))
         if value is None:
             raise ValueError("the map `timeline` is empty")
-        return Timeline.unpack(value)
+        return layout.TIMELINE.unpack(value)
 
     # --- Live changes ------------------------------------------------------------------------
 
@@ -290,7 +255,9 @@ class XdpFabric:
         is not changed. A link with new ones counts its packets from 0 again. The wire stage must
         have the shapes of shaped links already.
         """
-        wanted = _by_link(faults)
+        wanted: dict[int, list[Fault]] = collections.defaultdict(list)
+        for fault in faults:
+            wanted[fault.directed_link].append(fault)
         with self._changing():
             rules = {
                 link: fault_layout.link_rules(wanted.get(link, ()))
@@ -300,14 +267,14 @@ class XdpFabric:
             if not changed:
                 return
             self._learn(any(new.learns for new in rules.values()))
-            self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
+            self._forget_names(changed)
             for link, new in changed.items():
                 self._write_idle(link, new)
             for link, new in changed.items():
-                state = self._link(link).flipped(has_rules=not new.empty, shaped=new.shaped)
-                self._maps["links"].put(u32(link), state.pack())
+                value = self._link(link).flipped(has_rules=not new.empty, shaped=new.shaped)
+                self._maps["links"].put(u32(link), value)
             libbpf.wait_for_programs()  # before any write to the slots that are now idle
-            self._forget_names({2 * link + (self._link(link).slot ^ 1) for link in changed})
+            self._forget_names(changed)
 
     def _differs(self, link: int, new: LinkRules) -> bool:
         state = self._link(link)
@@ -315,32 +282,34 @@ class XdpFabric:
         return present != new.value or state.shaped != new.shaped
 
     def _write_idle(self, link: int, new: LinkRules) -> None:
-        slot = 2 * link + (self._link(link).slot ^ 1)
+        slot = self._idle_slot(link)
         self._maps["fault_sets"].put(u32(slot), new.value)
         self._maps["fault_states"].put(u32(slot), bytes(self._maps["fault_states"].value_bytes))
         for name, value in new.names.items():
             self._maps["names"].put(fault_layout.name_key(slot, name), value)
 
-    def _forget_names(self, slots: set[int]) -> None:
-        names = self._maps["names"]
+    def _idle_slot(self, link: int) -> int:
+        return 2 * link + (self._link(link).slot ^ 1)
+
+    def _forget_names(self, links: Iterable[int]) -> None:
+        names, slots = self._maps["names"], set(map(self._idle_slot, links))
         for key in names.all_keys():
             if fault_layout.slot_of_name(key) in slots:
                 names.delete(key)
 
     def _learn(self, wanted: bool) -> None:
         """Let switches number connections, from now on, or no more."""
-        now = self.timeline
-        if now.learn != wanted:
-            self._begin_round(dataclasses.replace(now, learn=wanted))
+        if bool(self.timeline.learn) != wanted:
+            self._begin_round(learn=wanted)
 
-    def _begin_round(self, timeline: Timeline) -> None:
+    def _begin_round(self, **changes: int) -> None:
         for ifindex in range(self._maps["flow_counts"].max_entries):
             self._maps["flow_counts"].put(u32(ifindex), u64(0))
-        following = dataclasses.replace(timeline, round=timeline.round + 1)
-        self._maps["timeline"].put(u32(0), following.pack())
+        now = self.timeline
+        following = now._replace(round=(now.round + 1) % 2**32, **changes)
+        self._maps["timeline"].put(u32(0), layout.TIMELINE.pack(**following._asdict()))
 
     def clear_faults(self) -> None:
-        """Lose no packet any more."""
         self.set_faults(())
 
     def restart(self, epoch_ns: int) -> None:
@@ -356,13 +325,18 @@ class XdpFabric:
             for key in names.all_keys():
                 if value := names.get(key):
                     names.put(key, fault_layout.fresh_named(value))
-            self._begin_round(dataclasses.replace(self.timeline, epoch_ns=epoch_ns))
+            self._begin_round(epoch_ns=epoch_ns % 2**64)  # it may lie before the machine's boot
 
     def set_routes(self, plan: Plan, routes: Iterable[Route]) -> None:
         """Put these routes in place of those for the same node and destination."""
         nodes = {node.name: node.index for node in plan.nodes}
         for route in routes:
-            self._add_route(nodes[route.node], route.destination, route.ports)
+            node, prefix = nodes[route.node], ipaddress.IPv4Network(route.destination)
+            value = layout.group([port.ifindex for port in route.ports])
+            if prefix.prefixlen == 32:
+                self._maps["exact_routes"].put(layout.exact_key(node, prefix), value)
+            else:
+                self._maps["prefix_routes"].put(layout.prefix_key(node, prefix), value)
 
 
 def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
@@ -373,13 +347,6 @@ def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
             libbpf.attach_xdp(port.ifindex, fd, ATTACH_FLAGS[mode])
     finally:
         os.close(fd)
-
-
-def _by_link(faults: Iterable[Fault]) -> dict[int, list[Fault]]:
-    grouped: dict[int, list[Fault]] = {}
-    for fault in faults:
-        grouped.setdefault(fault.directed_link, []).append(fault)
-    return grouped
 
 
 def ways(mode: Mode | Literal["auto"]) -> tuple[Mode, ...]:

@@ -34,7 +34,6 @@ _ROUTINGS = 16  # of as many sets of links that are down, for they come again
 
 
 def argv(bpffs: Path, directory: Path) -> list[str]:
-    """The command that runs it for a lab."""
     return [sys.executable, "-m", __name__, str(directory), str(bpffs)]
 
 
@@ -46,8 +45,6 @@ def is_alive(history: History) -> bool:
 
 
 class ControlPlane:
-    """Follows one lab."""
-
     def __init__(self, directory: Path, bpffs: Path) -> None:
         self._directory = directory
         self._xdp = XdpFabric.open(bpffs)
@@ -96,7 +93,6 @@ class ControlPlane:
 
 
 def main() -> None:
-    """Follow the lab until SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plane = ControlPlane(Path(sys.argv[1]), Path(sys.argv[2]))
     while True:

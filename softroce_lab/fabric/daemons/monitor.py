@@ -45,8 +45,6 @@ Word = enum.IntEnum(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """A response of the monitor."""
-
     word: Word
     error: int  # errno; 0: none
     numbers: tuple[int, ...]
@@ -107,13 +105,11 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Readable when the monitor has sent a message."""
         return self._socket.fileno()
 
     def send(
         self, word: Word, snap_bytes: int = 0, most_packets: int = 0, files: Sequence[int] = ()
     ) -> None:
-        """Send a request. A closed connection may still have unread messages."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
         request = _REQUEST.pack(word=word, snap_bytes=snap_bytes, most_packets=most_packets)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
-from softroce_lab.fabric.daemons import wire_layout
-from softroce_lab.fabric.daemons.wire_layout import (
-    LinkFigures,
-    Operation,
-    PortFigures,
-    StageFigures,
-    Status,
-)
+from softroce_lab.fabric.daemons.wire_layout import LinkFigures, PortFigures, StageFigures
 from softroce_lab.fabric.ledger import ledger, process
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
 from softroce_lab.fabric.net import netns
-from softroce_lab.faults import shape_layout
+from softroce_lab.faults import layout
 from softroce_lab.paths import native_program
 from softroce_lab.plan.effects import Fault
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.structs import Struct, enumerators
 
 PROGRAM = "softroce-wire"
 ROLE = "wire"  # in the ledger
@@ -49,6 +44,17 @@ _LEAST_PORT_FRAMES = 256
 _SEND_FRAMES = 256  # of each port on their way out (kSendFrames of native/wire/stage.cpp)
 _SPARE_PART = 16  # of the free memory, for what only changes may need
 _MOST_SPARE_FRAMES = 1 << 17  # 512 MiB
+_ANSWER_MOST_BYTES = 1 << 16
+
+# native/wire/protocol.hpp
+_OPERATIONS = enumerators("wire::Operation")
+_STATUS = {value: name for name, value in enumerators("wire::Status").items()}
+_REQUEST = Struct("wire::Request")
+_PORT_LINKS = Struct("wire::PortLinks")
+_ANSWER = Struct("wire::Answer")
+_NO_ROOM = Struct("wire::NoRoom")
+_PAUSE = Struct("Pause")
+
 _RETRY_S = 0.005
 _LISTEN_S = 0.2  # a stage without a record that made its socket listens by then, or is dead
 
@@ -68,7 +74,7 @@ def frames_needed(shaped: Mapping[int, Sequence[Fault]]) -> int:
         return 0
     from softroce_lab import _native  # labs without shapes come up sooner
 
-    return sum(_native.frames_needed(shape_layout.shape(faults)) for faults in shaped.values())
+    return sum(_native.frames_needed(layout.shape(faults)) for faults in shaped.values())
 
 
 def pool(ports: int, frames: int = 0, *, spare_ports: int = 0) -> tuple[int, int]:
@@ -139,7 +145,6 @@ class WireStage:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the stage continues."""
         self._socket.close()
 
     def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
@@ -149,9 +154,9 @@ class WireStage:
         `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
         descriptor of its network namespace.
         """
-        body = wire_layout.ends(*ends)
+        body = _PORT_LINKS.pack(rx_link=ends[0], tx_link=ends[1])
         try:
-            self._request(Operation.OPEN_PORT, port.ifindex, body, [netns_fd])
+            self._request("open_port", port.ifindex, body, [netns_fd])
         except RunError:
             if _exists(port, netns_fd):
                 raise
@@ -164,23 +169,22 @@ class WireStage:
         Frames that it holds keep their times. Without any it passes frames on at once. UserError
         if its queue and its delay may hold more frames than there are.
         """
-        self._request(Operation.SHAPE, directed, shape_layout.shape(faults))
+        self._request("shape", directed, layout.shape(faults))
 
     def set_epoch(self, moment_ns: int) -> None:
         """Let the timeline of the shapes' windows begin at a moment of CLOCK_MONOTONIC."""
-        self._request(Operation.EPOCH, 0, wire_layout.epoch(moment_ns))
+        self._request("epoch", 0, moment_ns.to_bytes(8, sys.byteorder))
 
     def link(self, directed: int) -> LinkFigures:
-        """What became of a directed link's frames."""
-        return LinkFigures.unpack(self._request(Operation.LINK_FIGURES, directed))
+        return LinkFigures.unpack(self._request("link_figures", directed))
 
     def base(self, directed: int) -> LinkFigures:
         """The same as it was when the link's shape was last set."""
-        return LinkFigures.unpack(self._request(Operation.LINK_BASE, directed))
+        return LinkFigures.unpack(self._request("link_base", directed))
 
     def port(self, ifindex: int) -> PortFigures:
         """What a port took and sent. RunError if it was never opened."""
-        return PortFigures.unpack(self._request(Operation.PORT_FIGURES, ifindex))
+        return PortFigures.unpack(self._request("port_figures", ifindex))
 
     def ports(self, plan: Plan) -> dict[int, PortFigures]:
         """Of every port of a switch that was opened, by ifindex."""
@@ -193,12 +197,11 @@ class WireStage:
         return found
 
     def figures(self) -> StageFigures:
-        """Processor time, scheduling class, memory."""
-        return StageFigures.unpack(self._request(Operation.STAGE_FIGURES))
+        return StageFigures.unpack(self._request("stage_figures"))
 
     def pauses(self) -> list[tuple[int, int]]:
         """When it did not run, begin and end by CLOCK_MONOTONIC; seen while one is connected."""
-        return wire_layout.pauses(self._request(Operation.PAUSES))
+        return [tuple(each) for each in _PAUSE.unpack_all(self._request("pauses"))]
 
     # --- Requests ----------------------------------------------------------------------------
 
@@ -227,21 +230,29 @@ class WireStage:
         raise self._dead(problem)
 
     def _request(
-        self, operation: Operation, number: int = 0, body: bytes = b"", fds: Iterable[int] = ()
+        self, operation: str, number: int = 0, body: bytes = b"", fds: Sequence[int] = ()
     ) -> bytes:
+        """The answer's payload. RunError also if the answer is none of the protocol's."""
+        message = _REQUEST.pack(operation=_OPERATIONS[operation], number=number, body=body)
         try:
-            message = wire_layout.request(operation, number, body)
-            socket.send_fds(self._socket, [message], list(fds))
-            status, payload = wire_layout.answer(self._socket.recv(wire_layout.ANSWER_MOST_BYTES))
-        except (OSError, ValueError) as error:
+            socket.send_fds(self._socket, [message], fds)
+            packet = self._socket.recv(_ANSWER_MOST_BYTES)
+        except OSError as error:
             raise self._dead(error) from error
-        if status is Status.NO_ROOM:
-            raise _no_room(wire_layout.no_room(payload))
-        if status is Status.FAILED:
+        status, payload = self._parsed(packet)
+        if status == "no_room":
+            raise _no_room(_NO_ROOM.unpack(payload))
+        if status == "failed":
             raise RunError(f"the wire stage refused: {payload.decode('utf-8', 'replace')}")
         return payload
 
-    def _dead(self, problem: OSError | ValueError | str) -> RunError:
+    def _parsed(self, packet: bytes) -> tuple[str, bytes]:
+        head = _ANSWER.unpack(packet) if len(packet) >= _ANSWER.size else None
+        if head is None or len(packet) != _ANSWER.size + head.bytes or head.status not in _STATUS:
+            raise self._dead(f"an answer of {len(packet)} bytes")
+        return _STATUS[head.status], packet[_ANSWER.size :]
+
+    def _dead(self, problem: OSError | str) -> RunError:
         log = self._directory / LOG
         ended = _ended(_recorded(self._directory))
         state = "died" if ended else f"does not answer: {problem}"
@@ -272,7 +283,6 @@ def _recorded(directory: Path) -> Sequence[ProcessIdentity]:
 
 
 def _ended(recorded: Sequence[ProcessIdentity]) -> bool:
-    """Whether the stage is known to be dead."""
     return bool(recorded) and not any(known.is_alive() for known in recorded)
 
 

@@ -1,75 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What goes over wire.sock: structs of native/wire/{protocol,figures}.hpp.
-
-A link's shape is faults/shape_layout.py's; what the wire stage counted is unpacked into
-`LinkFigures`, `PortFigures` and `StageFigures`.
-"""
+"""What the wire stage counted: the structs of native/wire/figures.hpp."""
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import enum
 import itertools
 import math
 import struct
 from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
-from softroce_lab.structs import CONSTANTS, Struct, enumerators
-
-_REQUEST = Struct("wire::Request")
-_PORT_LINKS = Struct("wire::PortLinks")
-_ANSWER = Struct("wire::Answer")
-_PAUSE = Struct("Pause")
-_NO_ROOM = Struct("wire::NoRoom")
-
-ANSWER_MOST_BYTES = 1 << 16
-
-Operation = enum.IntEnum(
-    "Operation", {name.upper(): value for name, value in enumerators("wire::Operation").items()}
-)
-Status = enum.IntEnum(
-    "Status", {name.upper(): value for name, value in enumerators("wire::Status").items()}
-)
-
-
-def request(operation: Operation, number: int = 0, body: bytes = b"") -> bytes:
-    """struct Request."""
-    return _REQUEST.pack(operation=operation, number=number, body=body)
-
-
-def ends(rx_link: int, tx_link: int) -> bytes:
-    """struct PortLinks."""
-    return _PORT_LINKS.pack(rx_link=rx_link, tx_link=tx_link)
-
-
-def epoch(moment_ns: int) -> bytes:
-    """CLOCK_MONOTONIC of the timeline's moment 0."""
-    return struct.pack("=Q", moment_ns)
-
-
-def answer(packet: bytes) -> tuple[Status, bytes]:
-    """struct Answer and its payload. ValueError if it is none."""
-    if len(packet) < _ANSWER.size:
-        raise ValueError(f"an answer of {len(packet)} bytes")
-    head = _ANSWER.unpack(packet)
-    if len(packet) != _ANSWER.size + head.bytes:
-        raise ValueError(f"an answer of {len(packet)} bytes, not {_ANSWER.size + head.bytes}")
-    return Status(head.status), packet[_ANSWER.size :]
-
-
-def pauses(payload: bytes) -> list[tuple[int, int]]:
-    """Begin and end of each struct Pause."""
-    return [tuple(each) for each in _PAUSE.unpack_all(payload)]
-
-
-def no_room(payload: bytes) -> Any:
-    """struct NoRoom: why a shape is refused, in frames of 4 KiB."""
-    return _NO_ROOM.unpack(payload)
-
-
-# --- Figures ---------------------------------------------------------------------------------
+from softroce_lab.structs import CONSTANTS, Struct
 
 _OCTAVE_BITS: int = CONSTANTS["wire::Histogram::kOctaveBits"]
 
@@ -90,7 +32,6 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """All that was counted."""
         return sum(self.counts)
 
     def percentile(self, percent: float) -> int | None:
@@ -103,7 +44,6 @@ class Histogram:
 
     @classmethod
     def unpack(cls, words: bytes) -> Histogram:
-        """struct Histogram."""
         return cls(struct.unpack(f"={len(words) // 8}Q", words))
 
     def __sub__(self, before: Histogram) -> Histogram:
@@ -127,7 +67,6 @@ def _figures(name: str, levels: Collection[str]) -> Any:
 
         @classmethod
         def unpack(cls, payload: bytes) -> Self:
-            """From the struct's bytes."""
             return cls._make(layout.unpack(payload))
 
     return Figures
@@ -146,7 +85,6 @@ class LinkFigures(_figures("wire::LinkFigures", _LINK_LEVELS)):
 
     @classmethod
     def unpack(cls, payload: bytes) -> Self:
-        """From the struct's bytes."""
         found = super().unpack(payload)
         late, residence = Histogram.unpack(found.late), Histogram.unpack(found.residence)
         return found._replace(late=late, residence=residence)
@@ -199,5 +137,4 @@ class StageFigures(_figures("wire::StageFigures", _STAGE_LEVELS)):
 
     @property
     def cpu_share(self) -> float:
-        """Of one core."""
         return self.cpu_ns / self.wall_ns if self.wall_ns else 0.0

@@ -44,7 +44,6 @@ class ProcessIdentity:
         return cls(pid, start_ticks, boot_id())
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
         return _start_ticks(self.pid) == self.start_ticks and boot_id() == self.boot
 
     @contextlib.contextmanager

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from softroce_lab.errors import LabError, RunError
-from softroce_lab.fabric import room
+from softroce_lab.fabric import rights
 from softroce_lab.fabric.ledger.identity import ProcessIdentity, boot_id
 from softroce_lab.fabric.net import syscalls
 
@@ -44,8 +44,6 @@ _MODE = 0o700  # whoever may open the directory may lock it, and so keep the lab
 
 @dataclasses.dataclass(slots=True)
 class Entry:
-    """An object that was announced and not yet taken away."""
-
     id: int
     kind: str
     facts: dict[str, Any]  # of the announcement and, once it is known, the identity
@@ -53,8 +51,6 @@ class Entry:
 
 @dataclasses.dataclass(slots=True)
 class History:
-    """What the lines so far add up to."""
-
     header: dict[str, Any] = dataclasses.field(default_factory=dict)
     state: State = "starting"
     state_facts: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -62,7 +58,6 @@ class History:
     next_id: int = 0
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in one line."""
         facts = dict(record)
         match facts.pop("record"):
             case "lab":
@@ -91,7 +86,6 @@ class History:
 
     @property
     def token(self) -> int:
-        """The lab's number, 64 random bits."""
         return int(self.header["token"], 16)
 
     @property
@@ -278,7 +272,9 @@ class Ledger:
         except OSError as error:
             if not dispensable:
                 path = self.directory / FILE
-                raise RunError(f"cannot write {path}: {error.strerror}", hint=room.HINT) from error
+                raise RunError(
+                    f"cannot write {path}: {error.strerror}", hint=rights.ROOM_HINT
+                ) from error
         self.history.add(record)
         self.on_step()
 
@@ -309,13 +305,11 @@ class Ledger:
         self._append(record, dispensable=state == "stopping")
 
     def announce(self, kind: str, **facts: object) -> int:
-        """Write an object down that is about to be made; its id."""
         number = self.history.next_id
         self._append({"record": "object", "id": number, "kind": kind, **facts})
         return number
 
     def identify(self, number: int, **facts: object) -> None:
-        """Write down what an announced object turned out to be."""
         self._append({"record": "identity", "id": number, **facts})
 
     def strike(self, number: int) -> None:

@@ -19,7 +19,6 @@ NEXT = "plan.json.next"  # while a change is made
 
 
 def write(plan: Plan, directory: Path) -> None:
-    """Write the plan into a lab's directory."""
     (directory / FILE).write_text(_text(plan), "utf-8")
 
 

@@ -24,8 +24,6 @@ Stream = int | IO[bytes] | None  # as subprocess.Popen takes them
 
 
 class Process:
-    """A process that the ledger owns, seen from the process that started it."""
-
     def __init__(self, ledger: Ledger, number: int, popen: subprocess.Popen[bytes]) -> None:
         self._ledger = ledger
         self._number = number
@@ -34,7 +32,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._popen.pid
 
     @property

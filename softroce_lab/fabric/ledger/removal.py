@@ -16,8 +16,8 @@ from pathlib import Path
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import fault_lock
 from softroce_lab.fabric.bpf import bpffs
-from softroce_lab.fabric.bpf import objects as bpf_objects
-from softroce_lab.fabric.bpf.objects import BpfObjects
+from softroce_lab.fabric.bpf import bpffs as bpf_objects
+from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from softroce_lab.fabric.ledger import process
 from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import Entry, Ledger
@@ -50,7 +50,6 @@ def remove(ledger: Ledger, say: Say) -> None:
 
 
 def _remove_all(ledger: Ledger, say: Say) -> None:
-    """Remove what the ledger lists."""
     removers = _REMOVERS
     if ledger.history.header["boot"] == boot_id():
         _end_processes(ledger)
@@ -73,7 +72,6 @@ def _bpf_objects(ledger: Ledger) -> BpfObjects:
 
 
 def identity_of(entry: Entry) -> netns.Identity:
-    """The identity of a namespace in the ledger."""
     keys = ("cookie", "inode", "file_device", "file_inode")
     return netns.Identity(*(entry.facts[key] for key in keys))
 

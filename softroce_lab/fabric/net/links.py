@@ -88,7 +88,6 @@ def silence(node: Node) -> None:
 
 
 def has_ipv6() -> bool:
-    """Whether the kernel supports IPv6."""
     return _IPV6_SETTINGS.is_dir()
 
 
@@ -121,15 +120,17 @@ def configure(node: Node, gateways: Mapping[int, str]) -> None:
 
 
 def _request(name: str, data: bytes) -> bytes:
-    """A struct ifreq."""
     return struct.pack("16s24s", name.encode(), data)
 
 
-def raise_flags(control: socket.socket, name: str, raised: int) -> None:
-    """Raise interface flags, in the namespace of `control`. OSError."""
+def flags_of(control: socket.socket, name: str) -> int:
     answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _request(name, b""))
-    (flags,) = struct.unpack_from("=H", answer, 16)
-    fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags | raised)))
+    return int(struct.unpack_from("=H", answer, 16)[0])
+
+
+def raise_flags(control: socket.socket, name: str, raised: int) -> None:
+    flags = flags_of(control, name) | raised
+    fcntl.ioctl(control, _SIOCSIFFLAGS, _request(name, struct.pack("=H", flags)))
 
 
 def _checksum_in_software(control: socket.socket, name: str) -> None:
@@ -192,5 +193,4 @@ def add_source_rule(source: Ip, table: int) -> bool:
 
 def gateways(plan: Plan) -> dict[int, str]:
     """ifindex of every port -> MAC of the port at the other end of its link."""
-    pairs = [(link.a, link.b) for link in plan.links]
-    return {near.ifindex: far.mac for a, b in pairs for near, far in ((a, b), (b, a))}
+    return {near.ifindex: far.mac for _, near, far in plan.halves}

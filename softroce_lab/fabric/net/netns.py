@@ -108,7 +108,6 @@ def unlinked_name() -> int:
 
 
 def identify(namespace: int, name_file: int) -> Identity:
-    """The identities of a namespace and of the file that is to be its name."""
     status = os.fstat(name_file)
     return Identity(cookie(namespace), os.fstat(namespace).st_ino, status.st_dev, status.st_ino)
 

@@ -44,7 +44,6 @@ class PortOwner:
         self.close()
 
     def close(self) -> None:
-        """Give the port up."""
         self._socket.close()
 
 

@@ -18,7 +18,6 @@ Routes: TypeAlias = Callable[[Node, str], tuple[Port, ...]]  # at a switch, to a
 
 
 def planned(plan: Plan) -> Routes:
-    """The plan's own."""
     known = {(route.node, route.destination): route.ports for route in plan.routes}
     return lambda node, address: known.get((node.name, f"{address}/32"), ())
 
@@ -43,6 +42,5 @@ def current(plan: Plan, bpffs: Path) -> Iterator[Routes]:
 
 
 def _ports(group: bytes, ports: Mapping[int, Port]) -> tuple[Port, ...]:
-    """From struct lab_group."""
     count, *ifindexes = struct.unpack(f"={len(group) // 4}I", group)
     return tuple(ports[ifindex] for ifindex in ifindexes[:count])

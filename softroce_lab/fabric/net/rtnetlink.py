@@ -51,8 +51,6 @@ _MOST_U32 = 0xFFFFFFFF
 
 
 class Message(NamedTuple):
-    """A request, without its header."""
-
     kind: int
     body: bytes
     flags: int = _CREATE
@@ -68,7 +66,6 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def _link(index: int) -> bytes:
-    """A struct ifinfomsg."""
     return struct.pack("=BxHiII", 0, 0, index, 0, 0)
 
 
@@ -84,7 +81,6 @@ def veth_end(index: int, name: str, mac: str, mtu: int, namespace: int) -> bytes
 
 
 def veth(near: bytes, far: bytes) -> Message:
-    """A pair of two `veth_end`s, down."""
     data = _attribute(_INFO_DATA, _attribute(_VETH_INFO_PEER, far))
     kind = _attribute(_INFO_KIND, b"veth")
     return Message(_NEW_LINK, near + _attribute(_IFLA_LINKINFO, kind + data))
@@ -100,13 +96,11 @@ def bridge(index: int, name: str) -> Message:
 
 
 def enslave(index: int, master: int) -> Message:
-    """An interface becomes a port of the bridge `master`."""
     attribute = _attribute(_IFLA_MASTER, struct.pack("=I", master))
     return Message(_NEW_LINK, _link(index) + attribute, _ACKNOWLEDGED)
 
 
 def no_link(index: int) -> Message:
-    """No interface of this index, nor the other end of its pair."""
     return Message(_DEL_LINK, _link(index), _ACKNOWLEDGED)
 
 
@@ -150,14 +144,12 @@ def route(way: Way, prefix: tuple[Ip, int] | None = None, table: int = TABLE_MAI
 
 
 def rule(source: Ip, table: int) -> Message:
-    """Packets from `source` are routed by this table, from 1 to 252."""
     kinds = (0, source.max_prefixlen, 0, table, 0, 0, _FR_ACT_TO_TBL)
     head = struct.pack("=BBBBBBBBI", _family(source), *kinds, 0)
     return Message(_NEW_RULE, head + _attribute(_FRA_SRC, source.packed))
 
 
 def _root_qdisc(ifindex: int) -> bytes:
-    """A struct tcmsg."""
     return struct.pack("=BxxxiIII", 0, ifindex, 0, _TC_H_ROOT, 0)
 
 

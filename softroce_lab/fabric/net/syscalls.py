@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The system calls that Python 3.11 does not wrap. Each raises OSError with the kernel's errno."""
+"""System calls that Python 3.11 lacks. Each raises OSError with the kernel's errno."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ MS_SHARED = 1 << 20
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 FALLOC_FL_KEEP_SIZE = 1
+AF_XDP = 44  # linux/socket.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -46,6 +47,11 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 def umount(target: str) -> None:
     """umount2(2), lazily: the mount leaves the tree at once, whoever still uses it."""
     _checked(_libc.umount2(target.encode(), MNT_DETACH | UMOUNT_NOFOLLOW), target)
+
+
+def bind(fd: int, address: bytes) -> None:
+    """bind(2), to an address of a family that the socket module does not have."""
+    _checked(_libc.bind(fd, address, len(address)))
 
 
 def reserve(fd: int, offset: int, length_bytes: int) -> None:

@@ -22,8 +22,6 @@ PERCENTILES = {50: 1, 99: 1, 99.9: 1000}  # with the fewest frames that each nee
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Achieved:
-    """A fault on one directed link."""
-
     fault: Fault
     link: str  # "leaf1->spine1"
     hits: Hits | None  # of what XDP decides

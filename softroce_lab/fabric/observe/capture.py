@@ -74,7 +74,6 @@ class Capture:
         return self._over
 
     def figures(self) -> Figures:
-        """How far it is. RunError if the monitor died."""
         return self._over or self._request(Word.COUNT)
 
     def end(self) -> Figures:

@@ -10,25 +10,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import fcntl
 import os
 import socket
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import guests, runtime
-from softroce_lab.fabric.bpf import libbpf, objects
+from softroce_lab.fabric.bpf import bpffs, libbpf
 from softroce_lab.fabric.bpf.xdp import ATTACH_FLAGS, Mode
 from softroce_lab.fabric.ledger import process, removal
 from softroce_lab.fabric.ledger.ledger import History
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import links, netns
 from softroce_lab.inputs.validation import listed
 from softroce_lab.plan.plan import Node, Plan, Port
 
-_SIOCGIFFLAGS = 0x8913
-_IFF_UP = 0x1
 _MOST_NAMED = 6  # of several things that are lost in one error
 
 
@@ -103,25 +99,25 @@ def _lost_ports(name: str, history: History, plan: Plan) -> Iterator[Damage]:
     """Namespaces, links and ports. A pair whose ends are both gone is one link."""
     again = _again(name)
     numbers = {port.ifindex: frozenset((tx, tx ^ 1)) for tx, port, _ in plan.halves}
-    programs = objects.pinned(runtime.DIRECTORY / name / runtime.BPFFS).programs
+    programs = bpffs.pinned(runtime.DIRECTORY / name / runtime.BPFFS).programs
     mode, gone, lost = history.state_facts["xdp"], set[int](), set[int]()
     for entry in history.of_kind("netns"):
         node = plan.node(entry.facts["node"])
         fd = netns.opened(entry.facts["name"], removal.identity_of(entry))
         if fd is None:
-            links = frozenset[int]().union(*(numbers[port.ifindex] for port in node.ports))
-            lost |= links
-            yield Damage(f"the namespace {entry.facts['name']} is gone", again, links)
+            here = frozenset[int]().union(*(numbers[port.ifindex] for port in node.ports))
+            lost |= here
+            yield Damage(f"the namespace {entry.facts['name']} is gone", again, here)
             continue
         for port, state in _states(fd, node, mode, programs):
-            links = numbers[port.ifindex]
+            here = numbers[port.ifindex]
             if state is _State.GONE:
-                gone |= links
+                gone |= here
             elif state is _State.DOWN:
                 up = f"lab exec --lab {name} {node.name} -- ip link set {port.name} up"
-                yield Damage(f"the port {port} is down", up, links)
+                yield Damage(f"the port {port} is down", up, here)
             else:
-                yield Damage(f"the port {port} has lost its XDP program", again, links)
+                yield Damage(f"the port {port} has lost its XDP program", again, here)
     for link in plan.links:
         pair = frozenset((2 * link.index, 2 * link.index + 1))
         if pair <= gone - lost:
@@ -129,8 +125,6 @@ def _lost_ports(name: str, history: History, plan: Plan) -> Iterator[Damage]:
 
 
 class _State(enum.Enum):
-    """Why a port carries nothing."""
-
     GONE = enum.auto()
     DOWN = enum.auto()
     NO_PROGRAM = enum.auto()
@@ -151,13 +145,12 @@ def _state(control: socket.socket, port: Port, mode: Mode, programs: Set[int]) -
     """None: it is as it was made."""
     try:
         index = socket.if_nametoindex(port.name)
-        answer = fcntl.ioctl(control, _SIOCGIFFLAGS, struct.pack("16s24s", port.name.encode(), b""))
+        flags = links.flags_of(control, port.name)
         program = libbpf.attached_xdp(port.ifindex, ATTACH_FLAGS[mode])
     except OSError:
         return _State.GONE
-    (flags,) = struct.unpack_from("=H", answer, 16)
     if index != port.ifindex:
         return _State.GONE
-    if not flags & _IFF_UP:
+    if not flags & links.IFF_UP:
         return _State.DOWN
     return None if program in programs else _State.NO_PROGRAM

@@ -21,7 +21,6 @@ SCHEMA_VERSION = 1
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """A plan's nodes and links, by their names for the user."""
     return {
         "name": plan.name,
         "digest": plan.digest,
@@ -50,7 +49,6 @@ def _end(port: Port) -> str:
 
 
 def lab_document(condition: Condition) -> dict[str, Any]:
-    """How a lab is, and what it consists of as far as that is known."""
     history = condition.history
     document: dict[str, Any] = {
         "name": condition.name,
@@ -80,7 +78,6 @@ def lab_document(condition: Condition) -> dict[str, Any]:
 
 
 def guests_document(history: History) -> list[dict[str, Any]]:
-    """The guests, as processes."""
     prefix = guests.ROLE_PREFIX
     return [
         {"node": each["role"].removeprefix(prefix), "pid": each["pid"], "alive": each["alive"]}
@@ -105,7 +102,6 @@ def kernel_hosts(plan: Plan, condition: Condition | None) -> list[dict[str, Any]
 
 
 def kernel_host_line(kind: str, host: dict[str, Any]) -> str:
-    """One of them, of this kind of nodes, in words."""
     return guests.kind(kind).line(host)
 
 

@@ -18,7 +18,7 @@ from softroce_lab.fabric.net.routes import Routes
 from softroce_lab.fabric.observe import counters_files, describe, traffic
 from softroce_lab.fabric.observe.traffic import Sample
 from softroce_lab.fabric.observe.view import View, moment_ns
-from softroce_lab.faults import lines, resolve, tc
+from softroce_lab.faults import lines, resolve
 from softroce_lab.faults.layout import Hits
 from softroce_lab.plan import locate
 from softroce_lab.plan.effects import Fault
@@ -53,7 +53,6 @@ def observed(seen: View) -> Iterator[Live]:
 
 
 def node_document(seen: View, name: str) -> dict[str, Any]:
-    """The node of this name. UserError if there is none."""
     plan = seen.plan
     if locate.is_link(name):
         raise UserError(f"{name} is a link", hint=f"lab inspect link {shlex.quote(name)}")
@@ -139,7 +138,6 @@ def _port(port: Port, peer: Port, live: Live) -> dict[str, Any]:
 
 
 def _routes(plan: Plan, switch: Node, look_up: Routes) -> list[dict[str, Any]]:
-    """To every rail of every host: the ports of equal cost."""
     rails = [port for host in plan.hosts for port in host.ports if port.address]
     return [
         {
@@ -165,7 +163,7 @@ def _half(seen: View, half: Half, live: Live) -> dict[str, Any]:
         "from": _end(near),
         "to": _end(far),
         "faults": [_fault(group, hits, live.now_ns) for group in lines.grouped(on_link)],
-        "tc": tc.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
+        "tc": lines.commands(on_link, near.name, seen.plan.mtu) if on_link else [],
         "counters": sample.counts[number]._asdict() if sample else None,
         "queued_bytes": sample.queued_bytes[number] if sample else None,
     }
@@ -176,7 +174,6 @@ def _end(port: Port) -> dict[str, Any]:
 
 
 def _fault(group: Sequence[Fault], hits: Mapping[int, Hits], now_ns: int | None) -> dict[str, Any]:
-    """A fault, or all packets that one rule names."""
     first = group[0]
     found = [hits[fault.rule_id] for fault in group if fault.rule_id in hits]
     return {

@@ -44,7 +44,6 @@ class Metrics(Collector):
 
 
 def text(now: Stats) -> str:
-    """As OpenMetrics text."""
     return generate_latest(Metrics(now)).decode()
 
 

@@ -33,8 +33,6 @@ _BUFFER_BYTES = 1 << 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """An echo that came back."""
-
     sequence: int
     rtt_ns: int
     hops: int  # switches on the way back
@@ -43,14 +41,11 @@ class Reply:
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """All that was sent and came back."""
-
     sent: int = 0
     replies: list[Reply] = dataclasses.field(default_factory=list)
 
     @property
     def firsts(self) -> list[Reply]:
-        """Without duplicates."""
         return [reply for reply in self.replies if not reply.duplicate]
 
     @property
@@ -129,7 +124,6 @@ class Pinger:
                 yield reply
 
     def _read(self, data: bytes, extra: Sequence[tuple[int, int, bytes]]) -> Reply | None:
-        """The reply in a packet, or None if it is no reply to this process's echo."""
         ttl = _hop_limit(extra)
         if self._family == socket.AF_INET:  # a raw socket gives the IP header too
             ttl, data = data[8], data[(data[0] & 0xF) * 4 :]
@@ -181,7 +175,6 @@ def check_size(size_bytes: int, mtu_bytes: int, *, ipv6: bool) -> None:
 
 
 def checksum(data: bytes) -> int:
-    """RFC 1071's."""
     padded = data + b"\0" * (len(data) % 2)
     total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
     while total >> 16:

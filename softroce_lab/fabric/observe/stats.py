@@ -29,8 +29,6 @@ from softroce_lab.telemetry.counters_file import Published
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chosen:
-    """A selection of a lab's objects."""
-
     ports: frozenset[str]  # as node:interface
     links: frozenset[int]  # directed
 
@@ -61,15 +59,12 @@ def _ports(plan: Plan, name: str) -> set[Port]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Counters of one thing."""
-
     kind: str  # port, link, rnic, qp, kernel
     labels: Mapping[str, str]
     counts: Mapping[str, int]
 
     @property
     def title(self) -> str:
-        """In one word or two."""
         labels = self.labels
         if self.kind == "qp":
             return f"{labels['port']} qp {labels['qp']}"
@@ -78,8 +73,6 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """All selected counters at one time."""
-
     plan: Plan
     time_ns: int  # CLOCK_MONOTONIC
     ports: Mapping[str, Mapping[str, int]]
@@ -90,11 +83,9 @@ class Stats:
 
     @property
     def lab(self) -> str:
-        """The lab's name."""
         return self.plan.name
 
     def groups(self) -> Iterator[Group]:
-        """All of it, flat; only running processes."""
         for port, counts in self.ports.items():
             yield Group("port", {"lab": self.lab, "port": port}, counts)
         for link, counts in self.links.items():
@@ -118,7 +109,6 @@ class Stats:
             yield Group("qp", labels, _merged(qp))
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "schema_version": describe.SCHEMA_VERSION,
             "lab": self.lab,
@@ -139,7 +129,6 @@ class Stats:
         }
 
     def _of_host(self, node: Node) -> dict[str, int]:
-        """Its ports, and its RNICs or its kernel's, added up."""
         total: Counter[str] = Counter()
         for group in self.groups():
             owner = group.labels.get("host") or group.labels.get("port", "").partition(":")[0]
@@ -174,7 +163,6 @@ class Collector:
         self._chosen = Chosen.of(seen.plan, names)
 
     def collect(self) -> Stats:
-        """The counters now. RunError if the lab went down."""
         plan = self._seen.plan
         sample = self._meter.sample()
         names = locate.arrows(plan)
@@ -204,11 +192,12 @@ class Collector:
             if str(near) not in self._chosen.ports:
                 continue
             here, link = sample.ports[near.ifindex], sample.counts[number]
-            if near.node in hosts:
-                counts[str(near)] = _host_port(here, sample.ports[far.ifindex], link)
+            there = sample.ports[far.ifindex]
+            if near.node in hosts:  # what a host sends is first seen at the far end
+                sent = there.rx_bytes, there.rx_packets
             else:
-                stage = None if sample.stage is None else sample.stage[number]
-                counts[str(near)] = _switch_port(here, sample.ports[far.ifindex], stage, link)
+                sent = _sent_by_switch(here, there, sample.stage and sample.stage[number])
+            counts[str(near)] = _port(here, *sent, link)
         return dict(sorted(counts.items()))
 
     def _kernels(self) -> tuple[dict[tuple[str, str], Mapping[str, int]], list[str]]:
@@ -254,22 +243,17 @@ def _notes(published: Sequence[Published]) -> list[str]:
     return notes
 
 
-def _switch_port(
-    counted: PortCounters, far: PortCounters, stage: LinkFigures | None, link: LinkCounts
-) -> dict[str, int]:
-    """`stage` and `link` are of the link that begins there.
+def _sent_by_switch(
+    counted: PortCounters, far: PortCounters, stage: LinkFigures | None
+) -> tuple[int, int]:
+    """Bytes and frames; `stage` has the figures of the link that begins there.
 
     The far end responds to the switch's own probe, which is not counted as sent.
     """
-    octets = counted.tx_bytes + (stage.released_bytes if stage else 0)
     frames = counted.tx_packets + counted.answered + far.answered
-    frames += stage.released if stage else 0
-    return _port(counted, octets, frames, link)
-
-
-def _host_port(counted: PortCounters, far: PortCounters, link: LinkCounts) -> dict[str, int]:
-    """What a host sends is first seen at the far end."""
-    return _port(counted, far.rx_bytes, far.rx_packets, link)
+    if stage is None:
+        return counted.tx_bytes, frames
+    return counted.tx_bytes + stage.released_bytes, frames + stage.released
 
 
 def _port(counted: PortCounters, octets: int, frames: int, link: LinkCounts) -> dict[str, int]:

@@ -39,8 +39,6 @@ class Flow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Path:
-    """The directed links that a flow takes, and how that ends."""
-
     links: tuple[int, ...]
     nodes: tuple[str, ...]
     end: End
@@ -51,8 +49,6 @@ class Path:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """A path so far, and the next port."""
-
     links: tuple[int, ...]
     nodes: tuple[str, ...]
     out: Port
@@ -69,8 +65,6 @@ def _number(port: Port) -> int:
 
 
 class Tracer:
-    """Follows flows through a plan by the routes of its switches."""
-
     def __init__(self, plan: Plan, routes: Routes) -> None:
         self._plan = plan
         self._routes = routes
@@ -165,7 +159,6 @@ def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]
 
 
 def document(tracer: Tracer, flow: Flow, sports: Sequence[int]) -> dict[str, Any]:
-    """The paths of the flows from these ports, for `--json`."""
     paths = {sport: tracer.path(flow, sport) for sport in sports}
     return {
         "flows": [

@@ -49,8 +49,6 @@ class LinkCounts(namedtuple("LinkCounts", counters.LINK)):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """All directed links at one moment."""
-
     time_ns: int  # CLOCK_MONOTONIC
     plan: Plan  # with the faults of that moment
     counts: Mapping[int, LinkCounts]  # by directed link
@@ -62,8 +60,6 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Readings:
-    """What the parts of the lab counted."""
-
     near: Mapping[int, PortCounters]  # a little earlier than
     far: Mapping[int, PortCounters]
     hits: Mapping[int, Sequence[Hits]]
@@ -112,7 +108,6 @@ class Meter:
     def _stage_figures(
         self,
     ) -> tuple[dict[int, LinkFigures] | None, dict[int, wire_layout.PortFigures]]:
-        """Of its links, and of its sockets."""
         if self._stage is None:
             return None, {}
         links = {number: self._stage.link(number) for number, _, _ in self._halves}
@@ -182,8 +177,6 @@ def metering(seen: View) -> Iterator[Meter]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A directed link between two samples."""
-
     frames_per_second: float
     bits_per_second: float
     counts: LinkCounts  # in between
@@ -192,7 +185,6 @@ class LinkRate:
 
 
 def rates(before: Sample, after: Sample) -> dict[int, LinkRate]:
-    """What every directed link did between two samples."""
     seconds = (after.time_ns - before.time_ns) / 1e9
     limits = {
         fault.directed_link: fault.effect.rate_bps

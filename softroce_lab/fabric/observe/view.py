@@ -33,17 +33,14 @@ class View:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is more to see than the plan."""
         return self.condition is not None
 
     @property
     def directory(self) -> Path:
-        """Of the lab that is up."""
         return runtime.DIRECTORY / self.plan.name
 
     @property
     def bpffs(self) -> Path:
-        """Where the maps of the lab that is up are pinned."""
         return self.directory / runtime.BPFFS
 
     @property
@@ -62,7 +59,6 @@ class View:
 
     @property
     def has_timeline(self) -> bool:
-        """Whether a fault begins or ends at some moment."""
         return any(not fault.window.always for fault in self.plan.faults)
 
     def moment_ns(self) -> int | None:
@@ -91,35 +87,25 @@ class View:
         finally:
             fabric.close()
 
-    @contextlib.contextmanager
-    def inside(self, node: str) -> Iterator[None]:
-        """The calling thread works in the node's network namespace."""
+    @property
+    def _lab(self) -> Condition:
         if self.condition is None:
             raise ValueError(f"{self.plan.name} is not up")
-        with needing_root():
-            fd = namespace(self.condition, node)
-        try:
-            with netns.entered(fd):
-                yield
-        finally:
-            os.close(fd)
+        return self.condition
+
+    @contextlib.contextmanager
+    def inside(self, node: str) -> Iterator[None]:
+        with namespace_of(self._lab, node) as fd, netns.entered(fd):
+            yield
 
     @contextlib.contextmanager
     def guest(self, node: str) -> Iterator[Guest]:
-        """The guest `node`. UserError if it is none."""
-        if self.condition is None:
-            raise ValueError(f"{self.plan.name} is not up")
-        with needing_root():
-            fd = namespace(self.condition, node)
-        try:
-            processes = self.condition.history.of_kind("process")
+        with namespace_of(self._lab, node) as fd:
+            processes = self._lab.history.of_kind("process")
             yield guests.reach(self.plan, node, lambda: processes, lambda: fd, self.directory)
-        finally:
-            os.close(fd)
 
 
 def moment_ns(fabric: XdpFabric) -> int:
-    """The present moment of the lab's timeline."""
     return max(0, time.monotonic_ns() - fabric.timeline.epoch_ns)
 
 
@@ -168,23 +154,21 @@ def of(where: str | None) -> View:
     return View(topology.load(where))
 
 
-def namespace(condition: Condition, node: str) -> int:
-    """A descriptor of a node's network namespace. UserError, LabError if it is gone."""
+@contextlib.contextmanager
+def namespace_of(condition: Condition, node: str) -> Iterator[int]:
+    """A descriptor of a node's network namespace, for a while.
+
+    UserError; LabError if it is gone; EnvironmentLackError.
+    """
     entries = {entry.facts["node"]: entry for entry in condition.history.of_kind("netns")}
     if node not in entries:
         hint = f"there are: {', '.join(entries)}"
         raise UserError(f"the lab {condition.name} has no node {node}", hint=hint)
     name = entries[node].facts["name"]
-    fd = netns.opened(name, removal.identity_of(entries[node]))
+    with needing_root():
+        fd = netns.opened(name, removal.identity_of(entries[node]))
     if fd is None:
         raise LabError(f"the namespace {name} is gone", hint=f"lab down {condition.name}")
-    return fd
-
-
-@contextlib.contextmanager
-def namespace_of(condition: Condition, node: str) -> Iterator[int]:
-    """The same for a while."""
-    fd = namespace(condition, node)
     try:
         yield fd
     finally:

@@ -2,7 +2,7 @@
 """A process beside an unmodified program, one for each `lab exec --verbs`: its connection manager.
 
 It listens at an abstract UNIX address of the host's network namespace, and ends with the program.
-The manager itself comes from above. It is made when a program asks for it first: most never do.
+The manager itself is imported and made when a program asks for it first: most never do.
 It never waits for a program: what one does not take is kept within bounds.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
@@ -17,7 +18,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from softroce_lab.programs.rdmacm.program_service import ProgramService
 
 SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
 _LONGEST_BYTES = 512  # more than any message has
@@ -26,27 +30,7 @@ MOST_REPEATED = 64  # messages that wait for a program: above that, repeated one
 MOST_WAITING = 4096  # above that, the program is left
 
 
-class Service(Protocol):
-    """A connection manager: messages and times in, messages out."""
-
-    def is_repeated(self, message: bytes) -> bool:
-        """Whether this one to the program may be lost: somebody repeats it."""
-
-    def handle(self, octets: bytes, now_ns: int) -> list[bytes]:
-        """Handle a message of the program's. ValueError if it is none."""
-
-    @property
-    def next_timeout_ns(self) -> int | None:
-        """When `handle_timeout` is to be called; None: nothing is awaited."""
-
-    def handle_timeout(self, now_ns: int) -> list[bytes]:
-        """Do what is due."""
-
-
-MakeService: TypeAlias = Callable[[], Service]
-
-
-def start(make_service: MakeService) -> str:
+def start() -> str:
     """Start it beside this process, which is about to become the program; returns its address.
 
     It is nobody's child, so that the program meets no child that it did not start.
@@ -58,19 +42,19 @@ def start(make_service: MakeService) -> str:
     program = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
-        _leave(listening, program, make_service)
+        _leave(listening, program)
     os.waitpid(child, 0)
     listening.close()
     os.close(program)
     return name
 
 
-def _leave(listening: socket.socket, program: int, make_service: MakeService) -> NoReturn:
+def _leave(listening: socket.socket, program: int) -> NoReturn:
     try:
         os.setsid()
         if os.fork() == 0:
             _become_quiet(keep={listening.fileno(), program})
-            serve(listening, program, make_service)
+            serve(listening, program)
     finally:
         os._exit(0)
 
@@ -88,7 +72,17 @@ def _become_quiet(keep: set[int]) -> None:
                 os.close(fd)
 
 
-def serve(listening: socket.socket, program: int, make_service: MakeService) -> None:
+def _connection_manager() -> ProgramService:
+    from softroce_lab.programs.rdmacm.program_service import ProgramService
+
+    return ProgramService(secrets.SystemRandom())
+
+
+def serve(
+    listening: socket.socket,
+    program: int,
+    make_service: Callable[[], ProgramService] = _connection_manager,
+) -> None:
     """Serve all that connect, until the program has ended and they have gone."""
     clients: dict[int, Client] = {}
     poller = select.poll()
@@ -133,7 +127,7 @@ def _wait_ms(clients: dict[int, Client]) -> int | None:
 class Client:
     """A program that uses librdmacm."""
 
-    def __init__(self, connected: socket.socket, service: Service) -> None:
+    def __init__(self, connected: socket.socket, service: ProgramService) -> None:
         connected.setblocking(False)
         self.socket = connected
         self.service = service

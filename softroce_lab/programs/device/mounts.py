@@ -30,7 +30,7 @@ def show(class_files: Mapping[str, str]) -> None:
     """
     syscalls.unshare(syscalls.CLONE_NEWNS)
     for point in (DEV, SYS):
-        syscalls.mount("", _mount_point(point), None, syscalls.MS_PRIVATE)
+        syscalls.mount("", mount_point(point), None, syscalls.MS_PRIVATE)
     with _rebuilt(CLASSES, without={_INFINIBAND, _VERBS}):
         for name, text in class_files.items():
             path = CLASSES / name
@@ -73,7 +73,8 @@ def _kind(entry: os.DirEntry[str]) -> str:
     return "directory" if entry.is_dir(follow_symlinks=False) else "file"
 
 
-def _mount_point(path: Path) -> str:
+def mount_point(path: Path) -> str:
+    """Of the file system that a path is in."""
     while not path.is_mount():
         path = path.parent
     return str(path)

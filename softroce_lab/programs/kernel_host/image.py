@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import lzma
 import os
@@ -31,7 +32,6 @@ from typing import IO
 
 from softroce_lab.errors import EnvironmentLackError, RunError
 from softroce_lab.plan.plan import KernelVersion
-from softroce_lab.programs.kernel_host import cpio
 
 Say = Callable[[str], None]
 
@@ -74,6 +74,7 @@ _SIGNED = b"~Module signature appended~\n"
 _SIGNATURE = struct.Struct(">8xI")  # struct module_signature
 _SPARE_PART = 12  # of an image, for the file system's own tables
 _LAST_LINES = 8
+_TRAILER = "TRAILER!!!"  # the last entry of an archive
 _TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.ext4": "e2fsprogs"}
 
 
@@ -357,7 +358,7 @@ def _keep_modules(root: Path, version: str) -> None:
 
 
 def _write_initramfs(folder: Path, path: Path) -> None:
-    archive = cpio.Archive()
+    archive = Archive()
     for name in _FOLDERS:
         archive.folder(name)
     archive.file("init", _BOOT_SCRIPT.read_bytes(), mode=0o755)
@@ -391,3 +392,42 @@ def _run(command: Sequence[object], timeout_s: float = _STEP_S) -> str:
         output = " / ".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
         raise RunError(f"{words[0]} failed ({done.returncode}); it said: {output}")
     return done.stdout
+
+
+class Archive:
+    """A cpio archive in memory, as Linux reads an initramfs from: the format `newc`.
+
+    Documentation/driver-api/early-userspace/buffer-format.rst of the kernel has the format.
+    Everything in an archive is root's and of no date, so equal ones are equal.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._inodes = itertools.count(1)
+
+    def folder(self, name: str) -> None:
+        """A folder; the one that it is in comes first."""
+        self._add(name, stat.S_IFDIR | 0o755, b"", links=2)
+
+    def file(self, name: str, data: bytes, *, mode: int = 0o644) -> None:
+        """A regular file."""
+        self._add(name, stat.S_IFREG | mode, data)
+
+    def bytes(self) -> bytes:
+        """The whole archive."""
+        return b"".join([*self._parts, _entry(_TRAILER, 0, 0, b"", 1)])
+
+    def _add(self, name: str, mode: int, data: bytes, links: int = 1) -> None:
+        self._parts.append(_entry(name, next(self._inodes), mode, data, links))
+
+
+def _entry(name: str, inode: int, mode: int, data: bytes, links: int) -> bytes:
+    text = name.encode() + b"\0"
+    owner = group = date = device = 0
+    fields = (inode, mode, owner, group, links, date, len(data), *(device,) * 4, len(text), 0)
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + text
+    return _padded(head) + _padded(data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)

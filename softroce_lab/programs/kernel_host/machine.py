@@ -18,24 +18,32 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import selectors
 import shutil
 import socket
 import struct
+import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from typing import IO
 
 from softroce_lab.errors import EnvironmentLackError
+from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.net import links, rtnetlink
 from softroce_lab.fabric.net.rtnetlink import Ip
 from softroce_lab.plan.plan import Guest, Node, Plan, Port
 from softroce_lab.programs.kernel_host import guest
-from softroce_lab.programs.kernel_host.image import Image
+from softroce_lab.programs.kernel_host.image import Image, Say, cache
 
 PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"
+KVM = "kvm"
+TCG = "tcg,thread=multi"
 CONFIG = "opt/softroce_lab/config"  # in QEMU's fw_cfg, for agent.py
 
 _TUN = Path("/dev/net/tun")
@@ -55,6 +63,11 @@ _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=d
 _SIOCSIFMTU, _SIOCSIFTXQLEN = 0x8922, 0x8943
 _SEND_BYTES = 1 << 18  # that wait for a rail's link; then the guest's own queue holds back
 _QUEUE_FRAMES = 4096  # that wait for a guest that was not scheduled
+
+_KVM_DEVICE = Path("/dev/kvm")
+_PROBE_S = 6.0  # under KVM it takes one
+_WORD = b"softroce_lab: it does"
+_REFUSAL = b"KVM internal error"
 
 
 def program() -> str:
@@ -219,3 +232,59 @@ def command(
         words += ["-netdev", f"tap,id=rail{rail},fd={tap},sndbuf={_SEND_BYTES}"]
         words += ["-device", f"virtio-net-pci,netdev=rail{rail},mac={port.mac},romfile="]
     return words
+
+
+# --- KVM, or not ---------------------------------------------------------------------------------
+# Whether guests run on the processor (KVM) or are emulated (TCG) is tried, not concluded: /dev/kvm
+# may be there and yet run no stock kernel, as where the machine itself is a guest of a hypervisor
+# that only runs paravirtual ones. So a kernel is booted, once per boot of this machine.
+
+
+def choose_accelerator(image: Image, say: Say) -> str:
+    """KVM if a kernel of `image` comes up under it, else TCG. `say` gets the attempt."""
+    if not os.access(_KVM_DEVICE, os.R_OK | os.W_OK):
+        return TCG
+    known = cache() / f"accelerator-{_situation()}"
+    with contextlib.suppress(FileNotFoundError):
+        return known.read_text("utf-8")
+    say("does a kernel come up under KVM?")
+    found = KVM if _comes_up(KVM, image) else TCG
+    say("it does" if found == KVM else "it does not: kernel hosts are emulated")
+    for old in cache().glob("accelerator-*"):
+        old.unlink(missing_ok=True)
+    known.write_text(found, "utf-8")
+    return found
+
+
+def _situation() -> str:
+    status = _KVM_DEVICE.stat()
+    facts = (boot_id(), program(), status.st_rdev)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+def _comes_up(accelerator: str, image: Image) -> bool:
+    command = probe_command(accelerator, image)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT
+    ) as machine:
+        assert machine.stdout is not None  # noqa: S101 - it is a pipe
+        try:
+            return _WORD in _listen(machine.stdout)
+        finally:
+            machine.kill()
+
+
+def _listen(output: IO[bytes]) -> bytes:
+    """What is printed until it is clear, or time is up."""
+    printed, deadline = b"", time.monotonic() + _PROBE_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while _WORD not in printed and _REFUSAL not in printed:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                break
+            data = os.read(output.fileno(), 4096)
+            if not data:
+                break
+            printed += data
+    return printed

@@ -11,20 +11,16 @@ import dataclasses
 import enum
 import errno
 from ipaddress import IPv6Address
+from typing import Any, TypeAlias
 
-from softroce_lab.programs.rdmacm.events import (
-    CmEvent,
-    ConnParams,
-    Outputs,
-    Send,
-    rdma_cm_event_type,
-)
 from softroce_lab.programs.rdmacm.messages import (
     DEFAULT_PKEY,
+    IP_HEADER_BYTES,
     PERMISSIVE_LID,
     Answered,
     Drep,
     Dreq,
+    IpHeader,
     Mad,
     Message,
     Mra,
@@ -35,19 +31,149 @@ from softroce_lab.programs.rdmacm.messages import (
     Req,
     Rtu,
     TransportService,
+    gid_of,
 )
-from softroce_lab.programs.rdmacm.service import HEADER_BYTES, IpHeader, gid_of
-from softroce_lab.programs.rdmacm.settings import (
-    CmTiming,
-    PortIdentity,
-    ack_timeout,
-    peer_time_ns,
-    time_ns,
-)
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
+
+# --- What comes out ------------------------------------------------------------------------------
+
+
+class rdma_cm_event_type(enum.IntEnum):  # noqa: N801 - the C name, as pyverbs has it
+    """Events of rdma_cma.h, as far as they occur here."""
+
+    RDMA_CM_EVENT_ADDR_RESOLVED = 0
+    RDMA_CM_EVENT_ADDR_ERROR = 1
+    RDMA_CM_EVENT_ROUTE_RESOLVED = 2
+    RDMA_CM_EVENT_CONNECT_REQUEST = 4
+    RDMA_CM_EVENT_CONNECT_RESPONSE = 5
+    RDMA_CM_EVENT_UNREACHABLE = 7
+    RDMA_CM_EVENT_REJECTED = 8
+    RDMA_CM_EVENT_ESTABLISHED = 9
+    RDMA_CM_EVENT_DISCONNECTED = 10
+    RDMA_CM_EVENT_TIMEWAIT_EXIT = 15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConnParams:
+    """`struct rdma_conn_param`: of a call the request, of an event the peer's request.
+
+    In an event `responder_resources` and `initiator_depth` are from the local point of view: how
+    many READs and atomics of the peer this side serves, and how many the peer serves.
+    """
+
+    private_data: bytes = b""
+    responder_resources: int = 1
+    initiator_depth: int = 1
+    flow_control: int = 0
+    retry_count: int = 7
+    rnr_retry_count: int = 7
+    srq: int = 0
+    qp_num: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UdParams:
+    """`struct rdma_ud_param`: how to reach a peer's UD queue pair."""
+
+    private_data: bytes
+    gid: IPv6Address
+    qp_num: int = 0
+    qkey: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CmEvent:
+    """Something happened to the id `id`.
+
+    `status` is 0, a negative errno, or of REJECTED a `RejectReason`, of a refused SIDR request a
+    `SidrStatus`. A CONNECT_REQUEST is of a new id, which the listening one, `listen_id`, made.
+    """
+
+    event: rdma_cm_event_type
+    id: int
+    status: int = 0
+    listen_id: int | None = None
+    conn: ConnParams | None = None
+    ud: UdParams | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Send:
+    """Send this MAD to QP 1 of the port with this GID."""
+
+    gid: IPv6Address
+    mad: bytes
+
+
+Output: TypeAlias = CmEvent | Send
+Outputs: TypeAlias = list[Output]
+
+
+# --- Times, and who we are ------------------------------------------------------------------------
+
+LONGEST_WAIT = 24
+"""Longest time, in the specification's code, that a peer may make us wait: 69 s.
+
+The five bits of a MAD can request 2.4 hours. Linux requests no more than this in an MRA.
+"""
+
+
+def time_ns(code: int) -> int:
+    """A time in the specification's code: 4.096 us x 2**code."""
+    return 4096 << code
+
+
+def peer_time_ns(code: int) -> int:
+    """A time that a peer requested, bounded."""
+    return time_ns(min(code, LONGEST_WAIT))
+
+
+def ack_timeout(ack_delay: int, packet_life_time: int) -> int:
+    """Code of the time after which an acknowledgement is overdue (IBA 12.7.34).
+
+    It should be ack_delay + 2 x life time. Codes double, so Linux's cm_ack_timeout() takes the
+    larger of the two and one more where they are close; so do we.
+    """
+    timeout = packet_life_time + 1
+    if timeout >= ack_delay:
+        timeout += ack_delay >= timeout - 1
+    else:
+        timeout = ack_delay + (timeout >= ack_delay - 1)
+    return min(31, timeout)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CmTiming:
+    """Times in the specification's code, and how often a MAD is sent again.
+
+    `response_timeout` and `max_cm_retries` are Linux's CMA_CM_RESPONSE_TIMEOUT (4.3 s) and
+    CMA_MAX_CM_RETRIES; `packet_life_time` is its CMA_IBOE_PACKET_LIFETIME of kernels since 6.5.
+    Linux's MRAs request 69 s: the loss of an RTU is then detected after this time.
+    """
+
+    response_timeout: int = 20
+    max_cm_retries: int = 15
+    packet_life_time: int = 16
+    mra_timeout: int = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortIdentity:
+    """The port's fields in a REQ or REP: its GIDs, GUID and `active_mtu` (an enum ibv_mtu).
+
+    `ack_delay` is rxe's: the code of how long an acknowledgement may take here.
+    """
+
+    gids: tuple[IPv6Address, ...]
+    ca_guid: int
+    active_mtu: int = 3
+    ack_delay: int = 15
+    hop_limit: int = 64
+
+
+# --- A connection --------------------------------------------------------------------------------
 
 _MOST_RETRIES = 7  # of the three bits that REQ and REP have for either count
-_EVENT = rdma_cm_event_type
 
 
 class CmState(enum.Enum):
@@ -257,7 +383,7 @@ class Connection:
             remote_gid=req.primary.local_gid,
             hop_limit=self.port.hop_limit,
         )
-        return self._event(_EVENT.RDMA_CM_EVENT_CONNECT_REQUEST, conn=_asked(req))
+        return self._event(rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST, conn=_asked(req))
 
     def on_duplicate_req(self) -> Outputs:
         """The same REQ again: the user has not decided, or the open REP will be retransmitted."""
@@ -286,7 +412,7 @@ class Connection:
         self.repeat = None
         self.state = _S.ESTABLISHED
         conn = ConnParams(private_data=rtu.private_data)
-        return [self._event(_EVENT.RDMA_CM_EVENT_ESTABLISHED, conn=conn)]
+        return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_ESTABLISHED, conn=conn)]
 
     def on_mra(self, mra: Mra, now_ns: int) -> Outputs:
         """The response to the open message takes longer."""
@@ -310,7 +436,7 @@ class Connection:
         early = self.state in ASKED | ANSWERED | WAITING
         self._end(now_ns, wait=not early or rej.reason == RejectReason.STALE_CONN)
         conn = ConnParams(private_data=rej.private_data)
-        return [self._event(_EVENT.RDMA_CM_EVENT_REJECTED, rej.reason, conn=conn)]
+        return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_REJECTED, rej.reason, conn=conn)]
 
     def on_dreq(self, mad: Mad, dreq: Dreq) -> Outputs:
         """The peer ends the connection; the response to the same request is sent again."""
@@ -345,7 +471,7 @@ class Connection:
         if self.state is _S.TIMEWAIT:
             self.state = _S.IDLE
             self.timewait_until_ns = None
-            return [self._event(_EVENT.RDMA_CM_EVENT_TIMEWAIT_EXIT)]
+            return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_TIMEWAIT_EXIT)]
         if self.repeat is None:
             return []
         if self.repeat.left:
@@ -357,7 +483,7 @@ class Connection:
             return [self._disconnected(b"", -errno.ETIMEDOUT)]
         return [
             *self._give_up(now_ns),
-            self._event(_EVENT.RDMA_CM_EVENT_UNREACHABLE, -errno.ETIMEDOUT),
+            self._event(rdma_cm_event_type.RDMA_CM_EVENT_UNREACHABLE, -errno.ETIMEDOUT),
         ]
 
     # How
@@ -427,7 +553,7 @@ class Connection:
             srq=rep.srq,
             qp_num=rep.local_qpn,
         )
-        return [self._event(_EVENT.RDMA_CM_EVENT_CONNECT_RESPONSE, conn=conn)]
+        return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_RESPONSE, conn=conn)]
 
     def _rejected(self) -> Answered:
         if self.state in WAITING:
@@ -464,7 +590,7 @@ class Connection:
 
     def _disconnected(self, private_data: bytes, status: int = 0) -> CmEvent:
         conn = ConnParams(private_data=private_data)
-        return self._event(_EVENT.RDMA_CM_EVENT_DISCONNECTED, status, conn=conn)
+        return self._event(rdma_cm_event_type.RDMA_CM_EVENT_DISCONNECTED, status, conn=conn)
 
     def _event(
         self, event: rdma_cm_event_type, status: int = 0, conn: ConnParams | None = None
@@ -474,7 +600,7 @@ class Connection:
 
 def _asked(req: Req) -> ConnParams:
     return ConnParams(
-        private_data=req.private_data[HEADER_BYTES:],
+        private_data=req.private_data[IP_HEADER_BYTES:],
         responder_resources=req.initiator_depth,
         initiator_depth=req.responder_resources,
         flow_control=req.flow_control,
@@ -485,30 +611,10 @@ def _asked(req: Req) -> ConnParams:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class QpAttributes:
-    """Attributes of a queue pair of a connection, by their names in `struct ibv_qp_attr`."""
+def qp_attributes(connection: Connection) -> dict[str, Any]:
+    """The attributes of a connection's queue pair, as `cm::Reply` names them.
 
-    reliable: bool
-    remote_gid: IPv6Address
-    flow_label: int
-    traffic_class: int
-    hop_limit: int
-    path_mtu: int
-    dest_qp_num: int
-    rq_psn: int
-    sq_psn: int
-    max_dest_rd_atomic: int
-    max_rd_atomic: int
-    min_rnr_timer: int
-    timeout: int
-    retry_cnt: int
-    rnr_retry: int
-
-
-def qp_attributes(connection: Connection) -> QpAttributes:
-    """The attributes of a connection's queue pair; EINVAL before they are known.
-
+    EINVAL before they are known.
     They are set state by state (IBA 12.9.6, 12.9.7), as Linux's ib_cm_init_qp_attr() does.
     """
     is_unknown = connection.state in ASKED | OVER  # no REQ or REP of the peer's has come
@@ -519,20 +625,20 @@ def qp_attributes(connection: Connection) -> QpAttributes:
             hint=f"the connection is in {connection.state.name}",
         )
     path = connection.path
-    return QpAttributes(
-        reliable=connection.transport_service == TransportService.RC,
-        remote_gid=path.remote_gid,
-        flow_label=path.flow_label,
-        traffic_class=path.traffic_class,
-        hop_limit=path.hop_limit,
-        path_mtu=connection.path_mtu,
-        dest_qp_num=connection.remote_qpn,
-        rq_psn=connection.starting_psn,
-        sq_psn=connection.remote_psn,
-        max_dest_rd_atomic=connection.responder_resources,
-        max_rd_atomic=connection.initiator_depth,
-        min_rnr_timer=0,  # 655 ms, as Linux's CM has it
-        timeout=connection.ack_timeout,
-        retry_cnt=connection.retry_count,
-        rnr_retry=connection.rnr_retry_count,
-    )
+    return {
+        "reliable": connection.transport_service == TransportService.RC,
+        "gid": path.remote_gid.packed,
+        "flow_label": path.flow_label,
+        "traffic_class": path.traffic_class,
+        "hop_limit": path.hop_limit,
+        "path_mtu": connection.path_mtu,
+        "dest_qp_num": connection.remote_qpn,
+        "rq_psn": connection.starting_psn,
+        "sq_psn": connection.remote_psn,
+        "max_dest_rd_atomic": connection.responder_resources,
+        "max_rd_atomic": connection.initiator_depth,
+        "min_rnr_timer": 0,  # 655 ms, as Linux's CM has it
+        "timeout": connection.ack_timeout,
+        "retry_cnt": connection.retry_count,
+        "rnr_retry": connection.rnr_retry_count,
+    }

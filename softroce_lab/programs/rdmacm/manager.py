@@ -12,26 +12,36 @@ import collections
 import contextlib
 import dataclasses
 import errno
+import heapq
+import random
 from collections.abc import Iterator
 from ipaddress import IPv6Address
+from typing import TypeAlias
 
-from softroce_lab.programs.rdmacm.connection import ASKED, OVER, CmState, Connection, Request
-from softroce_lab.programs.rdmacm.events import (
+from softroce_lab.programs.rdmacm.connection import (
+    ASKED,
+    OVER,
     CmEvent,
+    CmState,
+    CmTiming,
+    Connection,
     ConnParams,
     Outputs,
+    PortIdentity,
+    Request,
     Send,
     rdma_cm_event_type,
 )
-from softroce_lab.programs.rdmacm.layout import LayoutError
-from softroce_lab.programs.rdmacm.listeners import Listener, Listeners, Refused
 from softroce_lab.programs.rdmacm.messages import (
+    Address,
     Answered,
     Apr,
     ApStatus,
     Drep,
     Dreq,
+    IpHeader,
     Lap,
+    LayoutError,
     Mad,
     Mra,
     Rej,
@@ -43,22 +53,166 @@ from softroce_lab.programs.rdmacm.messages import (
     SidrReq,
     SidrStatus,
     TransportService,
-)
-from softroce_lab.programs.rdmacm.peers import Peers
-from softroce_lab.programs.rdmacm.service import (
-    Address,
-    IpHeader,
     gid_of,
     rdma_port_space,
     service_id,
 )
-from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity, Stream
 from softroce_lab.programs.rdmacm.sidr import Resolution, SidrState
-from softroce_lab.programs.rdmacm.timers import Timers
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
-_EVENT = rdma_cm_event_type
 _DATAGRAM_SPACES = (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
+
+MOST_PENDING = 1024
+"""Requests that wait at a listener at most, as in Linux's ucma."""
+
+
+@dataclasses.dataclass(slots=True)
+class Listener:
+    """Who takes requests for a service."""
+
+    comm_id: int
+    service_id: int
+    address: Address | None  # None: all of the port's
+    transport_service: int | None  # None: UD
+    backlog: int
+    waiting: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait that no more are taken."""
+        most = self.backlog if 0 < self.backlog < MOST_PENDING else MOST_PENDING
+        return len(self.waiting) >= most
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """Why no listener takes a request, and the value to use instead (IBA table 109)."""
+
+    reason: RejectReason
+    info: bytes = b""
+
+
+class Listeners:
+    """All listeners of a port."""
+
+    def __init__(self, port: PortIdentity) -> None:
+        self._port = port
+        self._listeners: dict[tuple[int, Address | None], Listener] = {}
+
+    def add(self, listener: Listener) -> None:
+        """EADDRNOTAVAIL, EADDRINUSE: the address is not local, or in use."""
+        address = listener.address
+        if address is not None and gid_of(address) not in self._port.gids:
+            raise PyverbsRDMAError("Failed to listen", errno.EADDRNOTAVAIL)
+        if (listener.service_id, address) in self._listeners:
+            raise PyverbsRDMAError("Failed to listen", errno.EADDRINUSE)
+        self._listeners[listener.service_id, address] = listener
+
+    def remove(self, listener: Listener) -> None:
+        """It takes no more requests."""
+        del self._listeners[listener.service_id, listener.address]
+
+    def for_connection(self, req: Req) -> Listener | Refused:
+        """The listener that takes a REQ, or why none does."""
+        try:
+            listener = self._find(req)
+        except LayoutError:
+            return Refused(RejectReason.CONSUMER_DEFINED)
+        if listener is None:
+            return Refused(RejectReason.INVALID_SERVICE_ID)
+        if req.transport_service != listener.transport_service:
+            return Refused(RejectReason.INVALID_TRANSPORT_TYPE)
+        if req.primary.remote_gid not in self._port.gids:
+            return Refused(RejectReason.INVALID_GID, self._port.gids[0].packed)
+        if not 1 <= req.path_mtu <= self._port.active_mtu:
+            return Refused(RejectReason.INVALID_MTU, bytes([self._port.active_mtu << 4]))
+        return listener
+
+    def for_datagrams(self, req: SidrReq) -> Listener | None:
+        """Who takes a SIDR_REQ."""
+        try:
+            listener = self._find(req)
+        except LayoutError:
+            return None
+        return listener if listener and listener.transport_service is None else None
+
+    def _find(self, req: Req | SidrReq) -> Listener | None:
+        address = IpHeader.parse(req.private_data).destination
+        one = self._listeners.get((req.service_id, address))
+        return one or self._listeners.get((req.service_id, None))
+
+
+_Key: TypeAlias = tuple[IPv6Address, int, int]  # GID, CA GUID, number
+
+
+class Peers:
+    """Finds what a REQ or REP repeats, and what it makes stale."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[_Key, int] = {}
+        self._by_qpn: dict[_Key, int] = {}
+
+    def with_id(self, gid: IPv6Address, guid: int, remote_id: int) -> int | None:
+        """The local comm id of the connection with this comm id of the peer."""
+        return self._by_id.get((gid, guid, remote_id))
+
+    def with_qpn(self, gid: IPv6Address, guid: int, qpn: int) -> int | None:
+        """The local comm id of the connection of this queue pair of a peer."""
+        return self._by_qpn.get((gid, guid, qpn))
+
+    def remember(self, connection: Connection) -> None:
+        """Record the peer's comm id and queue pair."""
+        gid, guid = connection.gid, connection.remote_guid
+        self._by_id[gid, guid, connection.remote_id] = connection.comm_id
+        self._by_qpn[gid, guid, connection.remote_qpn] = connection.comm_id
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is over; nothing happens to those that have its numbers by now."""
+        gid, guid = connection.gid, connection.remote_guid
+        for table, number in (
+            (self._by_id, connection.remote_id),
+            (self._by_qpn, connection.remote_qpn),
+        ):
+            if table.get((gid, guid, number)) == connection.comm_id:
+                del table[gid, guid, number]
+
+    def __len__(self) -> int:
+        return len(self._by_id) + len(self._by_qpn)
+
+
+class Timers:
+    """Times by id, and the earliest of them."""
+
+    def __init__(self) -> None:
+        self._due_ns: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []  # what is no more in `_due_ns` is void
+
+    def set(self, comm_id: int, due_ns: int | None) -> None:
+        """Set the timer of an id to this time; None: cancel it."""
+        if due_ns is None:
+            self._due_ns.pop(comm_id, None)
+        elif self._due_ns.get(comm_id) != due_ns:
+            self._due_ns[comm_id] = due_ns
+            heapq.heappush(self._heap, (due_ns, comm_id))
+
+    @property
+    def next_ns(self) -> int | None:
+        """The earliest time; None if there is none."""
+        while self._heap and self._due_ns.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ns: int) -> int | None:
+        """An id whose time has come; its time is over with that."""
+        due_ns = self.next_ns
+        if due_ns is None or due_ns > now_ns:
+            return None
+        comm_id = heapq.heappop(self._heap)[1]
+        del self._due_ns[comm_id]
+        return comm_id
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
 
 @contextlib.contextmanager
@@ -93,7 +247,7 @@ class ConnectionManager:
     def __init__(
         self,
         port: PortIdentity,
-        stream: Stream,
+        stream: random.Random,
         timing: CmTiming | None = None,
         relisten_ns: int = 0,
     ) -> None:
@@ -130,15 +284,15 @@ class ConnectionManager:
         if gid_of(target.source) not in self.port.gids:
             raise PyverbsRDMAError("Failed to resolve address", errno.ENODEV)
         if target.source.version != target.destination.version:
-            failed = _EVENT.RDMA_CM_EVENT_ADDR_ERROR
+            failed = rdma_cm_event_type.RDMA_CM_EVENT_ADDR_ERROR
             return [CmEvent(failed, comm_id, -errno.EAFNOSUPPORT)]
         self._targets[comm_id] = target
-        return [CmEvent(_EVENT.RDMA_CM_EVENT_ADDR_RESOLVED, comm_id)]
+        return [CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ADDR_RESOLVED, comm_id)]
 
     def resolve_route(self, comm_id: int) -> Outputs:
         """The lab's fabric has a route to every address."""
         self._target(comm_id, "resolve route")
-        return [CmEvent(_EVENT.RDMA_CM_EVENT_ROUTE_RESOLVED, comm_id)]
+        return [CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ROUTE_RESOLVED, comm_id)]
 
     def connect(
         self,
@@ -149,32 +303,21 @@ class ConnectionManager:
         transport_service: int = TransportService.RC,
     ) -> Outputs:
         """Request a connection, or in a datagram port space a queue pair."""
-        target = self._target(comm_id, "connect")
-        with _fitting("connect"):
-            timing = timing or self.timing
-            return self._connect(comm_id, target, params, now_ns, timing, transport_service)
-
-    def _connect(
-        self,
-        comm_id: int,
-        target: Target,
-        params: ConnParams,
-        now_ns: int,
-        timing: CmTiming,
-        transport_service: int,
-    ) -> Outputs:
+        target, timing = self._target(comm_id, "connect"), timing or self.timing
         service = service_id(target.port_space, target.port)
         gid = gid_of(target.destination)
         header = IpHeader(target.source_port, target.source, target.destination)
-        if target.port_space in _DATAGRAM_SPACES:
-            resolution = Resolution(comm_id, timing, self._tid(comm_id))
-            private_data = header.build() + params.private_data
-            return self._settle(resolution, resolution.ask(gid, service, private_data, now_ns))
-        connection = self._connection(comm_id, timing)
-        mtu = min(target.path_mtu or self.port.active_mtu, self.port.active_mtu)
-        label = target.flow_label or self._stream.getrandbits(20)
-        request = Request(service, header, gid, transport_service, mtu, label)
-        return self._settle(connection, connection.connect(request, params, now_ns))
+        with _fitting("connect"):
+            if target.port_space in _DATAGRAM_SPACES:
+                resolution = Resolution(comm_id, timing, self._tid(comm_id))
+                private_data = header.build() + params.private_data
+                outputs = resolution.ask(gid, service, private_data, now_ns)
+                return self._settle(resolution, outputs)
+            connection = self._connection(comm_id, timing)
+            mtu = min(target.path_mtu or self.port.active_mtu, self.port.active_mtu)
+            label = target.flow_label or self._stream.getrandbits(20)
+            request = Request(service, header, gid, transport_service, mtu, label)
+            return self._settle(connection, connection.connect(request, params, now_ns))
 
     def listen(
         self,

@@ -2,17 +2,19 @@
 """MADs of the communication manager: the common header (IBA 13.4.3) and messages (IBA 12.6).
 
 Offsets are those of the specification's tables, from the end of the 24-octet header; so they are
-in Linux's include/rdma/ibta_vol1_c12.h.
+in Linux's include/rdma/ibta_vol1_c12.h. A record is a frozen dataclass whose fields carry their
+offsets. Bytes and bits count from the most significant, as in the tables. What no field covers is
+reserved: sent as zero, ignored on receipt. So `build(parse(octets))` is `octets` with the reserved
+bits cleared, and `parse(build(record))` is `record`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from ipaddress import IPv6Address
-from typing import ClassVar
-
-from softroce_lab.programs.rdmacm.layout import LayoutError, Record, at, data_at, gid_at, record_at
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, ClassVar, Self, TypeAlias
 
 MAD_BYTES = 256
 HEADER_BYTES = 24
@@ -30,6 +32,126 @@ _BASE_VERSION = 1
 _CLASS_CM = 0x07
 _CLASS_VERSION = 2
 _METHOD_SEND = 0x03
+
+
+# --- Records ------------------------------------------------------------------------------------
+
+
+class LayoutError(ValueError):
+    """A value does not fit its field, or the octets are not as many as the record has."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a field lies, and how its integer becomes the value."""
+
+    byte: int
+    bit: int
+    width: int
+    of_int: Callable[[int], Any]
+    to_int: Callable[[Any], int]
+
+
+def _same(value: int) -> int:
+    return value
+
+
+def at(byte: int, width: int, bit: int = 0, default: int = 0) -> Any:
+    """A number of `width` bits that begins `bit` bits into octet `byte`."""
+    place = Place(byte, bit, width, _same, int)
+    return dataclasses.field(default=default, metadata={"place": place})
+
+
+def gid_at(byte: int) -> dict[str, Place]:
+    """Metadata of a field that is a GID."""
+    return {"place": Place(byte, 0, 128, IPv6Address, int)}
+
+
+def data_at(byte: int, length: int) -> Any:
+    """`length` octets; shorter data is followed by zeros, as the MAD is."""
+    place = Place(byte, 0, 8 * length, lambda value: value.to_bytes(length), int.from_bytes)
+    return dataclasses.field(default=bytes(length), metadata={"place": place, "pad": length})
+
+
+def record_at(byte: int, kind: type[Record]) -> dict[str, Place]:
+    """Metadata of a field that is a record within the record."""
+    size = kind.SIZE_BYTES
+    place = Place(
+        byte,
+        0,
+        8 * size,
+        lambda value: kind.parse(value.to_bytes(size)),
+        lambda record: int.from_bytes(record.build()),
+    )
+    return {"place": place}
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Base of all records."""
+
+    SIZE_BYTES: ClassVar[int]
+    _places: ClassVar[tuple[tuple[str, int, int, Place], ...]]
+
+    @classmethod
+    def _fields(cls) -> tuple[tuple[str, int, int, Place], ...]:
+        """Name, shift from the right, mask and place of every field; found out once."""
+        if "_places" not in cls.__dict__:
+            places = [(field.name, field.metadata["place"]) for field in dataclasses.fields(cls)]
+            cls._places = tuple(
+                (
+                    name,
+                    8 * (cls.SIZE_BYTES - place.byte) - place.bit - place.width,
+                    (1 << place.width) - 1,
+                    place,
+                )
+                for name, place in places
+            )
+        return cls._places
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if length := field.metadata.get("pad"):
+                data = getattr(self, field.name)
+                if len(data) > length:
+                    raise LayoutError(f"{field.name}: {len(data)} bytes, {length} fit")
+                object.__setattr__(self, field.name, bytes(data).ljust(length, b"\0"))
+
+    def build(self) -> bytes:
+        """The octets; LayoutError if a value is wider than its field."""
+        whole = 0
+        for name, shift, mask, place in self._fields():
+            value = place.to_int(getattr(self, name))
+            if not 0 <= value <= mask:
+                raise LayoutError(f"{name}: {value:#x} does not fit {place.width} bits")
+            whole |= value << shift
+        return whole.to_bytes(self.SIZE_BYTES)
+
+    @classmethod
+    def parse(cls, octets: bytes) -> Self:
+        """The record in `octets`; LayoutError if their number is not the record's."""
+        if len(octets) != cls.SIZE_BYTES:
+            raise LayoutError(f"{cls.__name__}: {len(octets)} bytes, not {cls.SIZE_BYTES}")
+        whole = int.from_bytes(octets)
+        return cls(
+            **{
+                name: place.of_int(whole >> shift & mask)
+                for name, shift, mask, place in cls._fields()
+            }
+        )
+
+    @classmethod
+    def defined(cls) -> bytes:
+        """Ones where the record has fields, zeros where it is reserved."""
+        whole = 0
+        for _, shift, mask, place in cls._fields():
+            inner = place.of_int(0)
+            ones = int.from_bytes(inner.defined()) if isinstance(inner, Record) else mask
+            whole |= ones << shift
+        return whole.to_bytes(cls.SIZE_BYTES)
+
+
+# --- Messages -----------------------------------------------------------------------------------
 
 
 class Attribute(enum.IntEnum):
@@ -57,52 +179,23 @@ class Answered(enum.IntEnum):
 
 
 class RejectReason(enum.IntEnum):
-    """Why a connection is refused (IBA table 109); names as Linux's enum ib_cm_rej_reason."""
+    """Why we refuse a connection (IBA table 109); names as Linux's enum ib_cm_rej_reason."""
 
-    NO_QP = 1
-    NO_EEC = 2
-    NO_RESOURCES = 3
     TIMEOUT = 4
-    UNSUPPORTED = 5
-    INVALID_COMM_ID = 6
-    INVALID_COMM_INSTANCE = 7
     INVALID_SERVICE_ID = 8
     INVALID_TRANSPORT_TYPE = 9
     STALE_CONN = 10
-    RDC_NOT_EXIST = 11
     INVALID_GID = 12
-    INVALID_LID = 13
-    INVALID_SL = 14
-    INVALID_TRAFFIC_CLASS = 15
-    INVALID_HOP_LIMIT = 16
-    INVALID_PACKET_RATE = 17
-    INVALID_ALT_GID = 18
-    INVALID_ALT_LID = 19
-    INVALID_ALT_SL = 20
-    INVALID_ALT_TRAFFIC_CLASS = 21
-    INVALID_ALT_HOP_LIMIT = 22
-    INVALID_ALT_PACKET_RATE = 23
-    PORT_CM_REDIRECT = 24
-    PORT_REDIRECT = 25
     INVALID_MTU = 26
-    INSUFFICIENT_RESP_RESOURCES = 27
     CONSUMER_DEFINED = 28
-    INVALID_RNR_RETRY = 29
-    DUPLICATE_LOCAL_COMM_ID = 30
-    INVALID_CLASS_VERSION = 31
-    INVALID_FLOW_LABEL = 32
-    INVALID_ALT_FLOW_LABEL = 33
 
 
 class SidrStatus(enum.IntEnum):
-    """What became of a service id request (IBA 12.11.2)."""
+    """What becomes of a service id request here (IBA 12.11.2)."""
 
     SUCCESS = 0
     UNSUPPORTED = 1
     REJECT = 2
-    NO_QP = 3
-    REDIRECT = 4
-    UNSUPPORTED_VERSION = 5
 
 
 class ApStatus(enum.IntEnum):
@@ -162,12 +255,26 @@ class Message(Record):
     ATTRIBUTE: ClassVar[Attribute]
     SIZE_BYTES: ClassVar[int] = BODY_BYTES
 
+    def __init_subclass__(cls, attribute: Attribute | None = None) -> None:
+        if attribute is not None:
+            cls.ATTRIBUTE = attribute
+            MESSAGES[attribute] = cls
+
+
+MESSAGES: dict[int, type[Message]] = {}
+
 
 @dataclasses.dataclass(frozen=True)
-class Req(Message):
-    """Request for communication (IBA 12.6.5)."""
+class Between(Message):
+    """A message between two that know each other's comm ids, or one of them."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REQ
+    local_comm_id: int = at(0, 32)
+    remote_comm_id: int = at(4, 32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Req(Message, attribute=Attribute.REQ):
+    """Request for communication (IBA 12.6.5)."""
 
     local_comm_id: int = at(0, 32)
     service_id: int = at(8, 64)
@@ -198,26 +305,18 @@ class Req(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mra(Message):
+class Mra(Between, attribute=Attribute.MRA):
     """Message receipt acknowledgement: the response takes longer (IBA 12.6.6)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.MRA
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     answered: int = at(8, 2)
     service_timeout: int = at(9, 5)
     private_data: bytes = data_at(10, 222)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rej(Message):
+class Rej(Between, attribute=Attribute.REJ):
     """Reject (IBA 12.6.7)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REJ
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     answered: int = at(8, 2)
     info_length: int = at(9, 7)
     reason: int = at(10, 16)
@@ -226,13 +325,9 @@ class Rej(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rep(Message):
+class Rep(Between, attribute=Attribute.REP):
     """Reply to a request for communication (IBA 12.6.8)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.REP
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     local_qkey: int = at(8, 32)
     local_qpn: int = at(12, 24)
     local_eecn: int = at(16, 24)
@@ -249,44 +344,30 @@ class Rep(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rtu(Message):
+class Rtu(Between, attribute=Attribute.RTU):
     """Ready to use (IBA 12.6.9)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.RTU
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     private_data: bytes = data_at(8, 224)
 
 
 @dataclasses.dataclass(frozen=True)
-class Dreq(Message):
+class Dreq(Between, attribute=Attribute.DREQ):
     """Request to end communication (IBA 12.6.10)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.DREQ
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     remote_qpn: int = at(8, 24)
     private_data: bytes = data_at(12, 220)
 
 
 @dataclasses.dataclass(frozen=True)
-class Drep(Message):
+class Drep(Between, attribute=Attribute.DREP):
     """Reply to a request to end communication (IBA 12.6.11)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.DREP
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     private_data: bytes = data_at(8, 224)
 
 
 @dataclasses.dataclass(frozen=True)
-class SidrReq(Message):
+class SidrReq(Message, attribute=Attribute.SIDR_REQ):
     """Requests the QP of a service id (IBA 12.11.1)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.SIDR_REQ
 
     request_id: int = at(0, 32)
     partition_key: int = at(4, 16)
@@ -295,10 +376,8 @@ class SidrReq(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class SidrRep(Message):
+class SidrRep(Message, attribute=Attribute.SIDR_REP):
     """The QP that serves a service id, or why none does (IBA 12.11.2)."""
-
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.SIDR_REP
 
     request_id: int = at(0, 32)
     status: int = at(4, 8)
@@ -311,13 +390,9 @@ class SidrRep(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lap(Message):
+class Lap(Between, attribute=Attribute.LAP):
     """Load alternate path (IBA 12.8.1), as far as it takes to refuse it: RoCE has none."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.LAP
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     remote_qpn: int = at(12, 24)
     remote_cm_response_timeout: int = at(15, 5)
     path: bytes = data_at(20, 44)
@@ -325,23 +400,13 @@ class Lap(Message):
 
 
 @dataclasses.dataclass(frozen=True)
-class Apr(Message):
+class Apr(Between, attribute=Attribute.APR):
     """Alternate path response (IBA 12.8.2)."""
 
-    ATTRIBUTE: ClassVar[Attribute] = Attribute.APR
-
-    local_comm_id: int = at(0, 32)
-    remote_comm_id: int = at(4, 32)
     info_length: int = at(8, 8)
     ap_status: int = at(9, 8)
     info: bytes = data_at(12, 72)
     private_data: bytes = data_at(84, 148)
-
-
-MESSAGES: dict[int, type[Message]] = {
-    kind.ATTRIBUTE: kind
-    for kind in (Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep, Lap, Apr)
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,3 +439,81 @@ class Mad:
         if kind is None:
             raise LayoutError(f"attribute {header.attribute_id:#x} is no CM message")
         return cls(header, kind.parse(octets[HEADER_BYTES:]))
+
+
+# --- Addresses, in private data (IBA annex A11) -------------------------------------------------
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+IP_HEADER_BYTES = 36
+
+
+class rdma_port_space(enum.IntEnum):  # noqa: N801 - the C name, as pyverbs has it
+    """Port spaces of rdma_cma.h."""
+
+    RDMA_PS_IPOIB = 0x0002
+    RDMA_PS_TCP = 0x0106
+    RDMA_PS_UDP = 0x0111
+    RDMA_PS_IB = 0x013F
+
+
+def service_id(port_space: int, port: int) -> int:
+    """The service id of a port: 01, the protocol, the port (A11.2.2), as Linux forms it."""
+    return port_space << 16 | port
+
+
+@dataclasses.dataclass(frozen=True)
+class _Header(Record):
+    """`struct cma_hdr` of Linux's cma.c; A11.5 calls it the IP addressing information."""
+
+    SIZE_BYTES: ClassVar[int] = IP_HEADER_BYTES
+
+    cma_version: int = at(0, 8)
+    ip_version: int = at(1, 4)
+    port: int = at(2, 16)
+    source: int = at(4, 128)
+    destination: int = at(20, 128)
+
+
+@dataclasses.dataclass(frozen=True)
+class IpHeader:
+    """Source and destination: the head of the private data of a REQ or SIDR_REQ."""
+
+    port: int  # of the source
+    source: Address
+    destination: Address
+
+    def build(self) -> bytes:
+        """36 octets; an IPv4 address is in the last four of its sixteen."""
+        return _Header(
+            ip_version=self.source.version,
+            port=self.port,
+            source=int(self.source),
+            destination=int(self.destination),
+        ).build()
+
+    @classmethod
+    def parse(cls, private_data: bytes) -> IpHeader:
+        """The head of `private_data`; LayoutError if it is none."""
+        header = _Header.parse(private_data[:IP_HEADER_BYTES])
+        if header.cma_version != 0 or header.ip_version not in (4, 6):
+            raise LayoutError(
+                f"version {header.cma_version} with IPv{header.ip_version} is no IP CM header"
+            )
+        kind = IPv4Address if header.ip_version == 4 else IPv6Address
+        bits = 32 if header.ip_version == 4 else 128
+        if (header.source | header.destination) >> bits:
+            raise LayoutError("an IPv4 address longer than 32 bits")
+        return cls(header.port, kind(header.source), kind(header.destination))
+
+
+def gid_of(address: Address) -> IPv6Address:
+    """The GID of a RoCEv2 port with this address (annex A17.4.5)."""
+    if isinstance(address, IPv6Address):
+        return address
+    return IPv6Address((0xFFFF << 32) | int(address))
+
+
+def address_of(gid: IPv6Address) -> Address:
+    """The address that a GID stands for."""
+    return gid.ipv4_mapped or gid

@@ -1,26 +1,50 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The connection manager of a program whose RNIC is in its own process.
 
-Sans-IO: messages of the program and times come in, messages to it come out. The MADs that a call
-causes leave before its reply. What the program destroyed is kept until its peer knows that the
-connection is over: a lost DREQ would let the peer wait for ever.
+Sans-IO: messages of the program and times come in, messages to it come out. Each message is one
+packet of a UNIX socket: a struct of native/endpoint/cm_wire.hpp. The MADs that a call causes leave
+before its reply. What the program destroyed is kept until its peer knows that the connection is
+over: a lost DREQ would let the peer wait for ever.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Callable
+import random
+import struct
 from ipaddress import IPv6Address
+from typing import Any
 
-from softroce_lab.programs.rdmacm import program_wire
-from softroce_lab.programs.rdmacm.connection import CmState, qp_attributes
-from softroce_lab.programs.rdmacm.events import CmEvent, ConnParams, Outputs, Send
+from softroce_lab.programs.rdmacm.connection import (
+    CmEvent,
+    CmState,
+    CmTiming,
+    ConnParams,
+    Outputs,
+    PortIdentity,
+    Send,
+    qp_attributes,
+)
 from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
-from softroce_lab.programs.rdmacm.program_wire import Call, Hello, MadMessage, Verb
-from softroce_lab.programs.rdmacm.service import address_of, gid_of
-from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity, Stream
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.programs.rdmacm.messages import address_of, gid_of
+from softroce_lab.structs import CONSTANTS, Struct, enumerators
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
+
+KINDS = enumerators("cm::Kind")
+VERBS = enumerators("cm::Verb")
+MOST_GIDS: int = CONSTANTS["cm::kMostGids"]
+NO_ACK_TIMEOUT: int = CONSTANTS["cm::kNoAckTimeout"]
+
+KIND = struct.Struct("=I")  # that all messages begin with
+HELLO = Struct("cm::Hello")
+MAD = Struct("cm::Mad")
+PARAMETERS = Struct("cm::Parameters")
+CALL = Struct("cm::Call")
+REPLY = Struct("cm::Reply")
+EVENT = Struct("cm::Event")
+_READ = {KINDS["hello"]: HELLO, KINDS["mad"]: MAD, KINDS["call"]: CALL}
+_VERB_NAMES = {value: name for name, value in VERBS.items()}
 
 _ANY = IPv6Address(0)
 _BEFORE_THE_END = {CmState.ESTABLISHED, CmState.DREQ_RCVD}
@@ -37,10 +61,40 @@ Its client crashes if it is refused meanwhile. A lost packet of that exchange co
 """
 
 
+def read(octets: bytes) -> Any:
+    """A message of the program's, as its struct's record. ValueError if it is none."""
+    kind = KIND.unpack_from(octets)[0] if len(octets) >= KIND.size else 0
+    layout = _READ.get(kind)
+    if layout is None or len(octets) != layout.size:
+        raise ValueError(f"{len(octets)} bytes of kind {kind} are no message")
+    return layout.unpack(octets)
+
+
+def reply(error: int, comm_id: int = 0, **attributes: Any) -> bytes:
+    """The message that ends a call."""
+    return REPLY.pack(kind=KINDS["reply"], error=error, id=comm_id, **attributes)
+
+
+def pack_mad(gid: IPv6Address, octets: bytes) -> bytes:
+    """The message that sends a MAD to, or from, queue pair 1 of the port with this GID."""
+    return MAD.pack(kind=KINDS["mad"], gid=gid.packed, octets=octets)
+
+
+def pack_parameters(params: ConnParams, qkey: int) -> bytes:
+    """struct Parameters; no MAD has more private data than its length can say."""
+    data = params.private_data[:255]
+    values = dataclasses.asdict(params) | {
+        "private_data": data,
+        "private_bytes": len(data),
+        "qkey": qkey,
+    }
+    return PARAMETERS.pack(**values)
+
+
 class ProgramService:
     """Serves one program, from its hello on."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: random.Random) -> None:
         self._stream = stream
         self._manager: ConnectionManager | None = None
         self._orphans: set[int] = set()  # ids that the program destroyed
@@ -48,19 +102,18 @@ class ProgramService:
 
     def handle(self, octets: bytes, now_ns: int) -> list[bytes]:
         """A message came: those to send. ValueError if it is none, or comes too early."""
-        message = program_wire.parse(octets)
-        if isinstance(message, Hello):
-            identity = PortIdentity(message.gids, message.guid, message.mtu, message.ack_delay)
-            self._manager = ConnectionManager(identity, self._stream, TIMING, RELISTEN_NS)
+        message = read(octets)
+        if message.kind == KINDS["hello"]:
+            self._manager = ConnectionManager(_identity(message), self._stream, TIMING, RELISTEN_NS)
             return []
-        if isinstance(message, MadMessage):
-            outputs = self._known.handle_mad(message.mad, message.gid, now_ns)
+        if message.kind == KINDS["mad"]:
+            outputs = self._known.handle_mad(message.octets, IPv6Address(message.gid), now_ns)
             return [*self._messages(outputs, now_ns), *self._flushed()]
         return [*self._answer(message, now_ns), *self._flushed()]
 
     def is_repeated(self, message: bytes) -> bool:
         """Whether this one to the program may be lost: who sent a MAD, or is to answer, repeats."""
-        return program_wire.is_mad(message)
+        return message.startswith(KIND.pack(KINDS["mad"]))
 
     @property
     def next_timeout_ns(self) -> int | None:
@@ -83,65 +136,64 @@ class ProgramService:
 
     # Calls
 
-    def _answer(self, call: Call, now_ns: int) -> list[bytes]:
-        if call.verb is Verb.FLUSH:
+    def _answer(self, call: Any, now_ns: int) -> list[bytes]:
+        verb = _VERB_NAMES.get(call.verb)
+        if verb is None:
+            raise ValueError(f"{call.verb} is no verb")
+        if verb == "flush":
             self._flushes += 1
             return []
-        if call.verb is Verb.CREATE:
-            return [program_wire.reply(0, self._known.create())]
+        if verb == "create":
+            return [reply(0, self._known.create())]
         try:
-            if call.verb is Verb.ATTRIBUTES:
+            if verb == "attributes":
                 attributes = qp_attributes(self._known.connection(call.id))
-                return [program_wire.reply(0, call.id, attributes)]
-            outputs = _DEEDS[call.verb](self, call, now_ns)
+                return [reply(0, call.id, **attributes)]
+            if verb == "destroy":
+                outputs = self._destroy(call.id, now_ns)
+            else:
+                outputs = self._call(verb, call, now_ns)
         except PyverbsRDMAError as error:
-            return [program_wire.reply(error.error_code or errno.EINVAL, call.id)]
-        return [*self._messages(outputs, now_ns), program_wire.reply(0, call.id)]
+            return [reply(error.error_code or errno.EINVAL, call.id)]
+        return [*self._messages(outputs, now_ns), reply(0, call.id)]
 
-    def _resolve_addr(self, call: Call, _: int) -> Outputs:
-        target = Target(
-            source=address_of(call.source),
-            source_port=call.source_port,
-            destination=address_of(call.destination),
-            port=call.port,
-            port_space=call.port_space,
-        )
-        return self._known.resolve_addr(call.id, target)
-
-    def _resolve_route(self, call: Call, _: int) -> Outputs:
-        return self._known.resolve_route(call.id)
-
-    def _listen(self, call: Call, _: int) -> Outputs:
-        address = None if call.source == _ANY else address_of(call.source)
-        backlog, transport = call.backlog, call.transport
-        self._known.listen(call.id, call.port_space, call.port, address, backlog, transport)
+    def _call(self, verb: str, call: Any, now_ns: int) -> Outputs:
+        """What changes an id, or tells its peer something."""
+        known, comm_id = self._known, call.id
+        params, qkey = _parameters_of(call)
+        match verb:
+            case "resolve_addr":
+                return known.resolve_addr(comm_id, _target(call))
+            case "resolve_route":
+                return known.resolve_route(comm_id)
+            case "listen":
+                source = IPv6Address(call.source)
+                address = None if source == _ANY else address_of(source)
+                space, port, transport = call.port_space, call.port, call.transport
+                known.listen(comm_id, space, port, address, call.backlog, transport)
+            case "connect":
+                timing = known.timing
+                if call.ack_timeout != NO_ACK_TIMEOUT:
+                    life = max(call.ack_timeout - 1, 0)
+                    timing = dataclasses.replace(timing, packet_life_time=life)
+                return known.connect(comm_id, params, now_ns, timing, call.transport)
+            case "accept":
+                return known.accept(comm_id, params, now_ns, qkey)
+            case "establish":
+                return known.establish(comm_id, params.private_data)
+            case "reject":
+                return known.reject(comm_id, now_ns, params.private_data)
+            case "disconnect":
+                return known.disconnect(comm_id, now_ns)
         return []
 
-    def _connect(self, call: Call, now_ns: int) -> Outputs:
-        timing = self._known.timing
-        if call.ack_timeout is not None:
-            timing = dataclasses.replace(timing, packet_life_time=max(call.ack_timeout - 1, 0))
-        return self._known.connect(call.id, call.params, now_ns, timing, call.transport)
-
-    def _accept(self, call: Call, now_ns: int) -> Outputs:
-        return self._known.accept(call.id, call.params, now_ns, call.qkey)
-
-    def _establish(self, call: Call, _: int) -> Outputs:
-        return self._known.establish(call.id, call.params.private_data)
-
-    def _reject(self, call: Call, now_ns: int) -> Outputs:
-        return self._known.reject(call.id, now_ns, call.params.private_data)
-
-    def _disconnect(self, call: Call, now_ns: int) -> Outputs:
-        return self._known.disconnect(call.id, now_ns)
-
-    def _destroy(self, call: Call, now_ns: int) -> Outputs:
-        state = self._state(call.id)
-        outputs = self._known.disconnect(call.id, now_ns) if state in _BEFORE_THE_END else []
-        if self._state(call.id) in _LINGERING:
-            self._orphans.add(call.id)
+    def _destroy(self, comm_id: int, now_ns: int) -> Outputs:
+        is_open = self._state(comm_id) in _BEFORE_THE_END
+        outputs = self._known.disconnect(comm_id, now_ns) if is_open else []
+        if self._state(comm_id) in _LINGERING:
+            self._orphans.add(comm_id)
             return outputs
-        return outputs + self._known.destroy(call.id, now_ns)
+        return outputs + self._known.destroy(comm_id, now_ns)
 
     def _state(self, comm_id: int) -> CmState | None:
         try:
@@ -155,7 +207,7 @@ class ProgramService:
         messages = []
         for output in outputs:
             if isinstance(output, Send):
-                messages.append(program_wire.mad(output.gid, output.mad))
+                messages.append(pack_mad(output.gid, output.mad))
             elif output.id in self._orphans:
                 messages += self._end_of_orphan(output.id, now_ns)
             else:
@@ -170,45 +222,54 @@ class ProgramService:
         return self._messages(self._known.destroy(comm_id, now_ns), now_ns)
 
     def _event(self, event: CmEvent) -> bytes:
-        request = self._known.request(event.id)
+        """Port and GIDs are a request's: where it came to, and from."""
+        request, ud = self._known.request(event.id), event.ud
         header = request.header if request else None
-        return program_wire.Event(
+        params = event.conn or _NONE
+        if ud is not None:
+            params = ConnParams(ud.private_data, 0, 0, 0, 0, 0, qp_num=ud.qp_num)
+        peer_gid = ud.gid if ud else gid_of(header.source) if header else _ANY
+        return EVENT.pack(
+            kind=KINDS["event"],
             event=event.event,
             id=event.id,
             listen_id=event.listen_id or 0,
             status=event.status,
-            is_datagram=event.ud is not None,
+            datagram=ud is not None,
             peer_port=header.port if header else 0,
-            local_gid=gid_of(header.destination) if header else _ANY,
-            peer_gid=event.ud.gid if event.ud else gid_of(header.source) if header else _ANY,
-            params=_params(event),
-            qkey=event.ud.qkey if event.ud else 0,
-        ).build()
+            local_gid=(gid_of(header.destination) if header else _ANY).packed,
+            peer_gid=peer_gid.packed,
+            parameters=pack_parameters(params, ud.qkey if ud else 0),
+        )
 
     def _flushed(self) -> list[bytes]:
         """Replies to those that wait until all peers know."""
         if not self._flushes or self._known.disconnecting:
             return []
-        replies = [program_wire.reply(0)] * self._flushes
+        replies = [reply(0)] * self._flushes
         self._flushes = 0
         return replies
 
 
-def _params(event: CmEvent) -> ConnParams:
-    if event.ud is not None:
-        data, number = event.ud.private_data, event.ud.qp_num
-        return ConnParams(data, 0, 0, retry_count=0, rnr_retry_count=0, qp_num=number)
-    return event.conn or _NONE
+def _identity(hello: Any) -> PortIdentity:
+    if not 0 < hello.gids <= MOST_GIDS:
+        raise ValueError(f"{hello.gids} GIDs")
+    gids = tuple(IPv6Address(hello.gid[16 * i : 16 * i + 16]) for i in range(hello.gids))
+    return PortIdentity(gids, hello.guid, hello.mtu, hello.ack_delay)
 
 
-_DEEDS: dict[Verb, Callable[[ProgramService, Call, int], Outputs]] = {
-    Verb.RESOLVE_ADDR: ProgramService._resolve_addr,
-    Verb.RESOLVE_ROUTE: ProgramService._resolve_route,
-    Verb.LISTEN: ProgramService._listen,
-    Verb.CONNECT: ProgramService._connect,
-    Verb.ACCEPT: ProgramService._accept,
-    Verb.ESTABLISH: ProgramService._establish,
-    Verb.REJECT: ProgramService._reject,
-    Verb.DISCONNECT: ProgramService._disconnect,
-    Verb.DESTROY: ProgramService._destroy,
-}
+def _target(call: Any) -> Target:
+    return Target(
+        source=address_of(IPv6Address(call.source)),
+        source_port=call.source_port,
+        destination=address_of(IPv6Address(call.destination)),
+        port=call.port,
+        port_space=call.port_space,
+    )
+
+
+def _parameters_of(call: Any) -> tuple[ConnParams, int]:
+    given = PARAMETERS.unpack(call.parameters)
+    params = {field.name: getattr(given, field.name) for field in dataclasses.fields(ConnParams)}
+    params["private_data"] = given.private_data[: given.private_bytes]
+    return ConnParams(**params), given.qkey

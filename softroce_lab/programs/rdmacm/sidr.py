@@ -8,15 +8,26 @@ import enum
 import errno
 from ipaddress import IPv6Address
 
-from softroce_lab.programs.rdmacm.connection import Repeat
-from softroce_lab.programs.rdmacm.events import CmEvent, Outputs, Send, UdParams, rdma_cm_event_type
-from softroce_lab.programs.rdmacm.messages import DEFAULT_PKEY, Mad, SidrRep, SidrReq, SidrStatus
-from softroce_lab.programs.rdmacm.service import HEADER_BYTES, IpHeader
-from softroce_lab.programs.rdmacm.settings import CmTiming, time_ns
-from softroce_lab.verbs.errors import PyverbsRDMAError
-
-UDP_QKEY = 0x01234567
-"""Q_Key of queue pairs of the port space RDMA_PS_UDP: Linux's RDMA_UDP_QKEY."""
+from softroce_lab.programs.rdmacm.connection import (
+    CmEvent,
+    CmTiming,
+    Outputs,
+    Repeat,
+    Send,
+    UdParams,
+    rdma_cm_event_type,
+    time_ns,
+)
+from softroce_lab.programs.rdmacm.messages import (
+    DEFAULT_PKEY,
+    IP_HEADER_BYTES,
+    IpHeader,
+    Mad,
+    SidrRep,
+    SidrReq,
+    SidrStatus,
+)
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 
 class SidrState(enum.Enum):
@@ -60,7 +71,7 @@ class Resolution:
         self.header = IpHeader.parse(req.private_data)
         self.gid, self.tid = source, mad.header.tid
         self.request_id, self.service_id = req.request_id, req.service_id
-        ud = UdParams(req.private_data[HEADER_BYTES:], source)
+        ud = UdParams(req.private_data[IP_HEADER_BYTES:], source)
         return self._event(rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST, ud=ud)
 
     def answer(

@@ -18,9 +18,9 @@ from softroce_lab.transports.shift.protocol import Event, Path, Settings
 from softroce_lab.transports.shift.shadows import Owners, ShadowDomain, ShadowedQueue
 from softroce_lab.transports.shift.store import Store, StoreUnreachableError
 from softroce_lab.verbs import CQ, PD, CompChannel, Context, PyverbsUserError
-from softroce_lab.verbs.attributes import MAX_CQE
 from softroce_lab.verbs.base import expect
-from softroce_lab.verbs.errors import PyverbsError
+from softroce_lab.verbs.device import MAX_CQE
+from softroce_lab.verbs.pyverbs_error import PyverbsError
 
 _CONTROL_CQE = 1 << 16
 _PATHS = tuple(Path)  # to go through an enumeration takes longer than to find a queue empty

@@ -26,6 +26,7 @@ from softroce_lab.verbs import (
     RecvWR,
     SendWR,
 )
+from softroce_lab.verbs.device import GID
 from softroce_lab.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_WRITE,
@@ -35,8 +36,7 @@ from softroce_lab.verbs.enums import (
     IBV_WC_SUCCESS,
     IBV_WR_RDMA_WRITE_WITH_IMM,
 )
-from softroce_lab.verbs.errors import PyverbsRDMAError
-from softroce_lab.verbs.gid import GID
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 SLOTS = 16
 _ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE

@@ -48,6 +48,7 @@ from softroce_lab.verbs import (
     SendWR,
 )
 from softroce_lab.verbs.base import ask, expect
+from softroce_lab.verbs.device import GID
 from softroce_lab.verbs.enums import (
     IBV_ACCESS_REMOTE_WRITE,
     IBV_QP_STATE,
@@ -59,8 +60,7 @@ from softroce_lab.verbs.enums import (
     ibv_qp_state,
     ibv_wc_opcode,
 )
-from softroce_lab.verbs.gid import GID
-from softroce_lab.verbs.posting import chain_of, refuse
+from softroce_lab.verbs.wr import chain_of, refuse
 
 _OWN_REQUESTS = 8  # of the lab's own, that the backup QP has room for besides
 _INLINE, _SIGNALED = 8, 2

@@ -17,8 +17,8 @@ from typing import Any
 from softroce_lab import _native
 from softroce_lab.transports.shift.protocol import Path
 from softroce_lab.verbs import CQ, MR, PD, WC, Context
-from softroce_lab.verbs.attributes import MAX_CQE
 from softroce_lab.verbs.base import Closable
+from softroce_lab.verbs.device import MAX_CQE
 
 
 class ShadowDomain:

@@ -7,7 +7,7 @@ import pytest
 
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import blind_rules
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
@@ -47,8 +47,8 @@ EVERYONE = {"rc", "csa_ud", *STRIPED_UC}
 def test_what_is_said_is_what_happens(effect, blind):
     text = FILE.replace('"*->*"', f'"*->*", {effect}')
     experiment = spec.of(yaml_source.parse(text, "file.yaml"))
-    whole, left_out = blind_rules.compared(experiment)
-    notes = [note.replace(" left out", "") for note in blind_rules.notes(experiment)]
+    whole, left_out = forecast.compared(experiment)
+    notes = [note.replace(" left out", "") for note in forecast.blind_notes(experiment)]
     assert {note.partition(":")[0] for note in notes if "iter: 1" not in note} == blind
     assert {each.transport for each in left_out} == (set() if blind == EVERYONE else blind)
     assert {each.label for each in whole.transports} == (EVERYONE - blind or EVERYONE)
@@ -60,40 +60,31 @@ def test_what_is_said_is_what_happens(effect, blind):
     assert unhurt == (blind if effect.count("{tail") < 2 else STRIPED_UC)  # one entry hits rc
 
 
-@pytest.mark.parametrize(
-    ("effect", "transports", "noted"),
-    [
-        ("drop: {tail: 1}", "[rc, csa_ud]", True),
-        ("drop: {tail: 1, iter: 1}", "[rc, csa_ud]", False),
-        ("drop: {tail: 1}", "[irn, csa_ud]", False),
-        ("drop: {tail: 1}", "[rc, irn]", True),
-        ("drop: {tail: 1, only: data}", "[rc, csa_ud]", False),  # rc is left out
-    ],
-)
-def test_tails_that_some_transports_lose_more_often_are_told(effect, transports, noted):
-    text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
-        "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
-    )
-    notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
-    assert any("write iter: 1 to compare" in note for note in notes) == noted
+TAILS, INDEX = "write iter: 1 to compare", "hit other packets of each transport"
 
 
 @pytest.mark.parametrize(
-    ("effect", "transports", "noted"),
+    ("effect", "transports", "said"),
     [
-        ("loss: gemodel 1% 10%", "[irn, csa_ud]", True),
-        ("loss: periodic 50 1", "[irn, csa_ud]", True),
-        ("loss: random 1%", "[irn, csa_ud]", False),  # by identity: the same packets
-        ("loss: blackout", "[irn, csa_ud]", False),  # all of them
-        ("loss: gemodel 1% 10%", "[csa_ud]", False),
+        ("drop: {tail: 1}", "[rc, csa_ud]", TAILS),
+        ("drop: {tail: 1, iter: 1}", "[rc, csa_ud]", None),
+        ("drop: {tail: 1}", "[irn, csa_ud]", None),
+        ("drop: {tail: 1}", "[rc, irn]", TAILS),
+        ("drop: {tail: 1, only: data}", "[rc, csa_ud]", None),  # rc is left out
+        ("loss: gemodel 1% 10%", "[irn, csa_ud]", INDEX),
+        ("loss: periodic 50 1", "[irn, csa_ud]", INDEX),
+        ("loss: random 1%", "[irn, csa_ud]", None),  # by identity: the same packets
+        ("loss: blackout", "[irn, csa_ud]", None),  # all of them
+        ("loss: gemodel 1% 10%", "[csa_ud]", None),
     ],
 )
-def test_losses_that_hit_other_packets_of_each_transport_are_told(effect, transports, noted):
+def test_what_hits_some_transports_otherwise_is_told(effect, transports, said):
     text = FILE.replace('"*->*"', f'"*->*", {effect}').replace(
         "[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports
     )
-    notes = blind_rules.notes(spec.of(yaml_source.parse(text, "file.yaml")))
-    assert any("hit other packets of each transport" in note for note in notes) == noted
+    notes = forecast.blind_notes(spec.of(yaml_source.parse(text, "file.yaml")))
+    for each in (TAILS, INDEX):
+        assert any(each in note for note in notes) == (each == said)
 
 
 def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
@@ -108,12 +99,3 @@ def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
     assert "rc left out: rule 'rule' of link h1->s1 cannot hit its packets" in found.notes
     manifest = json.loads((found.directory / "manifest.json").read_text())
     assert manifest["left_out"] == document["left_out"]
-
-
-def test_where_all_are_alike_none_is_left_out():
-    text = FILE.replace('"*->*"', '"*->*", drop: {message: 1, packet: 1}')
-    experiment = spec.with_transports(spec.of(yaml_source.parse(text, "file.yaml")), ["rc"])
-    assert blind_rules.compared(experiment) == (experiment, [])
-    assert blind_rules.notes(experiment) == [
-        "rc: cannot be hit by rule: its data packets do not show messages"
-    ]

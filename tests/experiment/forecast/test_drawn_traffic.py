@@ -3,9 +3,8 @@
 
 import pytest
 
-from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import drawn_traffic
+from softroce_lab.experiment.forecast import notes as forecast
 from softroce_lab.inputs import yaml_source
 
 FILE = """\
@@ -19,7 +18,7 @@ WEB = "kind: open-loop, load: 80%, sizes: web-search"  # 10 MB a ms; the largest
 
 
 def notes(workload):
-    return drawn_traffic.notes(
+    return forecast.traffic_notes(
         spec.of(yaml_source.parse(FILE.format(workload=workload), "short.yaml"))
     )
 
@@ -36,16 +35,6 @@ def test_what_a_host_cannot_send_has_a_place():
     )
 
 
-@pytest.mark.parametrize("duration", ["6ms", "8ms"])
-def test_twice_the_largest_flow_is_enough(duration):
-    assert rare(f"{{{WEB}, duration: {duration}}}") == []
-
-
-def test_what_incasts_send_is_not_for_large_flows():
-    mixed = f"{{{WEB}, duration: 6ms, incast: {{degree: 4, share: 20%}}}}"
-    assert "about 45.8 MiB" in rare(mixed)[0]
-
-
 def test_each_job_has_its_own():
     jobs = (
         "{kind: jobs, jobs: [{name: a, workload: {kind: permutation, bytes: 64KiB, "
@@ -55,17 +44,6 @@ def test_each_job_has_its_own():
     (note,) = rare(jobs)
     assert note.startswith("short.yaml:5:")
     assert "in 4 ms a host sends about 38.1 MiB" in note
-
-
-def test_other_workloads_have_no_duration():
-    assert notes("{kind: permutation, bytes: 64KiB}") == []
-
-
-@pytest.mark.parametrize("name", ["web-search"])
-def test_ready_experiments_are_long_enough(name):
-    loaded = spec.load(name)
-    assert drawn_traffic.notes(loaded) == []
-    assert not any("too rare" in note for note in experiment_run.notes(loaded))
 
 
 SMALL = "kind: open-loop, load: 30%, sizes: [1kB, 2kB]"

@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.experiment.forecast import lifetime
+from softroce_lab.experiment.forecast import base_rtt
 from tests.experiment.forecast.test_base_rtt import of
 
 STAR = """\
@@ -32,17 +32,10 @@ NOTHING = "loss: random 1%"
 )
 def test_delays_queues_and_what_leaves_out_of_turn_count(access, rule, link_ns):
     plan = of(STAR % (access, rule.strip("{}"))).plan(1)
-    assert lifetime.of(plan, 1024) == 2 * link_ns
+    assert base_rtt.lifetime_ns(plan, 1024) == 2 * link_ns
 
 
 def test_where_links_go_down_a_route_is_as_long_as_there_are_nodes():
     text = (STAR % ("delay: 3us", "down: true, at: 1ms, for: 1ms")).replace("*->*", "h1<->s1")
     plan = of(text).plan(1)
-    assert lifetime.of(plan, 1024) == 3 * 3_000
-
-
-def test_of_unequal_links_the_longest_count():
-    text = STAR % ("delay: 3us", "delay: 1ms, at: 1ms")
-    text = text.replace("*->*", "h1->s1").replace(", delay: 3us", "")
-    text = text.replace("delay: 3us", "rate: 8Gbit limit 10")
-    assert lifetime.of(of(text).plan(1), 1024) == 1_000_000 + 2 * 11 * FRAME_NS
+    assert base_rtt.lifetime_ns(plan, 1024) == 3 * 3_000

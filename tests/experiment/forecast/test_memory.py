@@ -9,15 +9,11 @@ import pytest
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import expected_events, memory
+from softroce_lab.experiment.forecast import memory
 
 
 def of(*changes, name="permutation"):
     return spec.load(name, [spec.parse_override(text) for text in changes])
-
-
-def test_a_small_run_fits():
-    memory.check_fits(of())
 
 
 def test_a_run_that_would_not_fit_is_refused_before_it_starts():
@@ -31,35 +27,10 @@ def test_what_policies_do_counts():
     """`ud_rto` tells of packets a quarter of a round trip apart, `csa_ud` looks at messages."""
     big = "workload.bytes=1GB", "workload.message=1GiB"
     acts = {
-        name: expected_events.acts(of(*big, f"transports=[{name}]"))
+        name: memory.acts(of(*big, f"transports=[{name}]"))
         for name in ("rc", "irn", "csa_ud", "ud_rto")
     }
     assert acts["rc"] == 0 < acts["irn"] == acts["csa_ud"] < acts["ud_rto"] / 1000
-
-
-def test_a_long_window_counts():
-    near, far = (of(f"topology.generator.core.delay={delay}") for delay in ("1us", "9ms"))
-    assert memory.needed_bytes(far) > memory.needed_bytes(near) + (10 << 20)
-
-
-def test_packets_in_flight_count():
-    """And their payload, where they carry it; but not more of them than there are."""
-    far = "topology.generator.core.delay=9ms", "workload.bytes=200MB", "workload.message=2MiB"
-    for payload, least in (("none", 150), ("verify", 2000)):
-        few, many = (of(*far, f"payload={payload}", f"depth={depth}") for depth in (1, 3))
-        packets = 2 * 16 * (2 << 20) // 2048  # of two messages more from each host
-        assert memory.needed_bytes(many) - memory.needed_bytes(few) > packets * least, payload
-    short = [of("workload.bytes=2kB", f"depth={depth}") for depth in (1, 256)]
-    assert memory.needed_bytes(short[0]) == memory.needed_bytes(short[1])
-
-
-def test_messages_count():
-    few, many = (of(f"workload.message={size}") for size in ("2MB", "1kB"))
-    assert memory.needed_bytes(many) > memory.needed_bytes(few) + 31_000 * 500
-
-
-def test_what_is_free_is_known():
-    assert memory.available_bytes() > 1 << 20
 
 
 def test_what_many_runs_leave_counts():
@@ -107,26 +78,14 @@ def test_packets_that_rules_hit_count_as_much_as_they_take(tmp_path):
     )  # fmt: skip
     runs, peak = json.loads(ran.stdout)["runs"], int(ran.stderr)
     lossy = spec.load(file)
-    assert expected_events.count(lossy) == pytest.approx(runs[0]["injected_drops"], rel=0.01)
+    assert memory.hit_packets(lossy) == pytest.approx(runs[0]["injected_drops"], rel=0.01)
     estimate = memory.needed_bytes(lossy)
     assert 0.9 < estimate / peak < 2
     assert estimate > memory.needed_bytes(of()) + 50e6  # that of the events is most of it
 
 
 def events_of(*changes, faults):
-    return expected_events.count(of(*changes, f"faults=[{faults}]"))
-
-
-def test_what_is_done_about_losses_counts():
-    """Two records of each loss, more where a queue pair goes back; as many as a run keeps."""
-    faults = "faults=[{name: a, links: 'h1->*', loss: random 50%}]"
-    hits = expected_events.count(of(faults))
-    striped, rc = (of(faults, f"transports=[{name}]") for name in ("irn", "rc"))
-    assert expected_events.recoveries(striped, 100) == 2 * hits
-    assert expected_events.recoveries(rc, 10) == 12 * hits
-    huge = of(faults, "transports=[irn]", "workload.bytes=4GB")
-    assert expected_events.recoveries(huge, 100) == 1 << 20
-    assert expected_events.recoveries(of("faults=[]"), 100) == 0
+    return memory.hit_packets(of(*changes, f"faults=[{faults}]"))
 
 
 def test_packets_that_rules_will_hit_are_reckoned_with():

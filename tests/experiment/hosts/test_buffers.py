@@ -7,9 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from softroce_lab.errors import RunError, ibv_wc_status
-from softroce_lab.experiment.hosts.buffers import FileBuffer, HostBuffer, verified
-from softroce_lab.experiment.hosts.messenger import Completion
+from softroce_lab.errors import RunError
+from softroce_lab.experiment.hosts.buffers import FileBuffer, HostBuffer
 from softroce_lab.workloads.collectives.collective import Collective
 from softroce_lab.workloads.file import FileTransfer
 from softroce_lab.workloads.message import FLOAT32
@@ -37,8 +36,10 @@ class Sides(Drivers):
 
 
 @pytest.mark.parametrize("via", ["csa_ud", "rc"])
-@pytest.mark.parametrize("depth", [1, 2, 7])
-@pytest.mark.parametrize("size", [0, 1, MESSAGE - 1, MESSAGE, MESSAGE + 1, 12 * MESSAGE + 5])
+@pytest.mark.parametrize(
+    ("size", "depth"),
+    [(0, 1), (1, 2), (MESSAGE - 1, 2), (MESSAGE, 1), (MESSAGE + 1, 2), (12 * MESSAGE + 5, 7)],
+)
 def test_every_size_arrives(tmp_path, size, depth, via):
     data = os.urandom(size)
     sides = Sides(tmp_path, data, depth=depth, via=via)
@@ -60,21 +61,11 @@ def test_received_bytes_need_not_be_kept_nor_hashed(tmp_path):
     assert not sides.target.exists()
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    sides = Sides(tmp_path, bytes(100 * MESSAGE), depth=3)
-    assert [each.memory.nbytes for each in sides.memories] == [3 * MESSAGE, 6 * MESSAGE]
-
-
 def test_a_file_that_becomes_shorter_ends_the_run(tmp_path):
     sides = Sides(tmp_path, bytes(10 * MESSAGE))
     sides.source.write_bytes(bytes(3 * MESSAGE + 1))
     with pytest.raises(RunError, match="shorter"):
         sides.run()
-
-
-def test_a_file_that_is_gone_is_named(tmp_path):
-    with pytest.raises(RunError, match=r"cannot open .*/gone: No such file"):
-        FileBuffer(FileTransfer((0, 1), str(tmp_path / "gone"), 4, MESSAGE, 1), 0)
 
 
 def test_a_file_that_cannot_be_written_ends_the_run(tmp_path):
@@ -105,33 +96,6 @@ def test_messages_that_arrive_early_are_hashed_in_their_order(tmp_path):
     buffer.memory[places[0] : places[0] + MESSAGE] = bytearray(data[:MESSAGE])
     buffer.combine(messages[0])
     assert buffer.sha256() == hashlib.sha256(data).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("digests", "found"),
-    [
-        (("aa", "aa"), (True, [])),
-        ((None, None), (True, [])),
-        (("aa", "ab"), (False, ["the SHA-256 of both ends differ"])),
-        (("aa", None), (False, ["the SHA-256 of both ends differ"])),
-    ],
-)
-def test_digests_that_differ_are_wrong(digests, found):
-    assert verified([[], []], dict(enumerate(digests))) == found
-
-
-def test_what_was_not_examined_is_not_right():
-    assert verified([[], None], {}) == (None, [])
-    assert verified([["bytes"], None], {}) == (None, ["bytes"])
-
-
-def test_a_message_that_failed_is_the_end_of_the_transfer(tmp_path):
-    receiver = Sides(tmp_path, bytes(3 * MESSAGE)).both[1]
-    receiver.prepare()
-    failed = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
-    receiver.complete(Completion(1, failed, 0, 0, 0, 0, 0, 0, 0, 0, 0))
-    assert receiver.failed
-    assert (receiver.done_bytes, receiver.memory.sha256()) == (0, None)
 
 
 def test_an_addition_that_comes_early_waits_for_its_turn():

@@ -6,7 +6,7 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.experiment import recoveries
-from softroce_lab.experiment.hosts import journal
+from softroce_lab.experiment.hosts import report
 from softroce_lab.telemetry.recoveries import EVENTS, REASONS, RECOVERY
 
 RETRANSMIT, SACK = map(_native.DECISIONS.index, ("retransmit", "sack"))
@@ -16,7 +16,7 @@ class Endpoint:
     """Hands out what it decided, once."""
 
     def __init__(self, *rows):
-        made = np.zeros(len(rows), dtype=journal.DECISION)
+        made = np.zeros(len(rows), dtype=report.DECISION)
         for row, values in zip(made, rows, strict=True):
             for name, value in zip(("time_ns", "kind", "message", "packets"), values, strict=True):
                 row[name] = value
@@ -27,21 +27,13 @@ class Endpoint:
         return taken
 
 
-def test_rails_of_a_host_are_in_one_order_of_time():
-    first = Endpoint((10, SACK, 1, 0), (30, RETRANSMIT, 1, 4))
-    second = Endpoint((20, SACK, 2, 0))
-    taken = journal.taken([first, second])
-    assert taken["time_ns"].tolist() == [10, 20, 30]
-    assert not len(journal.taken([first, second]))
-
-
 def test_decisions_are_columns_of_events_and_lines_of_the_log():
-    taken = journal.taken([Endpoint((10, SACK, 1, 0), (30, RETRANSMIT, 2, 4))])
-    columns = journal.acted("h1", taken)
+    taken = report.taken([Endpoint((10, SACK, 1, 0), (30, RETRANSMIT, 2, 4))])
+    columns = report.acted("h1", taken)
     assert columns["event"].tolist() == ["sack", "retransmit"]
     assert columns["source"].tolist() == ["h1", "h1"]
     assert columns["packets"].tolist() == [0, 4]
-    assert list(journal.lines(taken, 1000))[1] == {
+    assert list(report.lines(taken, 1000))[1] == {
         "time_ns": 1030, "event": "policy", "act": "retransmit", "message": 2, "packets": 4,
     }  # fmt: skip
 
@@ -57,8 +49,3 @@ def test_a_retransmission_has_the_cause_of_its_decision(cause, reason):
     (columns,) = recoveries.Recorded(found, {}, ["a->b"], [])
     assert columns["reason"].tolist() == [reason]
     assert columns["cause"].tolist() == [""]
-
-
-@pytest.mark.parametrize(("late", "wanted"), [([], 0), ([5], 5), (range(101), 99)])
-def test_lateness_has_percentiles(late, wanted):
-    assert journal.percentiles(np.array(late))["p99"] == wanted

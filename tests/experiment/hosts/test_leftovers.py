@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from softroce_lab.experiment.hosts import leftovers
+from softroce_lab.experiment.hosts import commands
 from softroce_lab.fabric.net import netns
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -52,7 +52,7 @@ def test_only_what_is_in_the_namespace_with_mounts_of_its_own(inside, namespaces
     command, visitor, stranger = (
         inside(fd, mounts) for fd, mounts in [(ours, "own"), (ours, "shared"), (other, "own")]
     )
-    assert leftovers.end({os.fstat(ours).st_ino}) == []
+    assert commands.end_all({os.fstat(ours).st_ino}) == []
     assert command.wait(60) == -9
     assert visitor.poll() is stranger.poll() is None
 
@@ -60,8 +60,8 @@ def test_only_what_is_in_the_namespace_with_mounts_of_its_own(inside, namespaces
 def test_the_guard_outlives_its_process(inside, namespaces):
     command, stranger = inside(namespaces[0], "own"), inside(namespaces[1], "own")
     script = (
-        "import os, sys; from softroce_lab.experiment.hosts import leftovers\n"
-        "with leftovers.guarded([int(sys.argv[1])]): os.kill(os.getpid(), 9)"
+        "import os, sys; from softroce_lab.experiment.hosts import commands\n"
+        "with commands.guarded([int(sys.argv[1])]): os.kill(os.getpid(), 9)"
     )
     argv = [sys.executable, "-c", script, str(namespaces[0])]
     assert subprocess.run(argv, pass_fds=[namespaces[0]], check=False).returncode == -9

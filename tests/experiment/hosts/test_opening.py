@@ -7,16 +7,13 @@ import pytest
 from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.messenger import RcSettings, connect_all, first_psn
 from softroce_lab.experiment.hosts.opening import open_over
-from softroce_lab.experiment.hosts.shift_messenger import ShiftMessenger
 from softroce_lab.experiment.transports.transport import Transport
-from softroce_lab.transports.shift import Settings
 from softroce_lab.transports.shift.rails import Rails
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Schedule
 
 MACS = (0x020000000001, 0x020000000002)  # of the next hop of each rail
 RC = RcSettings(timeout=3, retry_count=1)
-SHIFT = Settings(probe_interval_ns=100_000_000)
 BYTES = 4096
 
 
@@ -95,16 +92,6 @@ def test_each_rail_of_several_has_its_next_hop(rails):
     both = Both(rails, "rc", 2)
     assert both.exchange([0, 1]) == [0, 1]
     assert next_hops(rails) == [{MACS[0]}, {MACS[1]}]
-
-
-def test_the_settings_reach_the_backup(rails, tmp_path):
-    both = Both(rails, "shift", 1, shift=SHIFT, statistics=str(tmp_path / "h1"))
-    [messenger] = both.hosts[0].rails
-    assert isinstance(messenger, ShiftMessenger)
-    assert messenger.backup.settings == SHIFT
-    rails.cut()
-    both.exchange([0])
-    assert (tmp_path / "h1.shift").exists()  # for lab inspect
 
 
 @pytest.mark.parametrize("transport", ["shift", "rc"])

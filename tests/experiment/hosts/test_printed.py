@@ -4,7 +4,7 @@
 import os
 import time
 
-from softroce_lab.experiment.hosts.printed import KEPT_BYTES, Found, Printed, search
+from softroce_lab.experiment.hosts.commands import KEPT_BYTES, Found, Printed, search
 
 
 def test_the_end_is_kept_in_bounded_memory():
@@ -17,21 +17,6 @@ def test_the_end_is_kept_in_bounded_memory():
     os.write(printed.writer, b"the end")
     printed.close()
     assert printed.text == (written + "the end")[-KEPT_BYTES:]
-
-
-def test_an_earlier_try_is_forgotten():
-    printed = Printed()
-    os.write(printed.writer, b"first")
-    printed.clear()
-    os.write(printed.writer, b"second")
-    printed.close()
-    assert printed.text == "second"
-
-
-def test_nothing_to_read_does_not_wait():
-    printed = Printed()
-    assert printed.read() == 0
-    printed.close()
 
 
 def test_lines_of_a_search():

@@ -9,10 +9,8 @@ import time
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.errors import RunError, UserError, ibv_wc_status
+from softroce_lab.errors import RunError, ibv_wc_status
 from softroce_lab.experiment.hosts import processes
-from softroce_lab.experiment.hosts.tuning import on_machine
-from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.fabric import lab as fabric
 from softroce_lab.transports import registry
 from tests.transfers import host_process, pair, prepare
@@ -76,17 +74,6 @@ def test_port_has_one_owner(lab):
     finally:
         for host in (*both, intruder):
             host.close()
-
-
-def test_unknown_transport_is_the_users(lab):
-    tuning = on_machine(Transport.named("csa_ud"), lab.plan)
-    node = lab.plan.node("h1")
-    host = processes.HostHandle(lab, node, Transport("magic", "magic"), tuning, 0, 7)
-    try:
-        with pytest.raises(UserError, match="unknown transport 'magic'"):
-            processes.start([host])
-    finally:
-        host.close()
 
 
 def test_dead_host_has_last_words(lab):

@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The engine's settings that follow from a plan and a transport's knobs, on both clocks."""
 
-import dataclasses
-import json
-
 import pytest
 
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import base_rtt, lifetime
+from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.messenger import RcSettings
-from softroce_lab.experiment.hosts.opening import host_config
-from softroce_lab.experiment.hosts.tuning import HostTuning, on_machine, on_virtual_clock
+from softroce_lab.experiment.hosts.tuning import on_machine, on_virtual_clock
 from softroce_lab.inputs import yaml_source
 from softroce_lab.transports.defaults import MACHINE_RTT_NS, EngineTiming
-from softroce_lab.transports.knobs import MOST_PSNS
 
 TEXT = """
 name: tuned
@@ -34,7 +29,7 @@ def test_on_the_real_clock_the_machine_adds_to_a_round_trip(case):
     control, (rc, irn, _), plan = case
     tuning = on_machine(irn, plan)
     empty = base_rtt.of(plan, tuning.path_mtu)
-    lifetime_ns = lifetime.of(plan, tuning.path_mtu)
+    lifetime_ns = base_rtt.lifetime_ns(plan, tuning.path_mtu)
     assert lifetime_ns > 0
     assert tuning.base_rtt_ns == empty.rtt_ns + MACHINE_RTT_NS
     assert tuning.line_rate_bps == empty.rate_bps > 0
@@ -48,20 +43,8 @@ def test_on_the_virtual_clock_the_hosts_add_what_the_model_says(case):
     control, (rc, irn, _), plan = case
     tuning = on_virtual_clock(irn, plan, 300)
     whole = base_rtt.of(plan, tuning.path_mtu, 300)
-    lifetime_ns = lifetime.of(plan, tuning.path_mtu)
+    lifetime_ns = base_rtt.lifetime_ns(plan, tuning.path_mtu)
     assert tuning.base_rtt_ns == whole.rtt_ns == base_rtt.of(plan, tuning.path_mtu).rtt_ns + 300
     assert tuning.congestion_control == control
     assert tuning.engine == EngineTiming.for_rtt(whole.rtt_ns, whole.buffer_ns, lifetime_ns)
     assert on_virtual_clock(rc, plan).rc.retry_count == 3
-
-
-def test_a_hosts_process_gets_all_of_it(case):
-    _, (_, irn, _), plan = case
-    tuning = on_machine(irn, plan)
-    assert HostTuning.of(json.loads(json.dumps(dataclasses.asdict(tuning)))) == tuning
-    config = host_config(irn, tuning, 0x1FF)
-    assert config.most_unacked == MOST_PSNS
-    assert config.connection_epoch == 0xFF
-    assert config.congestion_control == tuning.congestion_control
-    assert config.base_rtt_ns == tuning.base_rtt_ns
-    assert config.packet_lifetime_ns == tuning.engine.packet_lifetime_ns

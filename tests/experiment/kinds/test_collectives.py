@@ -47,9 +47,3 @@ def test_ring_collectives_have_kinds_of_their_own():
 )
 def test_what_does_not_fit_is_refused_at_its_place(more, at, what):
     assert_refused(f"{{kind: collective, {more}}}", at, what)
-
-
-def test_an_exchange_cuts_the_vector_into_parts():
-    work = with_workload("{kind: collective, op: all-to-all, bytes: 6kB}").workload(1)
-    assert work.once.size_bytes == 1000
-    assert work.once.vector_bytes == 6000

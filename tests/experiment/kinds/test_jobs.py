@@ -31,15 +31,6 @@ def test_jobs_have_names_and_hosts():
     assert isinstance(work.jobs["b"], MixtureOfExperts)
 
 
-def test_what_a_job_draws_depends_on_its_name_alone():
-    alone, beside = (
-        with_workload(jobs(*each)).workload(1) for each in ([moe("b")], [INCAST, moe("b")])
-    )
-    assert alone.jobs["b"] == beside.jobs["b"]
-    assert with_workload(jobs(moe("c"))).workload(1).jobs["c"] != alone.jobs["b"]
-    assert with_workload(jobs(moe("b"))).workload(2).jobs["b"] != alone.jobs["b"]
-
-
 @pytest.mark.parametrize(
     ("workload", "at", "what"),
     [

@@ -9,7 +9,7 @@ import pytest
 from softroce_lab.errors import UserError
 from softroce_lab.workloads.open_loop import IncastMix
 from softroce_lab.workloads.sizes import Sizes
-from tests.experiment.kinds.examples import PLAIN, assert_refused, of, with_workload
+from tests.experiment.kinds.examples import assert_refused, of, with_workload
 
 LOAD = "kind: open-loop, load: 60%, duration: 20ms"
 
@@ -109,20 +109,3 @@ def test_of_a_link_with_unequal_ways_the_slower_one_counts():
     assert float(work.offered_load) == pytest.approx(0.6, rel=0.01)
     sent = np.bincount(work.flows["source"], weights=work.flows["bytes"])
     assert sent / sent.sum() == pytest.approx(np.array([100, 10, 25]) / 135, rel=0.1)
-
-
-def test_the_default_depth_is_256():
-    experiment = with_workload(f"{{{LOAD}, sizes: hadoop}}")
-    assert experiment.depth == 256
-    assert of(PLAIN + f"workload: {{{LOAD}, sizes: hadoop}}\ndepth: 8\n").depth == 8
-
-
-def test_the_manifest_has_it_as_it_was_written():
-    workload = (
-        f"{{{LOAD}, sizes: {{points: [[0B, 0%], [10kB, 100%]]}}, "
-        "incast: {degree: 4, share: 2.5%}}"
-    )
-    document = with_workload(workload).document()["workload"]
-    assert document["load"] == "60%"
-    assert document["sizes"] == {"points": [["0B", "0%"], ["10000B", "100%"]]}
-    assert document["incast"] == {"degree": 4, "share": "2.5%", "bytes": 64_000}

@@ -30,14 +30,6 @@ def test_a_training():
     assert work.seed == 3
 
 
-def test_a_training_is_data_parallel_by_default():
-    work = with_workload(f"{{{TRAINING}}}").workload(1)
-    assert work.parallel == Parallel(data=6)
-    assert work.model == Model(4, 10**6, 2 * 10**6, 1 << 20)
-    assert (work.algorithm, work.steps, work.message_bytes) == ("ring", 1, 1 << 20)
-    assert with_workload(f"{{{TRAINING}, hosts: 4}}").workload(1).parallel == Parallel(data=4)
-
-
 @pytest.mark.parametrize(
     ("workload", "at", "what"),
     [

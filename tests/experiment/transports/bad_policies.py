@@ -45,19 +45,6 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         "                return 3\n        raise Odd\n",
         12, "on_sent raised Odd: Odd without a text",
     ),
-    "returns what has no text": (
-        _SENT + "        class Odd:\n            def __repr__(self):\n"
-        "                return 3\n        return [Odd()]\n",
-        8, "on_sent returned Odd without a text, which is no action",
-    ),
-    "raises in a generator": (
-        _SENT + "        yield SetTimer(send, now_ns)\n        raise ValueError('mine')\n",
-        10, "on_sent raised ValueError: mine",
-    ),
-    "raises where another module notices": (
-        _SENT + "        return [SetTimer(send, now_ns + self.backed_off_ns(send, 'long'))]\n",
-        9, "on_sent raised TypeError",
-    ),
     "raises at the receiver": (
         "    def on_first_packet(self, receive, now_ns):\n        return [receive.size]\n",
         9, "on_first_packet raised AttributeError",
@@ -66,16 +53,10 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         "    def __init__(self, view, timing, options=None):\n        view.paths = 3\n",
         9, "__init__ raised AttributeError",
     ),
-    "has no base": (
-        "    def __init__(self, view, timing, options=None):\n        self.mine = 3\n"
-        "\n" + _SENT + "        return [self.rtt_ns(send)]\n",
-        12, "on_sent raised AttributeError",
-    ),
     "takes too little": (
         "    def on_sent(self, send):\n        return []\n",
         8, "on_sent raised TypeError: Mine.on_sent() takes 2 positional arguments but 3 were given",
     ),
-    "unknown option": (_on_sent("self.values['rto']"), 9, "on_sent raised KeyError: 'rto'"),
     "returns None": (_SENT + "        pass\n", 8, "on_sent returned no list of actions"),
     "returns an action alone": (
         _on_sent("SetTimer(send, now_ns)"), 8, "on_sent returned no list of actions",
@@ -84,20 +65,11 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
     "no such packet": (
         _on_sent("[Retransmit(send, np.array([send.count]))]"), 8, "of a message of",
     ),
-    "packet before the first": (
-        _on_sent("[Retransmit(send, np.array([-1]))]"), 8, "packets: packet -1 of a message of",
-    ),
-    "packets that are none": (
-        _on_sent("[Retransmit(send, ['all'])]"), 8, "['all'] is no array of packet indices",
-    ),
     "a handle for a message": (
         _on_sent("[SetTimer(send.handle, now_ns)]"), 8, "is no message that a hook was given",
     ),
     "no copy": (
         _on_sent("[Retransmit(send, [0], copies=0)]"), 8, "copies: 0 is no number from 1 to 16",
-    ),
-    "too many copies": (
-        _on_sent("[Retransmit(send, [0], copies=17)]"), 8, "copies: 17 is no number from 1 to 16",
     ),
     "gaps of a send": (
         _on_sent("[policy.DetectGaps(send, 0)]"), 8, "is no message that is received here",
@@ -113,22 +85,15 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         "    def on_gap(self, receive, packets, now_ns):\n        return packets\n",
         11, "on_gap returned",
     ),
-    "feedback for a send": (
-        _on_sent("[Feedback(send)]"), 8, "is no message that is received here",
-    ),
     "status of a receive": (
         "    def on_first_packet(self, receive, now_ns):\n"
         "        return [RequestStatus(receive)]\n",
         8, "is no message that is sent here",
     ),
     "time goes back": (_on_sent("[SetTimer(send, -1)]"), 8, "at_ns: -1 is no time in ns"),
-    "time in seconds": (_on_sent("[SetTimer(send, 0.1)]"), 8, "at_ns: 0.1 is no time in ns"),
     "a weight below 0": (
         _on_sent("[PathWeights(send.peer, [-1] + [9] * (self.view.paths - 1))]"), 8,
         "are no weights of",
-    ),
-    "weights of other paths": (
-        _on_sent("[PathWeights(send.peer, [1] * 99)]"), 8, "are no weights of",
     ),
     "no such peer": (_on_sent("[PathWeights(99, [1])]"), 8, "peer: there is no peer 99"),
     "actions without end": (
@@ -138,9 +103,6 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
     "loops": (
         _SENT + "        while True:\n            now_ns += 1\n",
         (9, 10), "on_sent did not return within",
-    ),
-    "blocks": (
-        _SENT + "        time.sleep(1000)\n", 9, "on_sent did not return within",
     ),
     "keeps exceptions": (
         _SENT + "        while True:\n            try:\n                time.sleep(0.001)\n"
@@ -164,10 +126,6 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         _SENT + "        return self.on_sent(send, now_ns)\n", 9,
         "on_sent raised RecursionError",
     ),
-    "recurses without a limit": (
-        _SENT + "        sys.setrecursionlimit(10**9)\n        return self.on_sent(send, now_ns)\n",
-        (8, 10), ("on_sent raised MemoryError", "on_sent did not return within", "SIGSEGV"),
-    ),
     "recurses below the hook": (
         _SENT + "        sys.setrecursionlimit(10**9)\n        return self.deeper()\n\n"
         "    def deeper(self):\n        return self.deeper()\n",
@@ -178,22 +136,10 @@ BAD = {  # name: (the body of the class, the line that is named, what is said)
         "        self.chunk_packets = 0\n",
         8, "chunk_packets: 0 is no number of packets from 1 to",
     ),
-    "half a packet a chunk": (
-        "    def __init__(self, *of):\n        super().__init__(*of)\n"
-        "        self.chunk_packets = 0.5\n",
-        8, "chunk_packets: 0.5 is no number of packets",
-    ),
     "time stands still": (
         "    def on_send_posted(self, send, now_ns):\n        return [SetTimer(send, now_ns)]\n\n"
         "    def on_send_timer(self, send, now_ns):\n        return [SetTimer(send, now_ns)]\n",
         11, "on_send_timer set 10,000 timers in a row less than 1000 ns ahead",
-    ),
-    "time stands still at the receiver": (
-        "    def on_receive_posted(self, receive, now_ns):\n"
-        "        return [SetTimer(receive, now_ns)]\n\n"
-        "    def on_receive_timer(self, receive, now_ns):\n"
-        "        return [Feedback(receive), SetTimer(receive, 0)]\n",
-        11, "on_receive_timer set 10,000 timers in a row less than 1000 ns ahead",
     ),
     "summary that is none": (
         "    def summary(self):\n        return {'view': self.view}\n\n"

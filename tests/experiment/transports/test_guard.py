@@ -8,7 +8,7 @@ import pytest
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.transports import policy_call, watchdog
+from softroce_lab.experiment.transports import policy_call
 from tests import own_policy
 from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
 
@@ -23,7 +23,7 @@ faults: [{name: loss, links: "leaf*<->spine*", loss: 5%}]
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)
+    monkeypatch.setattr(policy_call, "LIMIT_S", 1.0)
     monkeypatch.setattr(policy_call, "GRACE_S", 1.0)
 
 

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from softroce_lab.experiment import real, spec
-from softroce_lab.experiment.transports import policy_call, watchdog
 from softroce_lab.fabric import lab as fabric
 from tests import own_policy
 from tests.experiment.transports.bad_policies import BAD, HEAD, names_line, states
@@ -23,7 +22,7 @@ clock: real
 """
 GOOD = own_policy.named("Mine")
 SHOWN = (
-    "raises", "raises at the start", "returns None", "no such packet", "loops", "blocks",
+    "raises", "raises at the start", "returns None", "no such packet", "loops",
     "time stands still", "summary that is none", "ends the process at once", "crashes",
     "raises what Ctrl-C does",
 )  # fmt: skip
@@ -58,12 +57,6 @@ def test_a_policy_from_a_file_runs_in_every_host_process(lab, tmp_path):
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_bad_policy_fails_and_the_other_transport_runs(lab, tmp_path, name):
     fails_and_the_other_runs(lab, tmp_path, name)
-
-
-def test_a_process_that_cannot_interrupt_its_policy_is_ended(lab, tmp_path, monkeypatch):
-    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)  # of this process alone
-    monkeypatch.setattr(policy_call, "GRACE_S", 1.0)
-    fails_and_the_other_runs(lab, tmp_path, "keeps the interpreter's lock")
 
 
 def fails_and_the_other_runs(lab, tmp_path, name):

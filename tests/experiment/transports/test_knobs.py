@@ -12,7 +12,6 @@ from softroce_lab.errors import UserError, ibv_wc_status
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.capturing import Wanted
-from softroce_lab.experiment.fuzz import draw, seeds
 from softroce_lab.experiment.hosts import process
 from softroce_lab.experiment.hosts.settings import HostSettings
 from softroce_lab.experiment.hosts.tuning import on_machine
@@ -62,7 +61,7 @@ def most_between(left, arrived):
 
 
 @pytest.mark.parametrize("name", registry.transports())
-@pytest.mark.parametrize("window", [1, 16, 100])
+@pytest.mark.parametrize("window", [1, 100])
 def test_no_more_packets_are_in_flight_than_the_window(tmp_path, name, window):
     found, left, arrived = run(tmp_path, f"{{name: {name}, window: {window}}}")
     assert found.verdict == "passed"
@@ -70,36 +69,17 @@ def test_no_more_packets_are_in_flight_than_the_window(tmp_path, name, window):
     assert found.facts["window_packets"] == window
 
 
-@pytest.mark.parametrize("name", registry.transports())
-def test_a_window_beyond_the_congestion_window_changes_nothing(tmp_path, name):
-    found, left, arrived = run(tmp_path, f"{{name: {name}, window: 100000}}")
-    plain, *_ = run(tmp_path, name)
-    assert found.end_ns == plain.end_ns
-    assert most_between(left, arrived) > 100
-
-
-@pytest.mark.parametrize("name", [name for name in registry.transports() if name != "rc"])
-@pytest.mark.parametrize("paths", [1, 3, 16])
-def test_data_packets_take_as_many_source_ports_as_paths(tmp_path, name, paths):
-    found, left, _ = run(tmp_path, f"{{name: {name}, paths: {paths}}}")
-    assert found.verdict == "passed"
-    assert len(set(left["source_port"].tolist())) == paths
-
-
-@pytest.mark.parametrize(
-    ("name", "retries"),
-    [("rc", 0), ("rc", 2), ("rc", 5)],
-)
-def test_a_queue_pair_gives_up_after_so_many_timeouts(tmp_path, name, retries):
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_queue_pair_gives_up_after_so_many_timeouts(tmp_path, retries):
     cut = 'faults=[{name: cut, links: "h1->s1", loss: blackout}]'
-    entry = f"{{name: {name}, retry_count: {retries}}}"
+    entry = f"{{name: rc, retry_count: {retries}}}"
     found, left, _ = run(tmp_path, entry, SINGLE, cut)
     assert found.messages["status"].tolist() == [int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)]
     assert len(left) == 1 + retries
 
 
 @pytest.mark.parametrize("name", registry.transports(registry.Kind.SESSION))
-@pytest.mark.parametrize("retries", [1, 3])
+@pytest.mark.parametrize("retries", [2])
 def test_a_policy_gives_a_message_up_after_so_many_retransmissions(tmp_path, name, retries):
     """The peer is alive: control packets pass, and data packets never do."""
     cut = 'faults=[{name: cut, links: "h1->s1", loss: 100%, only: data}]'
@@ -130,20 +110,7 @@ def test_a_window_that_cannot_act_is_noted():
     )
 
 
-def test_the_window_is_the_congestion_windows_widest(tmp_path):
-    found, left, arrived = run(tmp_path, "{name: csa_ud, window: 20, congestion_control: swift}")
-    assert found.verdict == "passed"
-    assert most_between(left, arrived) <= 20
-
-
 # ---------------------------------------------------------------- where they are carried
-
-
-def test_they_are_in_the_document_and_go_to_other_processes():
-    (irn,) = of("transports=[{name: irn, retry_count: 3, timeout: 10ms}]").transports
-    assert irn.knobs == knobs.Knobs(retry_count=3, timeout_ns=10 * MILLISECOND_NS)
-    assert irn.document()["knobs"] == {"retry_count": 3, "timeout": "10ms"}
-    assert Transport.of(irn.document()) == irn
 
 
 @pytest.mark.parametrize("name", sorted(WAITS))
@@ -154,21 +121,6 @@ def test_a_timeout_may_be_the_measured_one(name):
     assert chosen.knobs.engine() == {"timeout_measured": True}
     assert chosen.knobs.timing(Timing()) == Timing(rto_rttvar_weight=4)
     assert Transport.of(chosen.document()) == chosen
-
-
-@pytest.mark.parametrize("name", sorted(WAITS))
-def test_a_measured_timeout_outlasts_a_queue_that_nothing_was_measured_of(tmp_path, name):
-    """The first packet takes 40 us, where the base RTT that is known of is 1 us."""
-    slow = 'faults=[{name: slow, links: "s1->h2", delay: 40us, at: 0s, for: 1s}]'
-    near = "topology.generator.access={rate: 100Gbit}"
-    found, left, _ = run(tmp_path, f"{{name: {name}, timeout: measured}}", SINGLE, slow, near)
-    assert (found.verdict, len(left)) == ("passed", 1)
-
-
-def test_a_document_of_before_has_none():
-    document = Transport.named("rc").document()
-    del document["knobs"]
-    assert Transport.of(document) == Transport.named("rc")
 
 
 def test_a_host_of_the_real_clock_gets_them():
@@ -183,33 +135,6 @@ def test_a_host_of_the_real_clock_gets_them():
     assert (config.paths, config.timeout_ns) == (3, 10 * MILLISECOND_NS)
     assert config.timing.most_attempts == 4
     assert config.window_packets == 7
-
-
-def test_timers_of_policies():
-    timing = knobs.Knobs(retry_count=9, timeout_ns=5).timing(Timing())
-    assert (timing.most_attempts, timing.fixed_rto_ns) == (10, 5)
-    assert knobs.Knobs().timing(Timing()) == Timing()
-
-
-def test_labels_name_them():
-    entries = "rc, {name: rc, window: 128}, {name: csa_ud, paths: 1, label: one-path}"
-    transports = of(f"transports=[{entries}]").transports
-    assert [each.label for each in transports] == ["rc", "rc+window=128", "one-path"]
-
-
-@pytest.mark.parametrize(
-    "entry",
-    ["{name: rc, window: 8, retry_count: 0}", "{name: srnic, timeout: measured}",
-     "{name: sdr_sr, timeout: measured}"],
-)  # fmt: skip
-def test_a_case_of_the_fuzzer_keeps_them(entry):
-    (chosen,) = of(f"transports=[{entry}]").transports
-    case = draw.draw(2)  # which has no knobs of its own
-    text = seeds.text(case, chosen)
-    (again,) = spec.of(yaml_source.parse(text, "case.yaml")).transports
-    assert (again.name, again.knobs) == (chosen.name, chosen.knobs)
-    seen = seeds.run_case(case, 2, (chosen,))
-    assert not seen.violations
 
 
 def test_a_policy_of_ones_own_has_those_of_the_engine_and_the_session():

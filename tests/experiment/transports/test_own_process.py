@@ -2,16 +2,12 @@
 """A run in a process of its own: its result is as without, and its end is an error."""
 
 import os
-import resource
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
-from softroce_lab.errors import UserError
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
@@ -23,34 +19,6 @@ FILE = "/x/mine.py"
 def call(run):
     seen = []
     return own_process.call(FILE, run, seen.append), seen
-
-
-def test_the_result_and_the_progress_come_through():
-    def run(progress):
-        progress(3)
-        progress(5)
-        return os.getpid()
-
-    pid, seen = call(run)
-    assert pid != os.getpid()
-    assert seen == [3, 5]
-
-
-def test_an_error_comes_through_with_its_place():
-    def run(progress):
-        raise UserError("is wrong", file="a.yaml", line=3, hint="mend it")
-
-    with pytest.raises(UserError, match=r"a\.yaml:3: is wrong\n  hint: mend it"):
-        call(run)
-
-
-def test_a_bug_comes_through_with_its_traceback():
-    def run(progress):
-        return {}["nothing"]
-
-    with pytest.raises(KeyError) as caught:
-        call(run)
-    assert 'return {}["nothing"]' in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
@@ -93,26 +61,6 @@ def test_no_process_stays_behind(tmp_path):
         own_process.call(FILE, run, progress)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
-
-
-def test_it_may_use_the_memory_that_the_machine_has():
-    (soft, _), _ = call(lambda progress: resource.getrlimit(resource.RLIMIT_AS))
-    assert 0 < soft < 1 << 50
-    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
-
-
-def test_what_it_prints_is_printed_once(tmp_path):
-    text = (
-        "import sys\n"
-        "from softroce_lab.experiment.transports import own_process\n"
-        "print('before', end=' ')\n"
-        "own_process.call('x', lambda _: print('within', end=' '), lambda _: None)\n"
-        "print('after')\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", text], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert out == "before within after\n"
 
 
 def test_a_users_run_is_as_in_this_process():

@@ -11,8 +11,7 @@ import pytest
 
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.experiment.transports import policy_file, watchdog, written
+from softroce_lab.experiment.transports import policy_call, policy_file
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.paths import PROJECT_ROOT
 
@@ -69,14 +68,6 @@ def test_a_file_beside_the_experiment(tmp_path):
     assert plain == Transport.named("ud_rto")
 
 
-def test_it_is_in_the_manifest_and_goes_to_other_processes(tmp_path):
-    loaded = experiment(tmp_path, "./mine.py:Mine")
-    document = loaded.document()["transports"][0]
-    assert document["sha256"] == hashlib.sha256(MINE.encode()).hexdigest()
-    assert document["file"] == str(tmp_path / "mine.py")
-    assert Transport.of(document) == loaded.transports[0]
-
-
 def test_on_the_command_line_it_is_relative_to_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
@@ -97,23 +88,6 @@ def test_two_files_with_a_class_of_one_name_are_an_error(tmp_path):
     assert [each.label for each in chosen] == ["Mine", "mine", "plain"]
     assert [each.name for each in chosen] == ["Mine", "Mine", "rc"]
     assert chosen[1].reference == mine
-
-
-def test_a_file_whose_name_has_an_equals_sign_is_no_label(tmp_path, monkeypatch):
-    (tmp_path / "a=b.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    assert written.of_argument("a=b.py:Mine").label == "Mine"
-    assert written.of_argument("c=a=b.py:Mine").label == "c"
-
-
-def test_a_label_that_fits_no_table():
-    with pytest.raises(UserError, match="is no label of 40 characters"):
-        spec.with_transports(spec.load("incast"), [f"{'x' * 41}=rc"])
-
-
-def test_a_label_before_nothing_known():
-    with pytest.raises(UserError, match="unknown transport 'rcc'"):
-        spec.with_transports(spec.load("incast"), ["mine=rcc"])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +161,7 @@ def test_what_is_wrong_has_a_place(tmp_path, entry, what):
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_names_its_line(tmp_path, monkeypatch, mine, what):
-    monkeypatch.setattr(watchdog, "LIMIT_S", 1.0)
+    monkeypatch.setattr(policy_call, "LIMIT_S", 1.0)
     with pytest.raises(UserError) as caught:
         experiment(tmp_path, "./mine.py:Mine", mine)
     assert str(caught.value).startswith(str(tmp_path / "mine.py"))
@@ -218,11 +192,6 @@ def test_a_file_that_kills_its_process_kills_that_one_alone(tmp_path):
         experiment(tmp_path, "./mine.py:Mine", "import os\nos.abort()\n")
     why = f"{tmp_path}/mine.py: executing it ended its process: killed by SIGABRT"
     assert str(caught.value) == f"{tmp_path}/x.yaml:5:5: {why}"
-
-
-def test_a_child_of_a_file_may_end(tmp_path):
-    forks = "import os\nif not (child := os.fork()):\n    os._exit(0)\nos.waitpid(child, 0)\n"
-    assert experiment(tmp_path, "./mine.py:Mine", forks + MINE)
 
 
 @pytest.mark.parametrize(
@@ -272,29 +241,6 @@ def test_a_file_that_changes_in_between_is_refused(tmp_path):
     policy_file.entry.cache_clear()
     with pytest.raises(UserError, match="has changed since the command began"):
         _ = loaded.transports[0].entry
-
-
-def test_a_row_of_a_sweep_is_of_the_file_that_made_it(tmp_path):
-    """The same file gives the same key, a changed one another."""
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "mine.py").write_text(MINE)
-    file = tmp_path / "sub" / "s.yaml"
-    file.write_text(
-        "name: s\nexperiment: incast\nset: {workload.bytes: 64KiB}\n"
-        "transports: [{policy: ./mine.py:Mine, label: mine}, rc]\n"
-    )
-    keys = [sweep_spec.load(file).tasks("")[0].key for _ in range(2)]
-    assert keys[0] == keys[1]
-    (tmp_path / "sub" / "mine.py").write_text(MINE + "\n")
-    changed = sweep_spec.load(file).tasks("")
-    assert changed[0].key != keys[0]
-    assert {task.transport.label for task in changed} == {"mine", "rc"}
-
-
-def test_what_is_no_reference_is_a_built_in_one():
-    assert written.of_argument("rc") == Transport.named("rc")
-    with pytest.raises(UserError, match="unknown transport 'tcp'"):
-        written.of_argument("tcp")
 
 
 def test_a_policy_that_leaves_a_thread_does_not_keep_the_command(tmp_path):

@@ -10,8 +10,6 @@ from softroce_lab.experiment.crosscheck import comparison
 from softroce_lab.experiment.fuzz import seeds
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.experiment.sweep import spec as sweep_spec
-from softroce_lab.experiment.transports import written
-from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs import yaml_source
 from softroce_lab.transports import registry
 
@@ -48,15 +46,6 @@ def test_the_real_clock_refuses_it_where_the_file_has_it(text, line, column):
     experiment_run.check(spec.of(yaml_source.parse(text.replace("real", "virtual"))))
 
 
-def test_the_real_clock_refuses_it_on_the_command_line():
-    experiment = spec.of(yaml_source.parse(TEXT.replace("window: 64", "label: bound")))
-    chosen = spec.with_transports(experiment, ["oracle"])
-    assert [each.label for each in chosen.transports] == ["bound"]
-    plain = spec.of(yaml_source.parse(TEXT.replace("  - {name: oracle, window: 64}\n", "")))
-    with pytest.raises(UserError, match="oracle: the virtual clock alone"):
-        experiment_run.check(spec.with_transports(plain, ["oracle"]))
-
-
 def test_a_crosscheck_refuses_it():
     virtual, real = (
         spec.of(yaml_source.parse(TEXT.replace("real", clock))) for clock in ("virtual", "real")
@@ -69,12 +58,6 @@ def test_a_crosscheck_refuses_it():
 def test_the_demo_refuses_it_unless_it_is_simulated(clock):
     with pytest.raises(UserError, match="the virtual clock alone"):
         demo.run(demo.Options(transports=("oracle",), clock=clock), Silent())
-
-
-def test_what_measures_on_the_machine_refuses_it():
-    written.check_real([Transport.named("csa_ud")])
-    with pytest.raises(UserError, match="oracle: the virtual clock alone"):
-        written.check_real([Transport.named("csa_ud"), Transport.named("oracle")])
 
 
 def test_lists_of_all_transports_have_it_only_if_it_is_named(tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,9 +16,7 @@ import pytest
 from benchmarks.traffic import HEADERS_BYTES, INDEX_OFFSET
 from softroce_lab import _native
 from softroce_lab.faults.layout import Hits, link_rules
-from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan.effects import Effect, Fault, FaultKey, stream_key
-from softroce_lab.topology import loader
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.chains import Counts, Model, bounds
 from tests.xdp.packets import packet as native_packet
@@ -27,24 +24,10 @@ from tests.xdp.test_statistics import MODELS, weights
 
 PACE = 500_000.0  # frames a second, while a batch lasts
 PATIENCE_S = 60.0
-SHORT = {1e-4: 80, 1e-2: 40, 0.3: 40}  # messages of MESSAGE_PACKETS packets
+SHORT = {1e-4: 20, 1e-2: 10, 0.3: 10}  # messages of MESSAGE_PACKETS packets
 FULL = {1e-4: 2000, 1e-2: 400, 0.3: 400}
 CONFIDENCE = 0.999  # of all cells together
 ALPHA = (1 - CONFIDENCE) / (len(MODELS) * len(FULL) * 2) / 2
-
-
-@pytest.fixture(scope="module")
-def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def rig(shared_rig: Rig) -> Rig:
-    shared_rig.refresh()
-    shared_rig.xdp.restart(time.monotonic_ns())
-    return shared_rig
 
 
 def sender(rig: Rig) -> _native.RawPort:

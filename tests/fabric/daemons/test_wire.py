@@ -18,12 +18,12 @@ import pytest
 from pyroute2 import IPRoute
 
 from softroce_lab import topology
-from softroce_lab.errors import RunError, UserError
+from softroce_lab.errors import RunError
 from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
-from softroce_lab.plan.effects import CERTAIN, Duplicate, Fault
+from softroce_lab.plan.effects import Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 from tests.labs import eventually
 from tests.wire.shapes import delay, fault, queue
@@ -123,25 +123,12 @@ def test_both_links_of_a_path_delay_and_lose_nothing(wired):
         assert figures.residence.percentile(1) >= DELAY_NS * 15 / 16
 
 
-def test_an_unshaped_link_behind_a_shaped_one_passes_frames_on(wired):
-    wired.arm(h1_s1=delay(DELAY_NS))
-    assert len(wired.send()) == COUNT
-    assert wired.figures("h1->s1").released == wired.figures("s1->h2").released == COUNT
-
-
 def test_frames_keep_their_order_and_their_bytes(wired):
     wired.arm(s1_h2=delay(DELAY_NS, 5_000_000, "normal"))
     arrived = wired.send(200)
     stamps = [frame[14 + 20 + 8 + 8 : 14 + 20 + 8 + 12] for frame in arrived]
     assert stamps == [index.to_bytes(4, "big") for index in range(200)]
     assert wired.figures("s1->h2").overtaken == 0
-
-
-def test_every_frame_is_doubled(once):
-    once.arm(s1_h2=Duplicate(CERTAIN))
-    assert len(once.send()) == 2 * COUNT
-    figures = once.figures("s1->h2")
-    assert (figures.arrived, figures.duplicated, figures.released) == (COUNT, COUNT, 2 * COUNT)
 
 
 def test_a_full_queue_drops_and_says_so(once):
@@ -172,17 +159,6 @@ def test_a_port_that_disappears_costs_its_own_frames_only(once):
     assert once.figures("s1->h1").arrived == 0
 
 
-def test_an_idle_stage_sleeps(once):
-    once.arm(s1_h2=delay(DELAY_NS))
-    once.send()
-    time.sleep(0.1)
-    before = once.stage.figures()
-    time.sleep(0.5)
-    spent = once.stage.figures() - before
-    assert spent.cpu_share < 0.01
-    assert spent.fair_turns <= 1  # it may have been in one
-
-
 def test_an_idle_stage_notices_that_it_was_stopped(once):
     """While somebody is connected; it may have had 100 ms to sleep."""
     stopped_ns = time.monotonic_ns()
@@ -192,15 +168,6 @@ def test_an_idle_stage_notices_that_it_was_stopped(once):
     begin_ns, end_ns = max(once.stage.pauses(), key=lambda pause: pause[1] - pause[0])
     assert abs(begin_ns - stopped_ns) <= 0.2e9
     assert end_ns >= stopped_ns + 0.4e9
-
-
-def test_a_shape_that_cannot_fit_changes_nothing(once):
-    number = once.links["s1->h2"]
-    once.stage.shape(number, [fault(delay(DELAY_NS))])
-    reserved = once.stage.figures().reserved_frames
-    with pytest.raises(UserError, match=r"may hold 4000000 frames.*has .* left of"):
-        once.stage.shape(number, [fault(delay(10**10))])
-    assert once.stage.figures().reserved_frames == reserved == 8000
 
 
 def test_a_dead_stage_is_named(once):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from softroce_lab import _native, topology
 from softroce_lab.errors import UserError
-from softroce_lab.fabric.daemons import wire, wire_layout
-from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures, Status
+from softroce_lab.fabric.daemons import wire
+from softroce_lab.fabric.daemons.wire_layout import Histogram, LinkFigures
 from tests.wire.shapes import delay, packed, queue, reorder
 
 
@@ -42,11 +42,6 @@ def test_percentiles_are_those_of_the_sorted_durations():
     assert (histogram - histogram).percentile(50) is None
 
 
-def test_a_shape_of_too_many_parts_does_not_fit():
-    with pytest.raises(ValueError, match="at most 4"):
-        packed(*[delay(n) for n in range(5)])
-
-
 def test_the_layout_is_that_of_the_native_side():
     """What Python packs is what the link does, by every field."""
     link = _native.ShapedLink()
@@ -65,13 +60,6 @@ def test_the_layout_is_that_of_the_native_side():
     assert [entry[2] for entry in gone] == [False, False, False, True, True]
     assert [entry[3] for entry in gone] == [False, True, False, False, False]
     assert gone[0][4] == 1_000_000_000 + 7_000_000
-
-
-def test_an_answer_is_whole_or_refused():
-    assert wire_layout.answer(b"\0\0\0\0\3\0\0\0abc") == (Status.DONE, b"abc")
-    for broken in (b"", b"\0\0\0", b"\0\0\0\0\3\0\0\0ab", b"\7\0\0\0\0\0\0\0"):
-        with pytest.raises(ValueError, match=r"answer|Status"):
-            wire_layout.answer(broken)
 
 
 def test_ports_that_need_a_socket():

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import dataclasses
-import os
 import signal
 import subprocess
 import sys
@@ -16,10 +15,6 @@ def sleeper():
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
-
-
-def test_we_are_alive():
-    assert ProcessIdentity.of(os.getpid()).is_alive()
 
 
 def test_there_is_no_identity_without_a_process(sleeper):
@@ -60,8 +55,3 @@ def test_who_ignores_sigterm_meets_sigkill():
         stubborn.stdout.readline()
         assert ProcessIdentity.of(stubborn.pid).end(0.2)
         assert stubborn.wait() == -signal.SIGKILL
-
-
-def test_who_complies_is_not_killed(sleeper):
-    assert ProcessIdentity.of(sleeper.pid).end(5)
-    assert sleeper.wait() == -signal.SIGTERM

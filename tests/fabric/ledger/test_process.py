@@ -41,15 +41,6 @@ def test_the_ledger_knows_it_by_more_than_its_number(ledger):
     assert ledgers.read(ledger.directory).of_kind("process") == []
 
 
-def test_it_keeps_its_identity_and_session_through_exec(ledger):
-    sleeper = process.spawn(ledger, ["sleep", "60"], role="sleeper")
-    assert os.getsid(sleeper.pid) == sleeper.pid
-    assert sleeper.identity.is_alive()
-    assert sleeper.wait(0.02) is None
-    sleeper.signal(signal.SIGKILL)
-    assert sleeper.wait(60) == -signal.SIGKILL
-
-
 @pytest.mark.parametrize("step", range(4))
 def test_it_never_runs_unless_the_ledger_knows_it(ledger, tmp_path, step):
     """However far the starter gets before it stops, short of the last line."""
@@ -86,17 +77,6 @@ def test_streams_and_environment_are_passed_on(ledger):
     copier.stdin.close()
     assert copier.stdout.read() == b"begin end"
     assert copier.wait(60) == 0
-
-
-def test_descriptors_are_passed_on_when_named(ledger):
-    read, write = os.pipe()
-    talker = process.spawn(
-        ledger, ["sh", "-c", f"echo hello > /dev/fd/{write}"], role="t", pass_fds=[write]
-    )
-    os.close(write)
-    with open(read) as pipe:
-        assert pipe.read() == "hello\n"
-    assert talker.wait(60) == 0
 
 
 def test_a_broken_pipe_ends_it_as_usual(ledger):

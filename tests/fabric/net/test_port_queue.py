@@ -10,7 +10,6 @@ from softroce_lab.fabric.net import netns, port_queue
 
 LOOPBACK = 1
 FRAME_BYTES = 2214
-MOST_U32 = (1 << 32) - 1
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +28,6 @@ def rate_of_bucket():
     if not buckets:
         return None
     return buckets[0].get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")["rate"]
-
-
-@pytest.mark.parametrize("rate_bps", [1_000_000, 1_000_000_000, 100_000_000_000])
-def test_a_rate(rate_bps):
-    port_queue.hold(LOOPBACK, rate_bps, FRAME_BYTES)
-    assert rate_of_bucket() == min(rate_bps // 8, MOST_U32)
 
 
 def test_another_rate_and_none():

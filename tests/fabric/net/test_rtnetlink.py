@@ -37,13 +37,6 @@ def test_what_the_kernel_refuses_is_an_error_and_the_rest_is_done():
         rtnetlink.request([right])
 
 
-@pytest.mark.usefixtures("aside")
-def test_as_many_requests_as_eight_rails_need_fit_one_datagram():
-    rtnetlink.request([rtnetlink.address(LOOPBACK, ADDRESS + i) for i in range(200)])
-    with pytest.raises(FileExistsError):
-        rtnetlink.request([rtnetlink.address(LOOPBACK, ADDRESS + 199)])
-
-
 # pyroute2 reads what is packed here.
 
 

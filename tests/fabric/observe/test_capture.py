@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,29 +15,18 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import RunError
-from softroce_lab.fabric import rule_texts
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.daemons import monitor
-from softroce_lab.fabric.net import syscalls
+from softroce_lab.fabric.faults import add_rule_texts
 from softroce_lab.fabric.observe.capture import Capture
-from softroce_lab.paths import TOPOLOGIES
 from softroce_lab.plan import locate
-from softroce_lab.plan.effects import CERTAIN, Corrupt, Fault, Gemodel, RandomLoss
+from softroce_lab.plan.effects import CERTAIN, Corrupt, Fault, RandomLoss
 from softroce_lab.telemetry import capture_file
-from softroce_lab.telemetry.capture_figures import Figures
-from softroce_lab.topology import loader
 from tests.fabric.daemons.test_monitor import TIMEOUT_S, monitoring
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 
 PATIENCE_S = 20.0
 SLACK_NS = 10**9  # somebody may set the machine's clock
-
-
-@pytest.fixture(scope="module")
-def shared_rig(tmp_path_factory) -> Iterator[Rig]:
-    rig = Rig(loader.load(TOPOLOGIES / "two-hosts.yaml"), "generic", tmp_path_factory.mktemp("xdp"))
-    yield rig
-    rig.close()
 
 
 @pytest.fixture
@@ -90,13 +76,6 @@ def snaps(rig: Rig) -> dict[int, int]:
     return {number: value for number, value in values.items() if value}
 
 
-def awaited(condition) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def comments(found: capture_file.Capture) -> list[str | None]:
     rows = found.packets["comment"].tolist()
     return [found.comments[row] if row >= 0 else None for row in rows]
@@ -128,7 +107,7 @@ def test_what_was_dropped_is_there_and_says_why(rig, tmp_path):
         Fault("half", 9, number, "identity", 77, RandomLoss(2**63)),
         Fault("noise", 10, number, "index", 78, Corrupt(2**62)),
     ]
-    rule_texts.add(faults, tmp_path)
+    add_rule_texts(faults, tmp_path)
     rig.xdp.set_faults(faults)
     path = tmp_path / "trace.pcapng"
     with capturing(tmp_path, link(rig, "s1->h2"), path, snap_bytes=90) as capture:
@@ -147,27 +126,13 @@ def test_what_was_dropped_is_there_and_says_why(rig, tmp_path):
     assert [found.frame(n)[26:] for n in found.packets["number"].tolist()] == beginnings
 
 
-def test_the_state_of_a_gemodel_is_told(rig, tmp_path):
-    (number,) = link(rig, "s1->h2")
-    always_bad = Gemodel(p=CERTAIN, r=0, loss_bad=CERTAIN, loss_good=CERTAIN)
-    faults = [Fault("spine-loss", 0, number, "index", 5, always_bad)]
-    rule_texts.add(faults, tmp_path)
-    rig.xdp.set_faults(faults)
-    path = tmp_path / "trace.pcapng"
-    with capturing(tmp_path, link(rig, "s1->h2"), path) as capture:
-        send(rig, 3)
-        capture.end()
-    good, bad = (f"dropped: gemodel {state}, rule spine-loss" for state in ("good", "bad"))
-    assert comments(capture_file.read(path)) == [good, bad, bad]
-
-
 def test_rules_that_come_while_a_capture_runs_are_known_by_name(rig, tmp_path):
     (number,) = link(rig, "s1->h2")
     path = tmp_path / "trace.pcapng"
     with capturing(tmp_path, link(rig, "s1->h2"), path) as capture:
         for rule_id in range(3):
             faults = [Fault(f"cut-{rule_id}", rule_id, number, "index", 1, RandomLoss(CERTAIN))]
-            rule_texts.add(faults, tmp_path)
+            add_rule_texts(faults, tmp_path)
             rig.xdp.set_faults(faults)
             send(rig, 2)
         rig.xdp.set_faults([Fault("?", 70, number, "index", 1, RandomLoss(CERTAIN))])
@@ -212,23 +177,6 @@ def test_it_ends_by_itself_after_so_many_packets(rig, tmp_path):
     assert snaps(rig) == {}
 
 
-def test_how_far_it_is(rig, tmp_path):
-    with capturing(tmp_path, link(rig, "s1->h2"), tmp_path / "trace.pcapng") as capture:
-        assert capture.figures().captured == 0
-        send(rig, 7)
-        assert (capture.figures().captured, capture.figures().missed) == (7, 0)
-
-
-def test_the_capture_of_a_client_that_dies_is_whole(rig, tmp_path):
-    path = tmp_path / "trace.pcapng"
-    with capturing(tmp_path, link(rig, "s1->h2"), path):
-        send(rig, 6)
-    awaited(lambda: snaps(rig) == {})
-    found = capture_file.read(path)
-    assert len(found.packets) == 6
-    assert [(each.received, each.dropped) for each in found.interfaces] == [(6, 0)]
-
-
 def test_captures_are_whole_when_the_monitor_is_told_to_end(shared_rig, tmp_path):
     shared_rig.refresh()
     path = tmp_path / "trace.pcapng"
@@ -243,39 +191,6 @@ def test_captures_are_whole_when_the_monitor_is_told_to_end(shared_rig, tmp_path
             assert process.wait(TIMEOUT_S) == 0
     found = capture_file.read(path)
     assert (len(found.packets), found.interfaces[0].received) == (6, 6)
-
-
-def test_a_monitor_that_dies_is_an_error(shared_rig, tmp_path):
-    shared_rig.refresh()
-    with monitoring(shared_rig, tmp_path) as process:
-        monitor.sync(tmp_path, TIMEOUT_S)
-        path = tmp_path / "trace.pcapng"
-        with capturing(tmp_path, link(shared_rig, "s1->h2"), path) as capture:
-            process.kill()
-            with pytest.raises(RunError, match="monitor did not answer"):
-                capture.end()
-
-
-def test_the_next_monitor_copies_nothing_for_captures_of_the_last(shared_rig, tmp_path):
-    shared_rig.refresh()
-    with monitoring(shared_rig, tmp_path):
-        monitor.sync(tmp_path, TIMEOUT_S)
-        capture = Capture(tmp_path, link(shared_rig, "s1->h2"), os.open(os.devnull, os.O_WRONLY))
-    assert snaps(shared_rig)
-    capture.close()
-    with monitoring(shared_rig, tmp_path):
-        monitor.sync(tmp_path, TIMEOUT_S)
-        assert snaps(shared_rig) == {}
-
-
-@pytest.fixture
-def small(tmp_path) -> Iterator[Path]:
-    """A file system of 512 KiB in memory."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    syscalls.mount("small", str(folder), "tmpfs", 0, "size=512k")
-    yield folder
-    syscalls.umount(str(folder))
 
 
 def test_a_capture_that_fills_its_file_system_ends_whole_and_says_so(rig, tmp_path, small):
@@ -359,18 +274,6 @@ def read_while_ending(capture: Capture, source: int) -> bytes:
     return data[0]
 
 
-def test_a_reader_that_goes_away_ends_its_capture_alone(rig, tmp_path):
-    capture, source = piped(rig, tmp_path)
-    path = tmp_path / "trace.pcapng"
-    with capture, capturing(tmp_path, link(rig, "s1->h2"), path) as other:
-        os.close(source)
-        send(rig, 3)
-        figures = capture.wait(PATIENCE_S)
-        assert figures is not None
-        assert figures.error == errno.EPIPE
-        assert other.end().captured == 3
-
-
 def test_a_reader_that_goes_away_in_the_middle_of_a_packet(rig, tmp_path):
     capture, source = piped(rig, tmp_path)
     path = tmp_path / "trace.pcapng"
@@ -401,36 +304,3 @@ def test_what_makes_no_sense_is_refused_and_harms_nobody(rig, tmp_path):
         connection.send(monitor.Word.END)
         assert connection.receive().error == errno.EINVAL
     monitor.sync(tmp_path, TIMEOUT_S)
-
-
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
-def test_tshark_reads_it(rig, tmp_path):
-    (number,) = link(rig, "s1->h2")
-    faults = [Fault("cut", 0, number, "index", 1, RandomLoss(CERTAIN))]
-    rule_texts.add(faults, tmp_path)
-    rig.xdp.set_faults(faults)
-    path = tmp_path / "trace.pcapng"
-    links = link(rig, "h1->s1") | link(rig, "s1->h2")
-    with capturing(tmp_path, links, path, snap_bytes=101) as capture:  # of no multiple of 4
-        send(rig, 2)
-        capture.end()
-    wanted = ("frame.interface_name", "frame.comment", "frame.len", "infiniband.bth.psn")
-    command = ["tshark", "-n", "-r", str(path), "-T", "json"]
-    command += [word for field in wanted for word in ("-e", field)]
-    reported = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    layers = [entry["_source"]["layers"] for entry in json.loads(reported)]
-    assert [layer["frame.interface_name"] for layer in layers] == [["h1->s1"], ["s1->h2"]] * 2
-    assert [layer["infiniband.bth.psn"] for layer in layers] == [["0"], ["0"], ["1"], ["1"]]
-    output = ["dropped: random 100%, rule cut"]
-    assert [layer.get("frame.comment") for layer in layers] == [None, output] * 2
-
-
-def test_figures_as_a_document():
-    assert Figures((), errno.ENOSPC).document() == {
-        "captured": 0,
-        "missed": 0,
-        "error": "No space left on device",
-        "interfaces": [],
-    }

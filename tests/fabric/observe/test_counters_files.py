@@ -13,10 +13,6 @@ def test_where_the_owner_of_a_port_publishes(tmp_path):
     assert counters_files.path_for(tmp_path, PORT) == f"{tmp_path}/stats/h1:eth1"
 
 
-def test_a_lab_of_an_earlier_version_has_no_place_for_it(tmp_path):
-    assert counters_files.path_for(tmp_path, PORT) == ""
-
-
 def test_what_killed_processes_left_goes(tmp_path):
     place = tmp_path / "stats"
     place.mkdir()

@@ -49,8 +49,3 @@ def test_the_counters_of_a_process_end_with_it(nothing):
         ("softroce_rnic_up", "h1:eth1", 1),
         ("softroce_rnic_up", "h2:eth1", 0),
     ]
-
-
-def test_nothing_is_a_document_too(nothing):
-    assert openmetrics.text(nothing) == "# EOF\n"
-    assert parsed(nothing) == {}

@@ -43,27 +43,6 @@ def test_all_equal_cost_paths_are_used_and_known():
     assert set(taken) == set(every)
 
 
-def test_shares_name_unused_ports_too():
-    between_pods = flow("h1", "h16")
-    one = [tracer().path(between_pods, 0xC000)]
-    shares = tracer().shares(between_pods, one)
-    assert len(shares) == 2  # the edge and the aggregation switch choose; the core has no choice
-    assert all(sorted(ports.values()) == [0, 1] for ports in shares.values())
-
-
-def test_protocol_and_destination_port_count():
-    sports = range(64)
-    roce = [tracer().path(flow("h1", "h16"), sport) for sport in sports]
-    for other in ({"protocol": 6}, {"dport": 5201}):
-        assert [tracer().path(flow("h1", "h16", **other), sport) for sport in sports] != roce
-
-
-def test_a_seed_chooses_other_paths():
-    sports = range(64)
-    here = [tracer().path(flow("h1", "h16"), sport) for sport in sports]
-    assert [tracer(seed=2).path(flow("h1", "h16"), sport) for sport in sports] != here
-
-
 def test_without_a_route_the_path_ends():
     nowhere = trace.Tracer(PLAN, lambda node, address: ())
     path = nowhere.path(flow("h1", "h16"), 1)

@@ -11,15 +11,25 @@ import contextlib
 import random
 from ipaddress import IPv4Address
 
-from softroce_lab.programs.rdmacm.connection import qp_attributes
-from softroce_lab.programs.rdmacm.events import ConnParams, Outputs, Send, rdma_cm_event_type
-from softroce_lab.programs.rdmacm.layout import LayoutError
-from softroce_lab.programs.rdmacm.listeners import MOST_PENDING
-from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
-from softroce_lab.programs.rdmacm.messages import HEADER_BYTES, MAD_BYTES, Mad, MadHeader
-from softroce_lab.programs.rdmacm.service import gid_of, rdma_port_space
-from softroce_lab.programs.rdmacm.settings import PortIdentity
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.programs.rdmacm.connection import (
+    ConnParams,
+    Outputs,
+    PortIdentity,
+    Send,
+    qp_attributes,
+    rdma_cm_event_type,
+)
+from softroce_lab.programs.rdmacm.manager import MOST_PENDING, ConnectionManager, Target
+from softroce_lab.programs.rdmacm.messages import (
+    HEADER_BYTES,
+    MAD_BYTES,
+    LayoutError,
+    Mad,
+    MadHeader,
+    gid_of,
+    rdma_port_space,
+)
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 OWN, PEER, MALLORY = (IPv4Address(f"10.77.0.{n}") for n in (10, 11, 66))
 PORT = 7174

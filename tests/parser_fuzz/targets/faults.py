@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import lines, profile, resolve
 from softroce_lab.faults.text import documents
-from softroce_lab.topology import loader
 from tests.parser_fuzz.files import file_of, must_name
 
-_PLAN = loader.load("leaf-spine")
+_PLAN = topology.load("leaf-spine")
 
 
 def one(data: bytes) -> None:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults import lines, live, resolve
-from softroce_lab.topology import loader
 
-_PLAN = loader.load("leaf-spine")
+_PLAN = topology.load("leaf-spine")
 
 
 def one(data: bytes) -> None:

@@ -10,7 +10,7 @@ from softroce_lab.check import evidence as facts
 from softroce_lab.check import report, suites
 from softroce_lab.check.suites import Format
 from softroce_lab.errors import LabError
-from softroce_lab.experiment.perftest import printed
+from softroce_lab.experiment.perftest import tests as printed
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry import counters_file, drops
 from tests.parser_fuzz import seed_corpus

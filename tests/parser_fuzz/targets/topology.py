@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from softroce_lab import topology
 from softroce_lab.errors import UserError
 from softroce_lab.faults.text import documents
-from softroce_lab.topology import loader
 from tests.parser_fuzz.files import file_of, must_name
 
 
@@ -13,7 +13,7 @@ def one(data: bytes) -> None:
     """Load it, and say what is wrong or what it holds."""
     path = file_of("topology.yaml", data)
     try:
-        plan = loader.load(path)
+        plan = topology.load(path)
     except UserError as error:
         must_name(path, error)
         return

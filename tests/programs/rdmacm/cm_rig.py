@@ -12,11 +12,19 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from softroce_lab.programs.rdmacm.events import CmEvent, ConnParams, Send, rdma_cm_event_type
+from softroce_lab.programs.rdmacm.connection import (
+    CmEvent,
+    CmTiming,
+    ConnParams,
+    PortIdentity,
+    Send,
+    rdma_cm_event_type,
+)
 from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
 from softroce_lab.programs.rdmacm.messages import (
     Apr,
     Drep,
+    IpHeader,
     Mad,
     Mra,
     Path,
@@ -25,10 +33,11 @@ from softroce_lab.programs.rdmacm.messages import (
     Rep,
     Req,
     Rtu,
+    gid_of,
+    rdma_port_space,
+    service_id,
 )
-from softroce_lab.programs.rdmacm.service import IpHeader, gid_of, rdma_port_space, service_id
-from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity
-from softroce_lab.verbs.errors import PyverbsRDMAError
+from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 ADDRESSES = (IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2"))
 PORT = 7174
@@ -53,9 +62,10 @@ class Carried:
 class Wire:
     """Both sides, the clock, and what is under way between them."""
 
-    def __init__(self, seed=1, timing=TIMING, lost: Callable[[Carried], bool] = lambda _: False):
+    def __init__(self, seed=1, timing=TIMING, lost: Callable[[Carried], bool] = lambda _: False,
+                 copies=1):  # fmt: skip
         self.now_ns = 0
-        self.lost = lost
+        self.lost, self.copies = lost, copies
         self.sides = [
             ConnectionManager(
                 PortIdentity((gid_of(address),), 0x5054_00FF_FE00_0000 + n),
@@ -88,7 +98,7 @@ class Wire:
         self._kinds[side, kind] += 1
         self.sent.append(carried)
         if not self.lost(carried):
-            self.flight.append((self.now_ns + WIRE_NS, 1 - side, send.mad))
+            self.flight.extend(self.copies * [(self.now_ns + WIRE_NS, 1 - side, send.mad)])
 
     def deliver(self, side, octets, source=None):
         gid = gid_of(source or ADDRESSES[1 - side])

@@ -10,11 +10,15 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from softroce_lab.programs.rdmacm.events import CmEvent, ConnParams, Send
+from softroce_lab.programs.rdmacm.connection import (
+    CmEvent,
+    CmTiming,
+    ConnParams,
+    PortIdentity,
+    Send,
+)
 from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
-from softroce_lab.programs.rdmacm.messages import Mad
-from softroce_lab.programs.rdmacm.service import IpHeader, gid_of, rdma_port_space
-from softroce_lab.programs.rdmacm.settings import CmTiming, PortIdentity
+from softroce_lab.programs.rdmacm.messages import IpHeader, Mad, gid_of, rdma_port_space
 from tests.programs.rdmacm.test_messages import captured
 
 ACTIVE, PASSIVE = IPv4Address("10.77.0.11"), IPv4Address("10.77.0.10")

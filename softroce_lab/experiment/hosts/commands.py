@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Commands at a lab's hosts, started as `lab exec` does: what they print, and the end of them all.
+
+A command can leave its session, so process groups do not reach all. What gives a process away is
+its network namespace, a host's, together with a mount namespace that is not the lab's own:
+`lab exec --verbs` makes one for each command, while daemons and verbs of the lab that look into a
+host's network keep theirs. Other processes are never signalled.
+
+Run as a program, this file is the guard of a run: it does the same when the run's process has gone
+in whatever way, SIGKILL included, for then its standard input ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from softroce_lab.fabric.net import netns
+from softroce_lab.paths import PROJECT_ROOT
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_LIBC = ctypes.CDLL(None)  # before any fork
+
+KEPT_BYTES = 1 << 16  # of the end of each command's output
+SEARCH_S = 5.0  # for a pattern of the user's, which can take for ever
+
+_KILLED_S = 2.0  # that what got SIGKILL may take to go
+_MANAGER_S = 1.0  # that connection managers get to end by themselves, as their programs have
+_TURN_S = 0.01
+# What a connection manager shares with the `lab exec` that it was forked from.
+_MANAGER_WORDS = [b"-m", b"softroce_lab.cli", b"exec"]
+
+
+class Printed:
+    """A pipe for a command's output, and the last KEPT_BYTES that came out of it."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._fd, self.writer = os.pipe()  # the command inherits the latter
+        os.set_blocking(self._fd, False)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> int:
+        """Keep what has come, one pipe's worth at most: bytes."""
+        try:
+            got = os.read(self._fd, KEPT_BYTES)
+        except BlockingIOError:
+            return 0
+        self._kept += got
+        del self._kept[:-KEPT_BYTES]
+        return len(got)
+
+    def clear(self) -> None:
+        self.read()
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Keep what is still in the pipe; nobody can print any more."""
+        os.close(self.writer)
+        self.read()
+        os.close(self._fd)
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")
+
+
+def read_output(several: Collection[Printed], for_s: float) -> None:
+    """For a while, keep the end of what commands print, so that none waits for a reader."""
+    until_s = time.monotonic() + for_s
+    pipes = {each.fileno(): each for each in several}
+    poller = select.poll()
+    for fd in pipes:
+        poller.register(fd, select.POLLIN)
+    while (left_s := until_s - time.monotonic()) > 0:
+        for fd, _ in poller.poll(left_s * 1e3):
+            pipes[fd].read()
+
+
+class ExecProcess:
+    """Runs a command, again if asked to, and keeps the end of what it prints."""
+
+    def __init__(self, lab: str, node: str) -> None:
+        self._words = ["--lab", lab, node]
+        self.printed = Printed()
+        self._process: subprocess.Popen[bytes] | None = None  # waited for by `end` alone
+
+    @property
+    def has_begun(self) -> bool:
+        return self._process is not None
+
+    def begin(
+        self,
+        argv: Sequence[str],
+        *,
+        verbs: bool = True,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Start it. With `verbs`, programs find the host's soft RNIC (docs/howto/programs.md)."""
+        self.printed.clear()
+        flags = ["--verbs"] if verbs else []
+        words = [sys.executable, "-m", "softroce_lab.cli", "exec", *flags, *self._words]
+        self._process = subprocess.Popen(
+            [*words, "--", *argv],
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=self.printed.writer,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_dying_with(os.getpid()),
+        )
+
+    def status(self) -> int | None:
+        """Exit status as subprocess has it, None while it runs. The process stays waitable."""
+        assert self._process is not None  # noqa: S101 - it has begun
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def end(self) -> int:
+        """End it, and what of its session outlived it; its exit status.
+
+        Before it is waited for, the number of its session is nobody else's.
+        """
+        assert self._process is not None  # noqa: S101 - it has begun
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        status = self._process.wait()
+        self._process = None
+        return status
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """For a child before its exec: SIGKILL when the thread that forked it has gone (prctl(2))."""
+
+    def prepare() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had gone before
+            os._exit(1)
+
+    return prepare
+
+
+# --- A search in what they print -----------------------------------------------------------------
+
+# A process of its own, because no search of re can be broken off. Its exit status is the answer.
+_SEARCH = """
+import json, re, sys
+pattern, text = json.load(sys.stdin)
+match = re.search(pattern, text, re.MULTILINE)
+if match:
+    print(match.start())
+sys.exit(10 if match else 11)
+"""
+_ANSWERS = {10: True, 11: False}
+
+
+class Found(NamedTuple):
+    """What a search came to."""
+
+    has: bool | None  # None: it took too long
+    line: str = ""  # in which the first match begins
+
+
+def search(pattern: str, text: str, limit_s: float = SEARCH_S) -> Found:
+    """Whether `text` has the pattern, `^` and `$` of lines, and where."""
+    argv = [sys.executable, "-I", "-S", "-c", _SEARCH]
+    try:
+        done = subprocess.run(
+            argv, input=json.dumps([pattern, text]).encode(), stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, timeout=limit_s, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Found(None)
+    has = _ANSWERS.get(done.returncode)
+    if not has:
+        return Found(has)
+    at = int(done.stdout)
+    return Found(has, text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip())
+
+
+# --- What they leave running ---------------------------------------------------------------------
+
+
+def end_all(namespaces: Collection[int]) -> list[int]:
+    """End what runs in these network namespaces (inodes); the processes that are still there."""
+    now = time.monotonic()
+    managers_until_s, until_s = now + _MANAGER_S, now + _MANAGER_S + _KILLED_S
+    while found := _foreign_in(namespaces):
+        if (now := time.monotonic()) > until_s:
+            return found
+        for pid in found:
+            if now > managers_until_s or not _is_manager(pid):
+                _kill(pid, namespaces)
+        time.sleep(_TURN_S)
+    return []
+
+
+def _foreign_in(namespaces: Collection[int]) -> list[int]:
+    pids = (pid for inside in netns.inhabitants(namespaces).values() for pid in inside)
+    return [pid for pid in pids if pid != os.getpid() and _is_foreign(pid)]
+
+
+def _is_foreign(pid: int) -> bool:
+    """Whether its mounts are not those of the lab itself."""
+    with contextlib.suppress(OSError):
+        return _inode(pid, "mnt") != _inode(os.getpid(), "mnt")
+    return False
+
+
+def _inode(pid: int, kind: str) -> int:
+    return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
+
+
+def _is_manager(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:4] == _MANAGER_WORDS
+    return False
+
+
+def _kill(pid: int, namespaces: Collection[int]) -> None:
+    """By a descriptor, and looked at again: the number may be another process's by now."""
+    with contextlib.suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if _inode(pid, "net") in namespaces and _is_foreign(pid):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+
+
+@contextlib.contextmanager
+def guarded(namespace_fds: Collection[int]) -> Iterator[None]:
+    """In the end, nothing of the commands runs in these namespaces, even if this process dies."""
+    argv = [sys.executable, "-m", __spec__.name, *map(str, namespace_fds)]
+    guard = subprocess.Popen(
+        argv, cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, pass_fds=tuple(namespace_fds), start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        end_all({os.fstat(fd).st_ino for fd in namespace_fds})
+        guard.kill()
+        guard.communicate()
+
+
+if __name__ == "__main__":  # the guard: descriptors keep inodes of namespaces from being reused
+    inodes = {os.fstat(int(word)).st_ino for word in sys.argv[1:]}
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    end_all(inodes)
