@@ -22,11 +22,9 @@ from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s, pr
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, spec
-from softroce_lab.experiment.fuzz import pool as fuzz_pool
 from softroce_lab.experiment.fuzz import seeds as experiment_fuzz
 from softroce_lab.experiment.fuzz.failover import campaign as failovers
 from softroce_lab.experiment.fuzz.failover import case as failover_cases
-from softroce_lab.experiment.fuzz.failover import smaller
 from softroce_lab.experiment.fuzz.failover.campaign import Campaign as FailoverCampaign
 from softroce_lab.experiment.fuzz.failover.campaign import Seen
 from softroce_lab.experiment.fuzz.seeds import Campaign, Violation
@@ -213,7 +211,7 @@ class _Transports:
         source = yaml_source.read(file)
         experiment = spec.of(source)  # reports errors with their place
         _check_case(source)
-        campaign = Campaign(self._transports)
+        campaign = Campaign(transports=self._transports)
         seen = experiment_fuzz.run_case(source.data, experiment.seeds[0], self._transports)
         violations = (dataclasses.replace(each, file=str(file)) for each in seen.violations)
         campaign.add(dataclasses.replace(seen, violations=tuple(violations)))
@@ -221,7 +219,7 @@ class _Transports:
 
     def many(self, seeds: range, jobs: int, **how: Any) -> Campaign:
         """A campaign of all seeds."""
-        seen = fuzz_pool.run(seeds, self._transports, jobs)
+        seen = experiment_fuzz.in_processes(seeds, self._transports, jobs)
         return experiment_fuzz.campaign(seen, self._transports, **how)
 
     def can_be_kept(self, _: Violation) -> bool:
@@ -284,7 +282,7 @@ class _Failovers:
         return f"seed {violation.seed}"
 
     def shrink(self, violation: Seen, say: Say) -> Seen:
-        return smaller.shrink(violation, say)
+        return failovers.shrink(violation, say)
 
     def suffix(self, _: Seen) -> str:
         return "failover"

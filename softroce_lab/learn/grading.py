@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
-import contextlib
 import csv
 import dataclasses
+import functools
 import io
-import multiprocessing
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from softroce_lab import junit, units
 from softroce_lab.errors import LabError, UserError
+from softroce_lab.experiment.sweep import pool
 from softroce_lab.learn import folder, judge
 from softroce_lab.learn.judge import Item, Options, Verdict
 
@@ -46,32 +44,26 @@ def grade(
 ) -> list[Verdict]:
     """A verdict for each folder, in their order. A folder that cannot be read has no points.
 
-    A process that dies takes the others of its pool along. The folders that are left are judged
-    again, each in a process of its own, so that only one submission pays. `by` judges: `grade_one`.
+    Of a process that dies only one submission pays. `by` judges: `grade_one`.
     """
-    by = by or grade_one
+    work = functools.partial(_judge, by or grade_one, options)
     verdicts: dict[int, Verdict] = {}
-    with _processes(min(jobs, len(folders))) as pool:
-        futures = {pool.submit(by, str(path), options): i for i, path in enumerate(folders)}
-        for future in concurrent.futures.as_completed(futures):
-            with contextlib.suppress(BrokenProcessPool):
-                verdicts[futures[future]] = future.result()
-                progress(len(verdicts))
-    for place, path in enumerate(folders):
-        if place not in verdicts:
-            with _processes(1) as pool:
-                try:
-                    verdicts[place] = pool.submit(by, str(path), options).result()
-                except BrokenProcessPool:
-                    why = "not decided, the judge was ended; look at it by hand"
-                    verdicts[place] = _without_points(str(path), why)
+    with pool.processes(min(jobs, len(folders))) as processes:
+        tasks = [(place, str(path)) for place, path in enumerate(folders)]
+        for (place, _), verdict in pool.carry_out(tasks, work, processes, _lost):
+            verdicts[place] = verdict
             progress(len(verdicts))
     return [verdicts[place] for place in range(len(folders))]
 
 
-def _processes(count: int) -> concurrent.futures.ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")
-    return concurrent.futures.ProcessPoolExecutor(count, mp_context=context)
+def _judge(
+    by: Callable[[str, Options], Verdict], options: Options, task: tuple[int, str]
+) -> Verdict:
+    return by(task[1], options)
+
+
+def _lost(task: tuple[int, str], _: str) -> Verdict:
+    return _without_points(task[1], "not decided, the judge was ended; look at it by hand")
 
 
 def grade_one(path: str, options: Options) -> Verdict:

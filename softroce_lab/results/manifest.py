@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import CLASSES, FIGURES, SIZE_CLASSES
 from softroce_lab.experiment.held_back import WORDS
-from softroce_lab.experiment.sweep.schema import fits
+from softroce_lab.experiment.sweep.rows import fits
 
 _Int = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]

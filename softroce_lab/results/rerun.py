@@ -26,8 +26,9 @@ from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.failover import rig as failover
 from softroce_lab.experiment.failover.rig import Options as FailoverOptions
 from softroce_lab.experiment.reporter import Reporter
-from softroce_lab.experiment.sweep import campaign, schema
+from softroce_lab.experiment.sweep import campaign
 from softroce_lab.experiment.sweep import frozen as frozen_sweep
+from softroce_lab.experiment.sweep import rows as sweep_rows
 from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.yaml_source import Origin
@@ -39,7 +40,7 @@ from softroce_lab.transports import registry
 _MAY_DIFFER = ("environment", "experiment", "topology", "notes")
 """Of the manifest. The experiment itself is compared by `experiment.json`."""
 _COLUMNS_MAY_DIFFER = {"wall_s", "cpu_s", "version", "commit", "run_dir", "key", "notes"}
-_COLUMNS = [name for name in schema.columns() if name not in _COLUMNS_MAY_DIFFER]
+_COLUMNS = [name for name in sweep_rows.columns() if name not in _COLUMNS_MAY_DIFFER]
 _FIGURES = ("makespan_ns", "fct_p50_ns", "fct_p99_ns")
 _MOST_NAMED = 6  # runs of a sweep that differ in a column
 _ELSEWHERE = "-o DIR: another folder"
@@ -250,13 +251,13 @@ def compare_sweeps(first: Recorded, second: Recorded) -> Comparison:
 
 
 def _rows(first: Recorded, second: Recorded) -> Iterator[Difference]:
-    other = {row[schema.NUMBER]: row for row in sweeps.rows(second)}
+    other = {row[sweep_rows.NUMBER]: row for row in sweeps.rows(second)}
     axes = sweeps.axes(first)
     groups: dict[str, list[Row]] = collections.defaultdict(list)
     for row in sweeps.rows(first):
         groups[f"{sweeps.cell_of(row, axes)}, {row['transport']}"].append(row)
     for name, rows in groups.items():
-        pairs = [(row, other.get(row[schema.NUMBER], {})) for row in rows]
+        pairs = [(row, other.get(row[sweep_rows.NUMBER], {})) for row in rows]
         if rows[0]["clock"] == "virtual":
             yield _columns(name, pairs)
         else:
@@ -270,7 +271,7 @@ def _columns(name: str, pairs: Sequence[tuple[Row, Row]]) -> Difference:
     for one, two in pairs:
         for column in _COLUMNS:
             if one.get(column) != two.get(column):
-                wrong[column].append(one[schema.NUMBER])
+                wrong[column].append(one[sweep_rows.NUMBER])
     text = "; ".join(
         f"{column} of run {', '.join(map(str, runs[:_MOST_NAMED]))}"
         for column, runs in wrong.items()

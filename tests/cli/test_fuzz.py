@@ -97,7 +97,7 @@ def test_there_are_no_more_processes_than_seeds(monkeypatch):
     begun = []
     real = fuzz_pool._Worker
     monkeypatch.setattr(fuzz_pool, "_Worker", lambda names: begun.append(1) or real(names))
-    assert [seen.seed for seen in fuzz_pool.run([5, 6], (RC,), 900)] == [5, 6]
+    assert [seen.seed for seen in fuzz.in_processes([5, 6], (RC,), 900)] == [5, 6]
     assert len(begun) == 2
 
 
@@ -178,7 +178,7 @@ class ForgetsTheProbe(Machine):
 
 
 def _requests(drawn):
-    both = [*drawn.ops, *(each for _, later in drawn.bursts for each in later)]
+    both = [*drawn.requests, *(each for _, later in drawn.later for each in later)]
     return sum(map(len, both))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.experiment.sweep import table as sweep_table
-from softroce_lab.experiment.sweep.work import Work
+from softroce_lab.experiment.sweep.pool import Work
 from softroce_lab.paths import PROJECT_ROOT
 
 FILE = "tests/experiment/snapshots.md"

@@ -98,7 +98,7 @@ def test_the_verb_shows_a_failover_of_one_s_own(tmp_path, monkeypatch):
     assert found["repeat all"]["notified_twice"] > 0
     assert found["no backup"]["gap_ns"] is None
     for policy, code in (("nothing.py:Failover", 2), ("policy.py:Other", 1)):
-        words[4] = policy
+        words[3] = policy
         assert CliRunner().invoke(cli.app, words).exit_code == code
 
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The OCI image for labs, and the devcontainer's definition. In full the image is built and run."""
+"""The OCI image for labs, and the devcontainer. In full both are built, and labs work in them.
+
+The devcontainer is built by images.py, as a codespace would.
+"""
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +15,7 @@ import sys
 import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
-from tests import test_wheel
+from tests import images, test_wheel
 from tests.learn import submissions
 
 CONTAINERS = PROJECT_ROOT / "containers"
@@ -27,16 +31,27 @@ def packages():
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def test_the_devcontainer_has_what_the_image_has():
-    definition = json.loads((DEVCONTAINER / "devcontainer.json").read_text())
-    dockerfile = (DEVCONTAINER / definition["build"]["dockerfile"]).read_text()
-    last = dockerfile.rpartition("FROM debian:bookworm\n")[2]
+def definition():
+    return json.loads((DEVCONTAINER / "devcontainer.json").read_text())
+
+
+def dockerfile():
+    return DEVCONTAINER / definition()["build"]["dockerfile"]
+
+
+def test_the_devcontainer_names_what_is_there_and_has_what_the_image_has():
+    found = definition()
+    assert set(found) <= {"name", "build", "remoteUser", "postCreateCommand"}
+    assert (DEVCONTAINER / found["build"]["context"]).resolve() == PROJECT_ROOT
+    assert shlex.split(found["postCreateCommand"])[0] == "lab"
+    assert images.bases(dockerfile()) == {images.BASE.rpartition("/")[2]}
+    last = dockerfile().read_text().rpartition("FROM debian:bookworm\n")[2]
     for name in packages():
         assert re.search(rf"(?<![\w-]){name}(?![\w-])", last), name
-    assert f"USER {definition['remoteUser']}" in last
+    assert re.search(rf"^USER {found['remoteUser']}$", last, re.M)
     settings = "".join(path.read_text() for path in PROJECT_ROOT.glob("native/**/CMakeLists.txt"))
     settings += "".join(path.read_text() for path in PROJECT_ROOT.glob("native/**/*.cmake"))
-    for option in re.findall(r"cmake\.define\.(\w+)=", dockerfile):
+    for option in re.findall(r"cmake\.define\.(\w+)=", dockerfile().read_text()):
         assert option in settings
 
 
@@ -106,3 +121,39 @@ def test_labs_in_the_image(full, tmp_path):
     image = Image(made, tmp_path)
     assert image.run("id", "-un").stdout == "student\n"
     submissions.use_labs(image.run, lambda path, text: image.write(f"home/student/{path}", text))
+
+
+# --- The devcontainer ------------------------------------------------------------------------
+
+
+class Built(images.Image):
+    """The image of the Dockerfile, and a container of it."""
+
+    def __init__(self, top):
+        (top / "source").mkdir()
+        context = test_wheel.source_of(top / "source")
+        super().__init__(top, dockerfile(), context)
+
+    def run(self, *words):
+        """In the container, as its user, in its home."""
+        home = f"/home/{definition()['remoteUser']}"
+        options = ["--isolation", "chroot", "--workingdir", home, self.container, "--"]
+        return subprocess.run(
+            ["buildah", *self.storage, "run", *options, *words],
+            capture_output=True, text=True, timeout=RUN_S,
+        )  # fmt: skip
+
+    def write(self, path, text):
+        (self.mounted() / path).write_text(text)
+
+
+@pytest.mark.full("learn-devcontainer")
+def test_labs_in_the_devcontainer(full, tmp_path):
+    """The devcontainer's Dockerfile is built by buildah, without pulling, and labs work in it."""
+    if not full:
+        pytest.skip("takes minutes: lab test --full learn-devcontainer")
+    images.needed()
+    built = Built(tmp_path)
+    user = definition()["remoteUser"]
+    assert built.run("id", "-un").stdout == f"{user}\n"
+    submissions.use_labs(built.run, lambda path, text: built.write(f"home/{user}/{path}", text))

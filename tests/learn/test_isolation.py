@@ -132,17 +132,9 @@ def test_one_that_changes_its_own_judge_changes_nothing(where):
     assert verdict(where, "return np.arange(0)", top).points == 0
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import random\nsent -= random.randrange(30)",
-        "import time\nsent -= time.perf_counter_ns() % 30",
-        "import os\nsent -= os.urandom(1)[0] % 30",
-    ],
-)
-def test_one_that_is_not_deterministic_says_so(where, body):
+def test_one_that_is_not_deterministic_says_so(where):
     """It draws one of thirty each time, for two runs that draw the same are right."""
-    item = verdict(where, body, task="goes-back")
+    item = verdict(where, "import random\nsent -= random.randrange(30)", task="goes-back")
     assert item.state == "fails"
     assert "two runs with the same seed (1) differ" in item.text
 

@@ -313,7 +313,7 @@ def test_an_answer_is_right_within_its_tolerance(lab, tmp_path):
     where = submissions.laid_out(lab.number, tmp_path / "lab")
     question = next(one for one in lab.questions if one.kind != "prediction" and one.tolerance)
     right = question.right(folder.read(where).dice)
-    for tolerances in (-2, -0.5, 0.5, 2):
+    for tolerances in (-2, 0.5):
         given = right * (1 + tolerances * question.tolerance)
         submissions.answer(where, lab, **{question.id: f"{given:.12g}"})
         (item,) = (item for item in submissions.judged(where).items if item.id == question.id)

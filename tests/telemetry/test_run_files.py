@@ -7,7 +7,7 @@ import pytest
 from softroce_lab.experiment import run, spec
 from softroce_lab.experiment.figure_table import FIGURES
 from softroce_lab.experiment.reporter import Silent
-from softroce_lab.experiment.sweep.schema import NUMBER, columns
+from softroce_lab.experiment.sweep.rows import NUMBER, columns
 from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry import transitions
 from softroce_lab.telemetry.run_files import FILES, SWEEP_COLUMNS

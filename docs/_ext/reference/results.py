@@ -6,7 +6,7 @@ from __future__ import annotations
 from reference import markdown
 from reference.markdown import code, prose
 from softroce_lab.experiment.figure_table import FIGURES, Figure
-from softroce_lab.experiment.sweep.schema import columns
+from softroce_lab.experiment.sweep.rows import columns
 from softroce_lab.telemetry.run_files import FILES, SWEEP_COLUMNS
 
 

@@ -20,7 +20,6 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.capturing import NOTHING
 from softroce_lab.experiment.crosscheck import agreement
 from softroce_lab.experiment.crosscheck import comparison as crosscheck
-from softroce_lab.experiment.crosscheck import junit as crosscheck_junit
 from softroce_lab.experiment.crosscheck.comparison import QUANTITIES, Comparison, Outcome
 from softroce_lab.experiment.spec import Experiment, Overrides
 
@@ -42,7 +41,7 @@ def run(path: Path, overrides: Overrides, transports: Sequence[str] | None, how:
         _warn_of_few_seeds(virtual, screen)
         outcome = crosscheck.run(virtual, real, screen, under=how.under, mode=how.xdp)
     if how.junit is not None:
-        crosscheck_junit.write(how.junit, outcome)
+        crosscheck.write_junit(how.junit, outcome)
     if how.as_json:
         print_json(outcome.document())
     else:

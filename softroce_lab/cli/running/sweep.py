@@ -13,13 +13,13 @@ from softroce_lab.cli.options import print_json
 from softroce_lab.cli.running import gates
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import ExitCode, RunError
+from softroce_lab.experiment.figure_table import Row
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.sweep import campaign
 from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.experiment.sweep import table as sweep_table
 from softroce_lab.experiment.sweep.campaign import Options, Outcome
 from softroce_lab.experiment.sweep.spec import Sweep, Task
-from softroce_lab.experiment.sweep.work import Row
 from softroce_lab.telemetry.rundir import give_to_user
 
 _MOST_LINES = 40  # of the table on the terminal

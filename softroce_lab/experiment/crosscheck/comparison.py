@@ -13,12 +13,13 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab import statistics, units
+from softroce_lab import junit, statistics, units
 from softroce_lab.errors import EnvironmentLackError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import workload_record
@@ -292,9 +293,9 @@ def compared(pairs: dict[str, list[Pair]]) -> list[Comparison]:
         Comparison(
             name,
             quantity,
-            _median([quantity.of(pair.virtual) for pair in each]),
-            _median([quantity.of(pair.real) for pair in each]),
-            _median([quantity.margin(pair) for pair in each]),
+            median([quantity.of(pair.virtual) for pair in each]),
+            median([quantity.of(pair.real) for pair in each]),
+            median([quantity.margin(pair) for pair in each]),
             judged,
         )
         for (name, each, quantity), judged in zip(raw, found, strict=True)
@@ -357,11 +358,28 @@ def _causes(experiment: Experiment, pairs: Sequence[Pair]) -> Iterator[str]:
         yield f"the machine lost {units.format_count(lost, 'frame')}, not a rule"
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return low if low == high else (low + high) / 2
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def write_junit(path: Path, outcome: Outcome) -> None:
+    """A suite for each transport, a case for each quantity. UserError if it cannot be written.
+
+    `failure` is a difference, `skipped` what too few seeds could decide.
+    """
+    suites = []
+    for about in outcome.about:
+        mine = [each for each in outcome.comparisons if each.transport == about.transport]
+        suites.append(junit.Suite(about.transport, [_case(about, each) for each in mine]))
+    junit.write(path, "lab run --clock both", suites)
+
+
+def _case(about: About, comparison: Comparison) -> junit.Case:
+    classname, name = f"crosscheck.{about.transport}", comparison.quantity.name
+    found = comparison.agreement
+    text = f"off by {found.median:+.2f} [{found.low:+.2f}, {found.high:+.2f}] margins"
+    if found.verdict == "differs":
+        return junit.Case(classname, name, "failure", text, name, "\n".join(about.causes))
+    if found.verdict == "undecided":
+        return junit.Case(classname, name, "skipped", text)
+    return junit.Case(classname, name)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from softroce_lab.experiment.fuzz import workloads
-from softroce_lab.experiment.fuzz.dice import Dice
+from softroce_lab.experiment.fuzz.workloads import Dice
 from softroce_lab.experiment.kinds.collectives import OPERATIONS, algorithms
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 

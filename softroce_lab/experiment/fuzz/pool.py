@@ -7,22 +7,18 @@ busy machine is no reason: a loop without end at one virtual moment is reported,
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol
-
-from softroce_lab.experiment.fuzz import draw
-from softroce_lab.experiment.fuzz import seeds as fuzz
-from softroce_lab.experiment.fuzz.seeds import Seen, Violation
-from softroce_lab.experiment.transports.transport import Transport
+from typing import Any, Protocol, Self, TypeVar
 
 SEED_CPU_S = 60
 """Processor time that a seed may take; the most expensive ones take a second or two."""
@@ -42,22 +38,6 @@ class Work(Protocol):
 
     def lost(self, seed: int, what: str) -> Any:
         """The same of a seed whose process died or hung, as `what` tells."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _OverTransports:
-    transports: tuple[Transport, ...]
-
-    def run(self, seed: int) -> Seen:
-        return fuzz.run_seed(seed, self.transports)
-
-    def lost(self, seed: int, what: str) -> Seen:
-        return _alone(seed, self.transports, what)
-
-
-def run(seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int) -> Iterator[Seen]:
-    """What each seed came to, in the order of the seeds."""
-    return over(seeds, _OverTransports(transports), jobs)
 
 
 def over(seeds: Iterable[int], work: Work, jobs: int) -> Iterator[Any]:
@@ -186,28 +166,69 @@ def _ends(how: str, exit_code: int | None) -> str:
     )
 
 
-def _alone(seed: int, transports: tuple[Transport, ...], what: str) -> Seen:
-    """Which transport it was: each is run by itself."""
-    case = draw.draw(seed)
-    if len(transports) == 1:
-        violation = Violation(seed, transports[0], what, fuzz.text(case, transports[0]))
-        return Seen(seed, 0, frozenset(), (violation,), 1)
-    each = [seen for one in transports for seen in run([seed], (one,), 1)]
-    violations = tuple(violation for seen in each for violation in seen.violations)
-    if not violations:
-        violations = (Violation(seed, transports[0], f"{what}, once", fuzz.text(case)),)
-    return Seen(
-        seed,
-        max(seen.hosts for seen in each),
-        frozenset().union(*(seen.features for seen in each)),
-        violations,
-        len(transports),
-    )
-
-
 def _work(end: connection.Connection, work: Work) -> None:
     """Answer seeds until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this one ends it
     with suppress(EOFError, BrokenPipeError):
         while True:
             end.send(work.run(end.recv()))
+
+
+# --- What they come to ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Campaign(abc.ABC):
+    """What many seeds came to, added up as they come."""
+
+    seeds: int = 0
+    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    violations: list[Any] = dataclasses.field(default_factory=list)
+    interrupted: bool = False
+
+    @abc.abstractmethod
+    def add(self, seen: Any) -> None:
+        """One more."""
+
+    def shares(self, names: Iterable[str]) -> dict[str, float]:
+        """In what share of the seeds each of these features was met."""
+        return {name: self.features[name] / max(1, self.seeds) for name in names}
+
+    def gather(
+        self, seen: Iterable[Any], until: Callable[[], bool], progress: Callable[[Self], None]
+    ) -> Self:
+        """Add all seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
+
+        `progress` gets the campaign after every seed.
+        """
+        try:
+            for each in seen:
+                self.add(each)
+                progress(self)
+                if until():
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return self
+
+
+_T = TypeVar("_T")
+
+
+def smallest(broken: _T, smaller: Callable[[_T], Iterator[_T | None]], tries: int) -> _T:
+    """What is left when nothing smaller breaks alike, or after so many tries.
+
+    `smaller` tries steps of what it is given, and yields of each what broke, or None.
+    """
+    while True:
+        for found in smaller(broken):
+            tries -= 1
+            if found is not None:
+                broken = found
+                break
+            if tries <= 0:
+                return broken
+        else:
+            return broken
+        if tries <= 0:
+            return broken

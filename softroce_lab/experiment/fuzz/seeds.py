@@ -20,9 +20,8 @@ import numpy as np
 from softroce_lab.errors import LabError, UserError, ibv_wc_status
 from softroce_lab.experiment import spec
 from softroce_lab.experiment.figure_table import RETRANSMITTED
-from softroce_lab.experiment.fuzz import draw, invariants, smaller_work, workloads
+from softroce_lab.experiment.fuzz import draw, invariants, pool, workloads
 from softroce_lab.experiment.fuzz.draw import Case
-from softroce_lab.experiment.fuzz.gathering import gather
 from softroce_lab.experiment.kinds.collectives import OPERATIONS
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports import written
@@ -268,21 +267,16 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
 
 def shrink(violation: Violation, say: Callable[[str], None] = lambda _: None) -> Violation:
     """The smallest case found for which the same invariant fails."""
-    case = yaml_source.parse(violation.case).data
-    best, left = violation, _MOST_SHRINKS
-    smaller = True
-    while smaller and left > 0:
-        smaller = False
-        for candidate in _simpler(case):
-            left -= 1
+
+    def smaller(best: tuple[Case, Violation]) -> Iterator[tuple[Case, Violation] | None]:
+        for candidate in _simpler(best[0]):
             found = _fails(candidate, violation)
             if found is not None:
-                case, best, smaller = candidate, found, True
-                say(f"smaller: {len(best.case)} characters")
-                break
-            if left <= 0:
-                break
-    return best
+                say(f"smaller: {len(found.case)} characters")
+            yield None if found is None else (candidate, found)
+
+    case = yaml_source.parse(violation.case).data
+    return pool.smallest((case, violation), smaller, _MOST_SHRINKS)[1]
 
 
 def _fails(case: Case, like: Violation) -> Violation | None:
@@ -300,7 +294,7 @@ def _simpler(case: Case) -> Iterator[Case]:
     for key in ("stalls", "message_slots", "rnic"):
         if key in case:
             yield {name: value for name, value in case.items() if name != key}
-    yield from (_with(case, workload=work) for work in smaller_work.less(case["workload"]))
+    yield from (_with(case, workload=work) for work in workloads.less(case["workload"]))
     shapes = _plainer(case["topology"]["generator"])
     yield from (_with(case, topology={"generator": shape}) for shape in shapes)
     for key, plain in (("depth", 1), ("lb", "flow")):
@@ -329,16 +323,12 @@ def _with(case: Case, **changes: Any) -> Case:
 
 
 @dataclasses.dataclass(slots=True)
-class Campaign:
-    """What many seeds came to, added up as they come."""
+class Campaign(pool.Campaign):
+    """Of seeds over transports."""
 
-    transports: tuple[Transport, ...]
-    seeds: int = 0
+    transports: tuple[Transport, ...] = ()
     runs: int = 0
     hosts: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
-    features: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    violations: list[Violation] = dataclasses.field(default_factory=list)
-    interrupted: bool = False
 
     def add(self, seen: Seen) -> None:
         """One more."""
@@ -357,12 +347,9 @@ class Campaign:
     @property
     def coverage(self) -> dict[str, float]:
         """In what share of the seeds each thing was met; what is expected stands there anyway."""
-        names = dict.fromkeys((*self._expected(), *sorted(self.features)))
-        return {name: self.features[name] / max(1, self.seeds) for name in names}
-
-    def _expected(self) -> tuple[str, ...]:
         every = {each.label for each in self.transports} >= set(registry.transports())
-        return expected_features() if every else ()
+        expected = expected_features() if every else ()
+        return self.shares(dict.fromkeys((*expected, *sorted(self.features))))
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -399,13 +386,47 @@ def campaign(
     until: Callable[[], bool] = lambda: False,
     progress: Callable[[Campaign], None] = lambda _: None,
 ) -> Campaign:
-    """All seeds, or as many as there are before `until` is true, or Ctrl-C is pressed.
-
-    `progress` gets the campaign after every seed.
-    """
-    return gather(Campaign(transports), seen, until, progress)
+    """As `Campaign.gather`."""
+    return Campaign(transports=transports).gather(seen, until, progress)
 
 
 def in_process(seeds: Iterable[int], transports: tuple[Transport, ...]) -> Iterator[Seen]:
     """What each seed came to, in this process: with whatever was registered here."""
     return (run_seed(seed, transports) for seed in seeds)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OverTransports:
+    transports: tuple[Transport, ...]
+
+    def run(self, seed: int) -> Seen:
+        return run_seed(seed, self.transports)
+
+    def lost(self, seed: int, what: str) -> Seen:
+        return _alone(seed, self.transports, what)
+
+
+def in_processes(
+    seeds: Iterable[int], transports: tuple[Transport, ...], jobs: int
+) -> Iterator[Seen]:
+    """What each seed came to, in the order of the seeds."""
+    return pool.over(seeds, _OverTransports(transports), jobs)
+
+
+def _alone(seed: int, transports: tuple[Transport, ...], what: str) -> Seen:
+    """Which transport it was: each is run by itself."""
+    case = draw.draw(seed)
+    if len(transports) == 1:
+        violation = Violation(seed, transports[0], what, text(case, transports[0]))
+        return Seen(seed, 0, frozenset(), (violation,), 1)
+    each = [seen for one in transports for seen in in_processes([seed], (one,), 1)]
+    violations = tuple(violation for seen in each for violation in seen.violations)
+    if not violations:
+        violations = (Violation(seed, transports[0], f"{what}, once", text(case)),)
+    return Seen(
+        seed,
+        max(seen.hosts for seen in each),
+        frozenset().union(*(seen.features for seen in each)),
+        violations,
+        len(transports),
+    )

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -18,22 +15,16 @@ from typing import Any, Literal, Protocol, TypeAlias
 from softroce_lab import __version__, units
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment import code_version
+from softroce_lab.experiment.figure_table import Row
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.sweep import frozen, over_oracle, spec
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep import rows as sweep_rows
-from softroce_lab.experiment.sweep.pool import Pool
-from softroce_lab.experiment.sweep.rows import Rows
-from softroce_lab.experiment.sweep.schema import ERROR, NUMBER
+from softroce_lab.experiment.sweep.pool import Pool, Work, carry_out, unfinished
+from softroce_lab.experiment.sweep.rows import ERROR, NUMBER, Rows
 from softroce_lab.experiment.sweep.spec import Combination, Sweep, Task
-from softroce_lab.experiment.sweep.work import Row, Work, unfinished
 from softroce_lab.telemetry.rundir import RunDirectory, environment
-
-_CHECKED_EVERY_S = 1.0
-_AHEAD = 2  # runs submitted for every one that is carried out
-
-DEATH = "its process died: killed, or out of memory"
 
 State: TypeAlias = Literal["done", "interrupted", "failed"]
 # --- Who does it -----------------------------------------------------------------------------
@@ -100,65 +91,6 @@ def _pool(crew: Crew, jobs: int) -> AbstractContextManager[Pool]:
     return sweep_pool.processes(jobs)
 
 
-# --- Tasks to rows ---------------------------------------------------------------------------
-
-
-def carry_out(
-    tasks: Sequence[Task], work: Callable[[Task], Row], pool: Pool
-) -> Iterator[tuple[Task, Row]]:
-    """Every task with its row, in the order in which they end.
-
-    A task whose process dies is a row that shows it; those that were carried out beside it are done
-    again, one at a time, to see which of them it was. RunError if nobody is left who could go on.
-    """
-    waiting, suspects = collections.deque(tasks), collections.deque[Task]()
-    flying: dict[Future[Row], Task] = {}
-    single = False  # whether what is carried out is a suspect, by itself
-    while waiting or suspects or flying:
-        if not flying:
-            single = bool(suspects)
-        queue, room = (suspects, 1) if single else (waiting, _AHEAD * pool.slots)
-        broken = not _submitted(queue, room, work, pool, flying)
-        done, _ = concurrent.futures.wait(
-            flying, _CHECKED_EVERY_S, concurrent.futures.FIRST_COMPLETED
-        )
-        for future in done:
-            task = flying.pop(future)
-            error = future.exception()
-            if error is None:
-                yield task, future.result()
-            elif not isinstance(error, BrokenExecutor):  # it could not be sent, or brought back
-                yield task, unfinished(task, f"{type(error).__name__}: {error}")
-            elif single:
-                yield task, unfinished(task, DEATH)
-            else:
-                suspects.append(task)
-            broken |= isinstance(error, BrokenExecutor)
-        if broken:
-            suspects.extend(flying.values())
-            flying.clear()
-            pool.reopen()
-        elif not done:
-            pool.check()
-
-
-def _submitted(
-    queue: collections.deque[Task],
-    room: int,
-    work: Callable[[Task], Row],
-    pool: Pool,
-    flying: dict[Future[Row], Task],
-) -> bool:
-    """Whether as many as there is room for could be given to the pool."""
-    while queue and len(flying) < room:
-        try:
-            future = pool.executor.submit(work, queue[0])
-        except BrokenExecutor:
-            return False
-        flying[future] = queue.popleft()
-    return True
-
-
 # --- The whole -------------------------------------------------------------------------------
 
 
@@ -178,6 +110,11 @@ class Outcome:
         return sum(row["verdict"] == verdict for row in self.rows)
 
     @property
+    def axes(self) -> list[str]:
+        """The names of what is varied."""
+        return [axis.name for axis in self.sweep.axes]
+
+    @property
     def table(self) -> Path:
         """The Parquet table."""
         return self.directory / f"{sweep_rows.TABLE}.parquet"
@@ -190,8 +127,7 @@ class Outcome:
     @property
     def expected(self) -> list[expect.Judged]:
         """The gates of the file, and whether they held."""
-        axes = [axis.name for axis in self.sweep.axes]
-        return expect.judged(self.sweep.gates, self.rows, axes)
+        return expect.judged(self.sweep.gates, self.rows, self.axes)
 
     @property
     def notes(self) -> list[str]:
@@ -201,14 +137,13 @@ class Outcome:
     @property
     def falls(self) -> list[str]:
         """From which values on a figure has fallen, if the sweep watches one."""
-        watched, axes = self.sweep.falls, [axis.name for axis in self.sweep.axes]
-        return [] if watched is None else watched.lines(axes, self.rows)
+        watched = self.sweep.falls
+        return [] if watched is None else watched.lines(self.axes, self.rows)
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
-        axes = [axis.name for axis in self.sweep.axes]
         watched = self.sweep.falls
-        shown = ("run", *axes, "transport", "seed", "verdict", "reasons")
+        shown = ("run", *self.axes, "transport", "seed", "verdict", "reasons")
         return {
             "name": self.sweep.name,
             "sweep_dir": str(self.directory),
@@ -226,7 +161,7 @@ class Outcome:
                 if self.sweep.gates
                 else {}
             ),
-            "falls": [] if watched is None else watched.document(axes, self.rows),
+            "falls": [] if watched is None else watched.document(self.axes, self.rows),
             "notes": self.notes,
             "not_passed": [
                 {key: row[key] for key in shown} for row in self.rows if row["verdict"] != "passed"
@@ -283,7 +218,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             if left:
                 pool = stack.enter_context(_pool(crew, min(crew.jobs, len(left))))
                 outcome.crew = dataclasses.replace(crew, jobs=pool.slots)
-                for task, row in carry_out(left, Work(keep), pool):
+                for task, row in carry_out(left, Work(keep), pool, unfinished):
                     rows.add(task.key, {**row, **_code()})
                     reporter.done(task, row)
             state = "done"
@@ -291,7 +226,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             state = "interrupted"
             raise
         finally:
-            every = over_oracle.added(sweep, _rows(rows, tasks))
+            every = over_oracle.added(outcome.axes, sweep.by_labels, _rows(rows, tasks))
             numbers = {task.number for task in chosen}
             outcome.rows = [row for row in every if row[NUMBER] in numbers]
             try:
@@ -343,7 +278,7 @@ def _rows(rows: Rows, tasks: Sequence[Task]) -> list[Row]:
 
 def _write(outcome: Outcome, rows: Sequence[Row], state: State) -> None:
     directory = RunDirectory(outcome.directory)
-    sweep_rows.write_table(directory, [axis.name for axis in outcome.sweep.axes], rows)
+    sweep_rows.write_table(directory, outcome.axes, rows)
     about = {"file": outcome.sweep.file, **_code()}
     directory.manifest(state=state, **outcome.document(), environment=environment() | about)
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment.figure_table import Row
-from softroce_lab.experiment.sweep.schema import columns
+from softroce_lab.experiment.sweep.rows import columns
 from softroce_lab.faults.words import Filled, Probability
 
 _NUMBERS = ("int64", "float64")

@@ -25,10 +25,10 @@ from softroce_lab.experiment.gates import expect, fit
 from softroce_lab.experiment.gates.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Expected, ExperimentFile, Seeds
-from softroce_lab.experiment.sweep import loss_free
+from softroce_lab.experiment.sweep import over_oracle
 from softroce_lab.experiment.sweep.falls import Falls, FallsSpec
-from softroce_lab.experiment.sweep.schema import NUMBER, columns, in_unit
-from softroce_lab.experiment.sweep.values import KINDS, RangeSpec
+from softroce_lab.experiment.sweep.rows import NUMBER, columns, in_unit
+from softroce_lab.experiment.sweep.values import KINDS, RangeSpec, label
 from softroce_lab.experiment.transports import written
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.model import name_schema
@@ -260,7 +260,7 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
     fit.check(source, [each.experiment for each in combinations], sweep=True)
-    loss_free.check(source, {each.labels: each.experiment for each in combinations})
+    over_oracle.check(source, {each.labels: each.experiment for each in combinations})
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 
@@ -272,17 +272,6 @@ def find_file(where: str) -> tuple[Path, bool]:
     others = {"lab up": paths.TOPOLOGIES}
     path = find(where, paths.WORKLOADS, "experiment or sweep", others, more=[paths.SWEEPS])
     return path, bool(yaml_source.read(path).data.keys() & {"experiment", "like", "over"})
-
-
-def labels(where: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Of each axis of a sweep the labels of its values. UserError.
-
-    Sooner than `load`, which makes all experiments: for complaints about what the user chose.
-    """
-    source = _read(_path(where))
-    raw = validate(SweepFile, source)
-    axes = (_axis(name, values, source) for name, values in raw.over.items())
-    return {axis.name: [point.label for point in axis.points] for axis in axes}
 
 
 def _read(path: Path, origin: Origin = Origin.USER) -> Source:
@@ -414,7 +403,7 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
     if isinstance(values, list):
         points = [_point(name, value, (*place, n)) for n, value in enumerate(values)]
     elif isinstance(values, dict) and _RANGE_KEYS & values.keys():
-        spans = validate(RangeSpec, _at(source, name))
+        spans = validate(RangeSpec, source.below("over").below(name))
         try:
             points = [_point(name, value, place) for value in spans.values()]
         except UserError as error:
@@ -432,21 +421,8 @@ def _axis(name: str, values: Any, source: Source) -> Axis:
     return Axis(name, tuple(_distinct(points, source)))
 
 
-def _at(source: Source, name: str) -> Source:
-    return source.below("over").below(name)
-
-
 def _point(key: str, value: Data, place: Place) -> Point:
     return Point(label(value), value, ((key, value),), place)
-
-
-def label(value: Data) -> str:
-    """A value as tables and `--only` have it."""
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=str)
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return str(value)
 
 
 def _named(name: str, keys: Any, place: Place, source: Source) -> Point:

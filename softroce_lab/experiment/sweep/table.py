@@ -24,7 +24,8 @@ from softroce_lab.experiment.figure_table import (
     flows,
 )
 from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
-from softroce_lab.experiment.sweep.spec import Sweep, label
+from softroce_lab.experiment.sweep.spec import Sweep
+from softroce_lab.experiment.sweep.values import label
 from softroce_lab.experiment.workload_table import verdict
 from softroce_lab.statistics import FOOTNOTE, MARK
 

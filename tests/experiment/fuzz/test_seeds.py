@@ -4,14 +4,12 @@
 import collections
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from softroce_lab.errors import LabError, UserError
+from softroce_lab.errors import LabError
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.fuzz import draw, pool, smaller_work, workload_invariants, workloads
+from softroce_lab.experiment.fuzz import draw, pool, workload_invariants, workloads
 from softroce_lab.experiment.fuzz import seeds as fuzz
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs import yaml_source
@@ -20,12 +18,11 @@ from softroce_lab.transports import registry
 from softroce_lab.transports.policy import MessagePolicy
 from tests.own_policy import named
 
-CASES = PROJECT_ROOT / "tests" / "fuzz" / "cases"  # that failed once, and why
+CASES = PROJECT_ROOT / "tests" / "experiment" / "fuzz" / "cases"  # that failed once, and why
 FULL_SEEDS = 100_000
 TUTORIAL_SEEDS = 2_000
 TUTORIAL = ("nack.py:Nack", "sack_timer.py:SackTimer", "gap_nack.py:GapNack")
 SHORT_SEEDS = 20  # the same ones every time
-COMMAND = [sys.executable, "-m", "softroce_lab.cli", "fuzz", "--quiet"]
 RARELY = 0.05
 THREE = ("csa_ud", "irn", "rc")
 RC = (Transport.named("rc"),)
@@ -36,7 +33,7 @@ def test_no_seed_breaks_a_promise(full):
     """Run 100,000 seeds over every transport; hours."""
     transports = fuzz.transports_of(None)
     seeds = range(FULL_SEEDS if full else SHORT_SEEDS)
-    seen = pool.run(seeds, transports, os.cpu_count() or 1) if full else None
+    seen = fuzz.in_processes(seeds, transports, os.cpu_count() or 1) if full else None
     found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
     document = found.document()
     print(json.dumps({**document, "violations": len(found.violations)}, indent=1))
@@ -52,7 +49,7 @@ def test_no_seed_breaks_a_promise_over_a_tutorial_policy(policy, full):
     """Run 2,000 seeds over each policy of the tutorial; 10 minutes."""
     transports = fuzz.transports_of([f"{PROJECT_ROOT}/examples/transports/{policy}"])
     seeds = range(TUTORIAL_SEEDS if full else SHORT_SEEDS)
-    seen = pool.run(seeds, transports, os.cpu_count() or 1) if full else None
+    seen = fuzz.in_processes(seeds, transports, os.cpu_count() or 1) if full else None
     found = fuzz.campaign(seen or fuzz.in_process(seeds, transports), transports)
     assert [(v.replay, v.what) for v in found.violations] == []
     assert found.runs == len(seeds)
@@ -107,6 +104,9 @@ def test_what_is_drawn_is_valid(cases_by_kind):
             workload = fuzz._experiment(case).workload(seed)
             assert 0 < workload.message_count < 600
             assert {workload.ranks} <= {tuple(dict.fromkeys(workload.ranks))}
+    programs = "".join(case["workload"]["program"] for _, case in cases_by_kind["goal"])
+    for word in ("send 0b", "calc 0", "cpu 1", "irequires", "tag 0", "tag 9"):
+        assert word in programs
 
 
 def test_jobs_beside_jobs_of_another_transport_keep_all_promises(cases_by_kind):
@@ -122,16 +122,10 @@ def test_jobs_beside_jobs_of_another_transport_keep_all_promises(cases_by_kind):
         assert "jobs of two transports" in seen.features
 
 
-def test_a_program_is_one_that_all_of_goal_is_in(cases_by_kind):
-    texts = "".join(case["workload"]["program"] for _, case in cases_by_kind["goal"])
-    for word in ("send 0b", "calc 0", "cpu 1", "irequires", "tag 0", "tag 9"):
-        assert word in texts
-
-
 def test_a_case_of_every_kind_of_workload_can_be_made_smaller(cases_by_kind):
     for cases in cases_by_kind.values():
         _, case = cases[0]
-        steps = [{**case, "workload": work} for work in smaller_work.less(case["workload"])]
+        steps = [{**case, "workload": work} for work in workloads.less(case["workload"])]
         assert case not in steps
         assert any(map(runs, steps))
 
@@ -167,15 +161,6 @@ def test_a_program_shrinks_to_what_breaks(monkeypatch):
     small = yaml_source.parse(fuzz.shrink(broken).case).data["workload"]["program"]
     words = ("num_ranks", "send", "recv", "calc", "requires")
     assert [small.count(word) for word in words] == [1, 1, 1, 0, 0]
-
-
-def test_programs_shrink_until_nothing_is_left():
-    work, taken = {"kind": "goal", "program": PROGRAM}, 0
-    while steps := [each for each in smaller_work.less(work) if each["kind"] == "goal"]:
-        assert all(len(each["program"]) < len(work["program"]) for each in steps)
-        work, taken = steps[-1], taken + 1
-    assert taken <= 7
-    assert "l" not in work["program"]
 
 
 def test_what_is_drawn_and_refused_is_a_finding():
@@ -256,7 +241,7 @@ def runs(case):
 def test_processes_come_to_the_same_as_one():
     transports = fuzz.transports_of(("rc", "srnic"))
     alone = fuzz.campaign(fuzz.in_process(range(20), transports), transports)
-    together = fuzz.campaign(pool.run(range(20), transports, 2), transports)
+    together = fuzz.campaign(fuzz.in_processes(range(20), transports, 2), transports)
     assert together.document() == alone.document()
 
 
@@ -271,7 +256,7 @@ class Killed(pool._Worker):
 
 def test_a_process_that_dies_is_a_finding(monkeypatch):
     monkeypatch.setattr(pool, "_Worker", Killed)
-    found = fuzz.campaign(pool.run(range(3, 5), RC, 1), RC)
+    found = fuzz.campaign(fuzz.in_processes(range(3, 5), RC, 1), RC)
     assert found.seeds == 2
     assert [(each.seed, each.what) for each in found.violations] == [
         (3, "dies: the process ended with signal 9")
@@ -281,7 +266,7 @@ def test_a_process_that_dies_is_a_finding(monkeypatch):
 def test_a_process_that_loops_is_a_finding(monkeypatch):
     monkeypatch.setattr(pool, "SEED_CPU_S", 0)  # starting takes longer
     monkeypatch.setattr(pool, "_LOOK_S", 0.05)
-    [seen] = pool.run([5], RC, 1)
+    [seen] = fuzz.in_processes([5], RC, 1)
     assert [each.what for each in seen.violations] == ["loops: no end within 0 s of processor time"]
 
 
@@ -292,24 +277,3 @@ def test_ctrl_c_keeps_what_was_found():
 
     found = fuzz.campaign(seeds(), RC)
     assert (found.seeds, found.interrupted) == (1, True)
-
-
-# --- The command -----------------------------------------------------------------------------
-
-
-def test_from_the_command_line(tmp_path):
-    argv = [*COMMAND, "--seeds", "3", "--seed", "7", "--transport", "csa_ud", "-j", "1", "--json"]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=120, cwd=tmp_path,
-        env={"PYTHONPATH": str(PROJECT_ROOT), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert (document["seeds"], document["violations"]) == (3, [])
-    assert document["transports"] == ["csa_ud"]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_transport_that_there_is_not():
-    with pytest.raises(UserError, match="unknown transport 'tcp'"):
-        fuzz.transports_of(["tcp"])

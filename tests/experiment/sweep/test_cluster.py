@@ -14,7 +14,7 @@ from softroce_lab.experiment.sweep import campaign, spec
 from softroce_lab.experiment.sweep import cluster as sweep_cluster
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep.campaign import Options
-from softroce_lab.experiment.sweep.work import Work
+from softroce_lab.experiment.sweep.pool import Work
 from tests import own_policy
 from tests.experiment.sweep.sweep_works import current_thread
 
@@ -93,7 +93,7 @@ def test_a_cluster_whose_workers_go_is_given_up(many):
             assert time.monotonic() < end
             time.sleep(0.05)
         with pytest.raises(RunError, match="the cluster has no workers any more"):
-            list(campaign.carry_out(many.tasks("")[:1], Work(), pool))
+            list(sweep_pool.carry_out(many.tasks("")[:1], Work(), pool, sweep_pool.unfinished))
 
 
 def test_workers_with_other_code_are_refused(scheduler, monkeypatch):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from softroce_lab import paths
 from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec as experiment_spec
 from softroce_lab.experiment import virtual
@@ -19,8 +18,6 @@ from softroce_lab.experiment.sweep import spec
 from softroce_lab.transports.model import sdr, selective_repeat
 from tests.transports.model import partial_repeat
 
-JUDGED = [path.stem for path in sorted(paths.SWEEPS.glob("*.yaml"))
-          if "\nexpect:\n" in path.read_text()]  # fmt: skip
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
@@ -32,11 +29,6 @@ def swept(tmp_path, name, *only):
     assert found["verdict"] == "passed"
     assert done.exit_code == (not all(each["passed"] for each in found["expect"]))
     return {each["text"]: each for each in found["expect"]}
-
-
-def test_the_comparisons_have_gates():
-    wanted = {"recovery", "recovery-k4", "sdr-crossover", "sites", "spines", "tails", "policy"}
-    assert set(JUDGED) == wanted
 
 
 @pytest.mark.parametrize("name", ["recovery", "recovery-k4"])
@@ -70,9 +62,14 @@ def test_on_the_real_clock(tmp_path, name):
     assert "median of 1 seed" in gate["detail"] or gate["passed"]
 
 
-@pytest.mark.parametrize("loss", ["0.001%", "1%"])
-@pytest.mark.parametrize("message", ["128KiB", "8MiB"])
-@pytest.mark.parametrize("km", [75, 3750])
+@pytest.mark.parametrize(
+    ("km", "message", "loss"),
+    [
+        (75, "128KiB", "1%"),
+        (75, "8MiB", "0.001%"),
+        (3750, "8MiB", "1%"),
+    ],
+)
 def test_sdr_takes_the_time_of_the_model(km, message, loss):
     """Until the sender could know: half a round trip after the last byte arrived."""
     labels = (f"{km}km", message, loss)

@@ -4,9 +4,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.experiment.sweep import campaign, spec, table
-from softroce_lab.experiment.sweep.loss_free import loss_free
-from softroce_lab.experiment.sweep.over_oracle import added
+from softroce_lab.experiment.sweep import campaign, over_oracle, spec, table
+from softroce_lab.experiment.sweep.over_oracle import loss_free
 
 TEXT = """\
 # About it.
@@ -116,6 +115,10 @@ def test_the_table_says_where_it_is_undefined(sweep):
     assert "undefined" in text
     assert "less than half a base RTT" in text
     assert "2.500" in text
+
+
+def added(sweep, rows):
+    return over_oracle.added([axis.name for axis in sweep.axes], sweep.by_labels, rows)
 
 
 class Reporter:

@@ -63,14 +63,8 @@ def test_one_run_with_too_few_samples_marks_the_p99_of_all(title, values):
     assert line([row(**values(count)) for count in (100, 5000)])[title] == "10.000"
 
 
-@pytest.mark.parametrize(("repairs", "few"), [(None, 0), (0, 0), (1, 1), (99, 1), (100, 0)])
-def test_the_mark_is_explained_where_repairs_alone_are_few(repairs, few):
-    """Of one run of two, and of messages there are enough."""
-    notes = table.samples([row(**of_repairs(5000)), row(**of_repairs(repairs))])
-    assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]
-
-
-@pytest.mark.parametrize(("flows", "few"), [(0, 0), (1, 1), (99, 1), (100, 0)])
-def test_the_mark_is_explained_where_flows_of_one_size_alone_are_few(flows, few):
-    notes = table.samples([row(**of_flows(5000)), row(**of_flows(flows))])
+@pytest.mark.parametrize(("count", "few"), [(0, 0), (1, 1), (99, 1), (100, 0)])
+@pytest.mark.parametrize("values", [of_repairs, of_flows])
+def test_the_mark_is_explained_where_repairs_or_flows_of_one_run_alone_are_few(values, count, few):
+    notes = table.samples([row(**values(5000)), row(**values(count))])
     assert notes == ["p50 and p99 are of 100 messages a run.", *[f"{FOOTNOTE}."] * few]

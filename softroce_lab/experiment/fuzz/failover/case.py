@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Literal
 
@@ -85,25 +86,23 @@ class _CaseFile(Model):
     later: list[_Later]
 
 
+_AS_THEY_ARE = {  # fields that the file has as a seed's have them, and comments on them
+    "only_harmless": " # no request that may not be repeated", "backup_fails": "",
+    "old_packets": "", "at_once": "", "receive_every": "", "delay_ns": "", "jitter_ns": "",
+    "duplicate": "", "loss_on_backup": "",
+}  # fmt: skip
+
+
 def of(source: Source) -> Drawn:
     """UserError with the place of what is wrong."""
     found = validate(_CaseFile, source)
+    later = [(each.at_ns, _ops(each.requests)) for each in found.later]
     return Drawn(
         seed=found.failover_seed,
-        only_harmless=found.only_harmless,
-        ops=_ops(found.requests),
-        at_once=found.at_once,
-        receive_every=found.receive_every,
-        backup_fails=found.backup_fails,
-        old_packets=found.old_packets,
-        delay_ns=found.delay_ns,
-        jitter_ns=found.jitter_ns,
-        duplicate=found.duplicate,
-        control_loss=found.loss_on_backup,
+        requests=_ops(found.requests),
         changes=sorted(map(_change, found.changes), key=lambda change: change.at_ns),
-        bursts=sorted(
-            ((each.at_ns, _ops(each.requests)) for each in found.later), key=lambda each: each[0]
-        ),
+        later=sorted(later, key=lambda each: each[0]),
+        **found.model_dump(include={*_AS_THEY_ARE}),
     )
 
 
@@ -119,25 +118,15 @@ def _change(cut: _Cut) -> Change:
 
 def text(drawn: Drawn) -> str:
     """The file, YAML."""
-    flags = {True: "true", False: "false"}
+    later = (f"{{at_ns: {at}, requests: {_requests_text(ops)}}}" for at, ops in drawn.later)
     lines = [
         f"failover_seed: {drawn.seed} # of the cables' losses, delays and duplicates",
-        f"only_harmless: {flags[drawn.only_harmless]} # no request that may not be repeated",
-        f"backup_fails: {flags[drawn.backup_fails]}",
-        f"old_packets: {flags[drawn.old_packets]}",
-        f"at_once: {drawn.at_once}",
-        f"receive_every: {drawn.receive_every}",
-        f"delay_ns: {drawn.delay_ns}",
-        f"jitter_ns: {drawn.jitter_ns}",
-        f"duplicate: {float(drawn.duplicate)}",
-        f"loss_on_backup: {float(drawn.control_loss)}",
+        *(f"{name}: {json.dumps(getattr(drawn, name))}{about}"
+          for name, about in _AS_THEY_ARE.items()),
         *_listed("changes", map(_cut_text, drawn.changes)),
-        f"requests: {_requests_text(drawn.ops)}",
-        *_listed(
-            "later",
-            (f"{{at_ns: {at}, requests: {_requests_text(ops)}}}" for at, ops in drawn.bursts),
-        ),
-    ]
+        f"requests: {_requests_text(drawn.requests)}",
+        *_listed("later", later),
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -51,7 +51,7 @@ class Drawn:
 
     seed: int  # of the cables' losses and delays
     only_harmless: bool
-    ops: list[list[Op]]  # of each host
+    requests: list[list[Op]]  # of each host
     at_once: int
     receive_every: int
     backup_fails: bool
@@ -59,9 +59,9 @@ class Drawn:
     delay_ns: int
     jitter_ns: int
     duplicate: float
-    control_loss: float
+    loss_on_backup: float
     changes: list[Change]  # by time
-    bursts: list[tuple[int, list[list[Op]]]]
+    later: list[tuple[int, list[list[Op]]]]
     """Requests that are posted later, by time: the fence of a failback is among them."""
 
     @classmethod
@@ -77,8 +77,8 @@ class Drawn:
         old_packets = draw.random() < 0.4
         delay_ns = draw.choice([500, 1000, 1000, 5000, 15_000])
         jitter_ns = draw.choice([0, 0, 0, 3000])
-        duplicate = draw.choice([0, 0, 0.05])
-        control_loss = draw.choice([0, 0, 0.02])
+        duplicate = draw.choice([0.0, 0.0, 0.05])
+        control_loss = draw.choice([0.0, 0.0, 0.02])
         changes = _changes(draw, backup_fails)
         bursts = _bursts(draw, changes[-1].at_ns, harmless)
         return cls(
@@ -90,14 +90,14 @@ class Drawn:
     def bound_ns(self) -> int:
         """Each cut may cost a detection, a handshake and what is repeated."""
         last = max((change.at_ns for change in self.changes), default=0) + 1_000_000
-        failures = len(self.changes) + len(self.bursts) + 1
+        failures = len(self.changes) + len(self.later) + 1
         each = BOUND_NS + _CONTROL_NS + SETTINGS.drain_timeout_ns
         found = last + failures * each + SETTINGS.handshake_timeout_ns
-        return found * (4 if self.control_loss else 1)
+        return found * (4 if self.loss_on_backup else 1)
 
     def features(self) -> Iterator[str]:
         """What it has, whatever comes of it."""
-        talks = itertools.chain(self.ops, *(more for _, more in self.bursts))
+        talks = itertools.chain(self.requests, *(more for _, more in self.later))
         ops = list(itertools.chain.from_iterable(talks))
         drawn = {
             "harmless requests alone": self.only_harmless,
@@ -105,11 +105,11 @@ class Drawn:
             "old packets": self.old_packets,
             "jitter": self.jitter_ns,
             "duplicates": self.duplicate,
-            "loss on the backup": self.control_loss,
+            "loss on the backup": self.loss_on_backup,
             "atomics": any(op.kind == FA for op in ops),
             "requests marked once": any(op.once for op in ops),
             "packets carried after the cut": any(type(each.what) is int for each in self.changes),
-            "more requests later": self.bursts,
+            "more requests later": self.later,
         }
         yield from (name for name, met in drawn.items() if met)
 
@@ -166,9 +166,9 @@ class Outcome:
 def run(drawn: Drawn) -> Outcome:
     """BrokenError if exactly-once, order, memory or the bound do not hold."""
     # With loss on the backup a retry more: two losses in a row are then no failure of it.
-    rig = Rig(seed=drawn.seed, retry_cnt=7 if drawn.control_loss else 1)
+    rig = Rig(seed=drawn.seed, retry_cnt=7 if drawn.loss_on_backup else 1)
     _shape(rig, drawn)
-    case = Case(rig, drawn.ops, drawn.at_once, drawn.receive_every)
+    case = Case(rig, drawn.requests, drawn.at_once, drawn.receive_every)
     _go(rig, case, drawn)
     rig.run(2 * DETECTION_NS)
     case.poll()
@@ -208,7 +208,7 @@ def _came_to(epoch: int, failed: bool) -> Iterator[str]:
 def _go(rig: Rig, case: Case, drawn: Drawn) -> None:
     """Until both ends are done, or an error has surfaced, and all changes have happened."""
     old: list[list[Any]] = [[], []]
-    left, bursts = list(drawn.changes), list(drawn.bursts)
+    left, bursts = list(drawn.changes), list(drawn.later)
     while left or bursts or not (case.is_over or case.stopped):
         if rig.now_ns > drawn.bound_ns:
             raise BrokenError(f"not over after {drawn.bound_ns} ns")
@@ -241,7 +241,7 @@ def _shape(rig: Rig, drawn: Drawn) -> None:
             cable.delay_ns = drawn.delay_ns
             cable.jitter_ns = drawn.jitter_ns if rail == 0 else 0
             cable.duplicate = int(drawn.duplicate * _CERTAIN) if rail == 0 else 0
-            cable.loss = int(drawn.control_loss * _CERTAIN) if rail == 1 else 0
+            cable.loss = int(drawn.loss_on_backup * _CERTAIN) if rail == 1 else 0
         if drawn.old_packets:
             pair.keep_sent()
 

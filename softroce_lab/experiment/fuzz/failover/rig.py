@@ -59,31 +59,21 @@ SETTINGS = Settings(
 
 
 class End:
-    """A host: contexts of both rails, a region, a queue, a QP."""
+    """A host: contexts of both rails, a region, a queue, a QP, which `backup` makes a ShiftQP."""
 
-    def __init__(
-        self,
-        rig: Rig,
-        which: int,
-        *,
-        shift: bool,
-        settings: Settings,
-        cap: QPCap,
-        sig_all: int,
-        in_background: bool,
-    ) -> None:
-        self.rig, self.which = rig, which
+    def __init__(self, rig: Rig, which: int, backup: Backup | None) -> None:
+        self.rig, self.which, self.backup = rig, which, backup
         self.contexts = rig.contexts[which]
         self.context = self.contexts[0]
-        self.backup: Backup | None = None
-        if shift:
-            self.backup = rig.backup(which, settings, in_background=in_background)
         self.pd = PD(self.context)
         self.memory = np.zeros(BYTES, np.uint8)
         self.mr = MR(self.pd, self.memory, ACCESS)
         self.cq = CQ(self.context, 1 << 12)
-        init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, cap, sig_all)
-        self.qp = ShiftQP(self.pd, init, backup=self.backup) if shift else QP(self.pd, init)
+        cap = QPCap(64, 64, 4, 4, 256)
+        init = QPInitAttr(IBV_QPT_RC, None, self.cq, self.cq, None, cap, 0)
+        self.qp: Any = QP(self.pd, init) if backup is None else ShiftQP(
+            self.pd, init, backup=backup
+        )  # fmt: skip
 
     def attr(self, other: End, **fields: Any) -> QPAttr:
         """What connects it with the other end; some fields otherwise."""
@@ -113,7 +103,6 @@ class End:
         wr_id: int = 0,
         imm: int = 0,
         flags: int = IBV_SEND_SIGNALED,
-        add: int = 1,
         rkey: int | None = None,
     ) -> SendWR:
         """A request of bytes at `offset`; one-sided ones go to offset `to` of the other end."""
@@ -121,7 +110,7 @@ class End:
         wr = SendWR(wr_id, opcode, 1, imm, [SGE(self.mr.buf + offset, length, self.mr.lkey)], flags)
         rkey = other.mr.rkey if rkey is None else rkey
         if opcode in (IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP):
-            wr.set_wr_atomic(rkey, other.mr.buf + to, add)
+            wr.set_wr_atomic(rkey, other.mr.buf + to, 1)
         elif opcode not in (IBV_WR_SEND, IBV_WR_SEND_WITH_IMM):
             wr.set_wr_rdma(rkey, other.mr.buf + to)
         return wr
@@ -141,33 +130,31 @@ class End:
     @property
     def state(self) -> Sender:
         """Of its sending side."""
-        return self.qp.machine.sender
+        sender: Sender = self.qp.machine.sender
+        return sender
 
 
 class Rig(Rails):
-    """Both ends, connected."""
+    """Both ends, connected; `attr`: fields of both QPs' attributes that are otherwise."""
 
     def __init__(
         self,
         *,
         shift: bool = True,
         settings: Settings = SETTINGS,
-        cap: QPCap | None = None,
-        sig_all: int = 0,
+        delay_ns: int = DELAY_NS,
         seed: int = 1,
         in_background: bool = False,
         **attr: Any,
     ) -> None:
-        super().__init__(delay_ns=DELAY_NS, packet_time_ns=PACKET_NS, seed=seed)
-        cap = cap or QPCap(64, 64, 4, 4, 256)
-        options: dict[str, Any] = {"shift": shift, "settings": settings, "sig_all": sig_all}
-        options["in_background"] = in_background
+        super().__init__(delay_ns=delay_ns, packet_time_ns=PACKET_NS, seed=seed)
         self.ends = [
-            End(self, which, cap=dataclasses.replace(cap), **options) for which in range(2)
-        ]
+            End(self, which, self.backup(which, settings, in_background=in_background)
+                if shift else None)
+            for which in range(2)
+        ]  # fmt: skip
         for end, other in (self.ends, reversed(self.ends)):
             end.qp.to_rts(end.attr(other, **attr))
-        self.shift = shift
 
     def step(self, ns: int = STEP_NS) -> None:
         """Let so much time pass, then do what is due."""

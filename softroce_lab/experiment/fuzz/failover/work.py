@@ -119,6 +119,11 @@ class Talk:
         """The numbers of all requests that notify."""
         return [number for number, op in enumerate(self.ops) if op.kind in NOTIFY]
 
+    @property
+    def signaled(self) -> list[int]:
+        """The numbers of all requests whose completion is asked for."""
+        return [number for number, op in enumerate(self.ops) if op.signaled]
+
     def check_notification(self, wc: Any) -> None:
         """A notification at the receiver: the next one, in the next receive, with its bytes."""
         self.need(len(self.notified) < len(self.notifying), "a notification that nobody sent")
@@ -135,15 +140,14 @@ class Talk:
             got = self.b.memory[at : at + op.length]
             self.need((got == self.value(expected)).all(), f"bytes of SEND {expected}")
         first = self.notifying[index - 1] + 1 if index else 0
-        for number in range(first, expected + 1):
-            if self.ops[number].kind in (W, WI):
-                at, length = self.slots[number]
-                got = self.b.memory[at : at + length]
-                self.need((got == self.value(number)).all(), f"bytes of WRITE {number}")
-        for number in range(first, expected + 1):
-            if self.ops[number].kind in (W, WI):
-                at, length = self.slots[number]
-                self.b.memory[at : at + length] = REUSED  # the application's again
+        writes = [n for n in range(first, expected + 1) if self.ops[n].kind in (W, WI)]
+        for number in writes:
+            at, length = self.slots[number]
+            got = self.b.memory[at : at + length]
+            self.need((got == self.value(number)).all(), f"bytes of WRITE {number}")
+        for number in writes:
+            at, length = self.slots[number]
+            self.b.memory[at : at + length] = REUSED  # the application's again
         self.notified.append(expected)
         self.lacking += 1
 
@@ -167,10 +171,9 @@ class Talk:
         """Whether all its requests have ended, and all notifications have come."""
         if self.failed:
             return self.done[-1][0] == self.posted - 1
-        signaled = [n for n, op in enumerate(self.ops) if op.signaled]
         return (
             self.posted == len(self.ops)
-            and [n for n, _ in self.done] == signaled
+            and [n for n, _ in self.done] == self.signaled
             and len(self.notified) == len(self.notifying)
         )
 
@@ -179,8 +182,8 @@ class Talk:
         if self.failed:
             self.check_failure()
             return
-        signaled = [number for number, op in enumerate(self.ops) if op.signaled]
-        self.need([number for number, _ in self.done] == signaled, f"completions {self.done}")
+        done = [number for number, _ in self.done]
+        self.need(done == self.signaled, f"completions {self.done}")
         last = self.notifying[-1] if self.notifying else -1
         for number, (at, length) in self.slots.items():
             later = {n % (SLOTS - 1) for n in self.slots if n > number}
@@ -283,9 +286,7 @@ class Case:
         """To the end; BrokenError, if that takes longer than the bound."""
         until = self.rig.now_ns + bound_ns
         while not self.is_over:
-            if self.failed and all(
-                t.failed or t.is_over or not self._goes_on() for t in self.talks
-            ):
+            if self.failed and self.stopped:
                 break
             if self.rig.now_ns > until:
                 raise BrokenError(f"not over after {bound_ns} ns: {[t.done for t in self.talks]}")
