@@ -43,7 +43,7 @@ def measure(short: bool) -> dict[str, float]:
             spent_s = cpu_s(lab, "monitor") - before_s
         in_file = len(capture_file.read(path).packets)
         del port
-        traffic = BareTraffic(lab, 0.1 if short else 0.5)
+        traffic = BareTraffic(lab, 0.5)
         plain = traffic.received_per_s()
         with _capturing(lab, Path(folder) / "flood.pcapng"):
             captured = traffic.received_per_s()

@@ -55,7 +55,8 @@ def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
 
 def data_packets(counters: Mapping[str, int]) -> int:
     """Packets with data of messages that a host sent, retransmitted ones included."""
-    return total(counters, _SENT) - total(counters, _ANSWERS)
+    # An answer is counted before it leaves; a program's counters may be read between.
+    return max(total(counters, _SENT) - total(counters, _ANSWERS), 0)
 
 
 def quantile(values: npt.NDArray[Any], per_mille: int) -> Any:

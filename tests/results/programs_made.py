@@ -70,7 +70,7 @@ def programs(under, reporter=None):
 
     experiment = spec.of(yaml_source.parse(TEXT))
     with (
-        mock.patch.object(experiment_run, "_runner", runner),
+        mock.patch.object(experiment_run._Runs, "_on_clock", runner),
         mock.patch("os.geteuid", return_value=0),
     ):
         return experiment_run.run(experiment, reporter or Silent(), under=under)
