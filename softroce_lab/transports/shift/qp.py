@@ -304,8 +304,8 @@ class ShiftQP(QP):
     def qp_state(self) -> ibv_qp_state:
         """Of the QP that carries the requests; ERR, when an error has surfaced."""
         if self.machine.sender is Sender.FAILED:
-            return IBV_QPS_ERR
-        return super().qp_state if self.machine.plain else IBV_QPS_RTS
+            return ibv_qp_state.IBV_QPS_ERR
+        return super().qp_state if self.machine.plain else ibv_qp_state.IBV_QPS_RTS
 
     # ---------------------------------------------------------------- the machine's face
 
