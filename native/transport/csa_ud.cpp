@@ -27,10 +27,10 @@
 namespace softroce {
 namespace {
 
-// A packet that was lost this often is retransmitted in two copies. The reason: if a round of
-// recovery is one packet and two probes, a fault that drops every third packet can drop each
-// retransmission. If more packets of a message are lost, a round is longer, and copies would cost
-// too much.
+// A packet that was sent this often is retransmitted in two copies. The reason: a round of recovery
+// may be three packets, the retransmission and two probes. A fault that drops every third packet
+// then drops each retransmission; a second copy breaks the rhythm. If more packets than
+// kMostSentTwice are lost, a round is longer, and copies would cost too much.
 constexpr std::uint16_t kSendTwiceAfter = 8;
 constexpr std::size_t kMostSentTwice = 4;
 
@@ -85,8 +85,8 @@ class CsaUd final : public Session {
 
 // The interval from one loss check of a message to the next:
 // T = clamp(a SRTT + b RTTVAR + transfer time of the missing packets, T_min, T_max). `linear` waits
-// for all of the transfer, `exponential` for half of it, then for half of the rest, and so on
-// (docs/explanation/csa-ud.md).
+// for all of the transfer, `exponential` for half of it, so that each check finds half as many
+// missing and waits half as long; `fixed` is a constant (docs/explanation/csa-ud.md).
 Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t missing) const {
   if (interval_ == Interval::fixed) return clamp(timing().fixed_check_ns);
   const auto [srtt_ns, rttvar_ns] = reported_rtt(message.peer);
@@ -120,7 +120,8 @@ void CsaUd::check_receive(ReceiveMessage& message) {
     send_missing(message.peer, {.name = {message.id, message.key}, .set = PacketSet()});
 }
 
-// The NACK names what is lost. The SACK tells a paused send to continue even if nothing is lost.
+// The NACK names what is lost. The SACK tells a paused send to continue even if nothing is lost. It
+// names no packet: with an empty set, packets have arrived; without a set, none has.
 void CsaUd::status_requested(ReceiveMessage& message, std::uint32_t id) {
   Missing sack{.name = {id, message.key}};
   if (message.open) sack.set = PacketSet();
@@ -130,7 +131,8 @@ void CsaUd::status_requested(ReceiveMessage& message, std::uint32_t id) {
 
 // ---------------------------------------------------------------- acknowledgements
 
-// Acknowledges at the end of the turn, together with other messages of the peer.
+// Acknowledges at the end of the turn, together with other messages of the peer; or as all sessions
+// do, later, if the option is off, or if acknowledgements of this message had no effect.
 void CsaUd::acknowledge(PeerIndex peer, std::uint32_t id) {
   if (!immediate_acks_ || acks_without_effect(peer, id) != 0) return Session::acknowledge(peer, id);
   if (queue_ack(peer, id)) return flush_acks(peer);
@@ -183,8 +185,8 @@ void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) 
   if (was_paused) resume(*message);
   if (missing->set) return;  // the NACK that follows names what is missing
   // No packet has arrived. If the send was paused, the receiver dropped all packets that were sent.
-  // If not, the NACK that follows may lack room for this message, so packets count as lost that
-  // were sent longer than two round trips ago.
+  // If not, the NACK that follows may be too full to name this message: every packet that was last
+  // sent more than two long round trips ago counts as lost.
   const Nanoseconds sent_before_ns = now_ns() - 2 * long_round_trip_ns(peer);
   std::uint32_t attempts = 0;
   once_.clear();
@@ -200,8 +202,9 @@ void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) 
 void CsaUd::sent(SendMessage& message) {
   Send& send = of(message);
   const std::uint32_t before = std::exchange(send.reported, peer(message.peer).reported_packets);
-  // The back-off ends only if packets have arrived since. Otherwise loss that is synchronised with
-  // this timer could take every retransmission.
+  // `out` is false the first time. After a retransmission the back-off ends only if the peer has
+  // reported arrivals since the last look: a loss in step with this timer could hit every
+  // retransmission if it always ended.
   if (!send.out || send.reported != before) send.timeouts_without_progress = 0;
   send.out_ns = now_ns();
   set_timer(message, now_ns() + backed_off_ns(response_timeout_ns(message.peer),
@@ -209,7 +212,8 @@ void CsaUd::sent(SendMessage& message) {
 }
 
 // How long a sender that has sent everything waits for a response before it sends a KEEPALIVE. With
-// a steady RTT, SRTT + 4 RTTVAR alone would end just as the acknowledgement arrives.
+// a steady RTT, a long round trip alone would end just as the acknowledgement arrives: at least
+// 2 SRTT + RTTVAR.
 Nanoseconds CsaUd::response_timeout_ns(PeerIndex peer) const {
   const auto [srtt_ns, rttvar_ns] = rtt(peer);
   return clamp(std::max(2 * srtt_ns + rttvar_ns, long_round_trip_ns(peer)));
@@ -224,7 +228,7 @@ Nanoseconds CsaUd::long_round_trip_ns(PeerIndex peer) const {
 void CsaUd::check_send(SendMessage& message) {
   Send& send = of(message);
   const Nanoseconds response_timeout = response_timeout_ns(message.peer);
-  if (still_arrives(message))
+  if (still_arrives(message))  // wait as long again as since it was sent: checks become rarer
     return set_timer(message, now_ns() + std::max(response_timeout, now_ns() - send.out_ns));
   ++send.timeouts_without_progress;
   probe_receiver(message);
@@ -244,6 +248,7 @@ bool CsaUd::still_arrives(const SendMessage& message) {
 
 // ---------------------------------------------------------------- paths
 
+// A grey path loses more packets than the others, but not all: it gets another source port.
 void CsaUd::leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets) {
   if (!path_health_) return;
   PathHealth& health = health_.try_emplace(index, config().paths).first->second;
