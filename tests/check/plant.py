@@ -195,7 +195,7 @@ class Talk(Tape):
             NAMES[name]: value
             for name, value in {"opcode": opcode, "psn": psn, "qp": qp, **fields}.items()
         }
-        if opcode < ACKNOWLEDGE:
+        if opcode <= READ:  # requests; of UC, atomics and others the caller says
             fields.setdefault(NAMES["asks"], True)
         self.frames.append(Frame(self.now_ns, bytes(_native.encode_frame(fields))))
         return len(self.frames)
