@@ -144,7 +144,7 @@ def test_json_and_run_directory(demo, small_file, nothing_left):
         (("--transport", "tcp"), "known transports: csa_ud"),
         (("--capture", "leaf1->leaf2"), "'leaf1->leaf2' matches no link"),
         (("--faults", "no-such-profile"), "no-such-profile"),
-        (("--size", "0B"), "message of 0B"),
+        (("--size", "0B"), "--size 0B: a message has 1B to 256MiB"),
         (("--file", "/proc/cpuinfo"), "does not say how long"),
         (("--transport", "csa_ud", "--transport", "csa_ud"), "named twice"),
         (("--save", "/no/such/folder/file"), "cannot write /no/such/folder/file"),
