@@ -287,7 +287,7 @@ def test_nothing_of_it_needs_the_real_clock():
             "x.yaml:5:48: h1 would send to itself",
         ),
         (PLAIN.replace("star", "sun"), "x.yaml:3:14: unknown kind 'sun'"),
-        (PLAIN.replace("hosts: 4", "hosts: 1"), "x.yaml:3:3: the topology has 1 hosts"),
+        (PLAIN.replace("hosts: 4", "hosts: 1"), "x.yaml:3:3: the workload needs 2 hosts"),
         (with_line("faults: [{name: a, on: 'h1->s1'}]"),
          "x.yaml:5:20: 'on' does not belong here\n  hint: links, nodes or ports say where"),
         (with_line("faults: [spine-lass]"), "x.yaml:5:10: no fault profile called 'spine-lass'"),

@@ -17,11 +17,16 @@ LEAST, MOST = 250 * US, 2 * MS  # how far ahead of its link the port takes frame
 
 # The map of queues is an array here.
 SOURCE = """
-#include "native/live/port_pace.hpp"
+#include "native/system/mapped_map.hpp"
+#include "xdp/lab_maps.h"
 
 static lab_backlog uplink;
-softroce::wire::QueueMap::QueueMap(const std::string&) : backlogs_(&uplink) {}
-softroce::wire::QueueMap::~QueueMap() = default;
+template <>
+softroce::MappedMap<lab_backlog>::MappedMap(const std::string&) : count_(1), cells_(&uplink) {}
+template <>
+softroce::MappedMap<lab_backlog>::~MappedMap() {}
+
+#include "native/live/port_pace.hpp"
 
 extern "C" {
 softroce::PortPace* pace_begin() { return new softroce::PortPace("pin", 0, 0); }
