@@ -130,6 +130,19 @@ def test_before_the_first_sample_the_timeout_is_rto_high():
     assert 0 in talk.retransmitted_at(SENT_NS + RTO_HIGH_NS)
 
 
+def test_after_a_timeout_and_progress_a_tail_is_probed_again():
+    talk, out = begun(4)
+    assert arrive(talk, out[0], out[1]) == []
+    while talk.retransmitted_at(talk.now_ns + 100) != [2, 3]:
+        pass
+    assert arrive(talk, talk.latest[2], talk.latest[3]) == []
+    assert talk.statuses() == ([0], [0])
+    out = again(talk)
+    assert arrive(talk, out[0], out[1]) == []
+    told_ns, srtt_ns = talk.now_ns, talk.sender.peer_state(0).srtt_ns
+    assert talk.retransmitted_at(told_ns + 2 * srtt_ns) == [3]
+
+
 @pytest.mark.parametrize("timeout_ns", [2_000, 7_000])
 def test_a_timeout_that_is_set_is_the_rto_and_bounds_the_probe(timeout_ns):
     talk, out = begun(4, timeout_ns=timeout_ns)

@@ -46,6 +46,7 @@ static void check_gids(void) {
   CHECK(ibv_query_gid_table(context, entries, GIDS - 1, 0) == -EINVAL);
   CHECK(ibv_query_gid_table(context, entries, GIDS, 1) == -EINVAL);
   CHECK(memcmp(entries, untouched, sizeof entries) == 0);
+  CHECK(ibv_query_gid_table(context, entries, GIDS, 0) == GIDS);
   CHECK(ibv_query_gid_table(context, entries, GIDS + 1, 0) == GIDS);
   for (unsigned i = 0; i < GIDS; ++i) {
     struct ibv_gid_entry entry;

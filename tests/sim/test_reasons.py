@@ -12,8 +12,8 @@ LENGTH_BYTES = 8 * 4096
 LATE_NS = 2_000_000
 
 
-def reasons(transport, drop=None, late_ns=0):
-    """Those of all decisions to retransmit, of a message of eight packets and more."""
+def recoveries(transport, drop=None, late_ns=0):
+    """What was done about losses of a message of eight packets, and the addresses of its hosts."""
     faults = [] if drop is None else [{"name": "lose", "links": "h1->s1", "drop": drop}]
     rig = Rig(line(1, faults=faults), transport, BASE_RTT_NS)
     rig.fabric.native.record_recoveries()
@@ -25,7 +25,12 @@ def reasons(transport, drop=None, late_ns=0):
         rig.run(late_ns)
         rig.receive(0, 1, KEY, LENGTH_BYTES)
     assert rig.run()
-    made = rig.fabric.take_recoveries()
+    return rig.fabric.take_recoveries(), [int(end.address) for end in rig.fabric.endpoints[:2]]
+
+
+def reasons(transport, drop=None, late_ns=0):
+    """Those of all decisions to retransmit."""
+    made, _ = recoveries(transport, drop, late_ns)
     made = made[made["event"] == EVENTS.index("retransmit")]
     return {REASONS[each] for each in made["reason"].tolist()}
 
@@ -45,3 +50,10 @@ def test_a_packet_that_others_overtook(transport, gap):
 @pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "rc"])
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
+
+
+@pytest.mark.parametrize(("event", "at"), [("nack_sent", 1), ("nack_received", 0)])
+def test_a_nack_tells_of_packets_from_the_sender_to_the_receiver(event, at):
+    made, hosts = recoveries("csa_ud", {"message": 0, "packet": 3, "iter": 1})
+    found = made[made["event"] == EVENTS.index(event)][["source", "destination", "host"]]
+    assert {each.item() for each in found} == {(*hosts, hosts[at])}

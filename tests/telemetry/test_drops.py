@@ -22,6 +22,14 @@ def test_a_record_that_is_still_being_written_is_left_for_later(tmp_path):
     assert list(read_drops(path)["time_ns"]) == [5]
 
 
+def test_of_a_span_the_first_moment_is_in_and_the_last_is_not(tmp_path):
+    path = tmp_path / "drops.bin"
+    path.write_bytes(
+        DROPS_HEAD + b"".join(struct.pack("=Q", at).ljust(56, b"\0") for at in (4, 5, 6, 7))
+    )
+    assert list(read_drops(path, since_ns=5, until_ns=7)["time_ns"]) == [5, 6]
+
+
 def test_no_records_is_no_error(tmp_path):
     path = tmp_path / "drops.bin"
     path.write_bytes(DROPS_HEAD)

@@ -49,6 +49,17 @@ def test_rnr_retries_are_counted(pair, contexts, retries):
     assert counter(bob, "tx_rnr_nak") == retries + 1
 
 
+def test_what_arrives_begins_the_count_of_rnr_retries_anew(pair, contexts):
+    alice, bob = connected(contexts, attr={"rnr_retry": 1, "min_rnr_timer": 12})
+    for number in range(3):
+        alice.post(IBV_WR_SEND, bob, 8, wr_id=number)
+        pair.run(pair.now_ns + MILLISECOND_NS // 10)
+        bob.receive(8)
+        run(pair)
+        assert alice.ends() == [(number, IBV_WC_SUCCESS)]
+    assert counter(bob, "tx_rnr_nak") == 3
+
+
 @pytest.mark.parametrize(
     ("code", "least_ms"), [(1, 0.01), (12, 0.64), (20, 10.24), (31, 491.52), (0, 655.36)]
 )

@@ -139,6 +139,22 @@ def test_an_outage_excuses_nobody_who_fails_long_after_it():
     assert not excused(made, run, later_ns=17 * TIMEOUT_US * 1000)
 
 
+@pytest.mark.parametrize(("lost", "may"), [(2, False), (3, True)])
+def test_a_connection_ends_by_one_loss_more_than_its_retries(lost, may):
+    each = [*range(1, lost + 1)]
+    made, run = cut_short(
+        "rc",
+        f'faults=[{{name: x, links: "h1->*", drop: {{qpn: 1, psn: 1, iter: {each}}}}}]',
+        "workload={kind: point-to-point, bytes: 32KiB, message: 16KiB, from: h1, to: h4}",
+        "transports=[{name: rc, retry_count: 2}]",
+        ROOMY,
+        "topology.generator.access={rate: 100Gbit, delay: 1us}",  # nothing is overtaken
+        "lb=flow",
+        "deadline=10s",
+    )
+    assert (RETRY_EXC in run.messages["status"], excused(made, run)) == (may, may)
+
+
 def flapping(us):
     """ud_rto from h1 to h4 while the link of h1 flaps, for some 400 round trips."""
     return cut_short(
