@@ -112,9 +112,7 @@ class Root(LazyGroup):
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except LabError as error:
-            from softroce_lab.cli.typed import as_typed  # late: completion waits for nothing
-
-            typer.echo(f"lab: {as_typed(str(error), VERBS)}", err=True)
+            _complain(str(error))
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
@@ -139,12 +137,16 @@ def _usage_in_one_line() -> Iterator[None]:
         hint = f"{command} --help"
         if getattr(error, "option_name", "") == "--lab":
             hint = f"{command} uses no lab that is up; {hint} lists its options"
-        from softroce_lab.cli.typed import as_typed  # late, as above
-
         what = " ".join(error.format_message().split()).rstrip(".")
-        text = f"{what}\n  hint: {hint}"
-        typer.echo(f"lab: {as_typed(text, VERBS)}", err=True)
+        _complain(f"{what}\n  hint: {hint}")
         raise typer.Exit(ExitCode.USAGE) from error
+
+
+def _complain(text: str) -> None:
+    """Print an error, with commands as the user types them."""
+    from softroce_lab.cli.typed import as_typed  # late: completion waits for nothing
+
+    typer.echo(f"lab: {as_typed(text, VERBS)}", err=True)
 
 
 def _plain(error: typer.BadParameter) -> str:

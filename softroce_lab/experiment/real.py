@@ -178,7 +178,7 @@ def _run(
         },
         cost={"grown_bytes": max(report.grown_bytes for report in reports.values())},
     )
-    return added(workload, run, *virtual.alone_of_all(experiment, transport, seed))
+    return added(workload, run, *virtual.alone_by_job(experiment, transport, seed))
 
 
 def _most_window_packets(workload: Workload) -> int:

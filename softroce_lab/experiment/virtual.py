@@ -132,7 +132,7 @@ def _run(
     if capture is not None:
         failed = comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
         found = dataclasses.replace(found, facts={**found.facts, **failed})
-    found = added(run.workload, found, *alone_of_all(experiment, transport, seed))
+    found = added(run.workload, found, *alone_by_job(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
 
 
@@ -156,10 +156,10 @@ def alone(experiment: Experiment, transport: Transport, seed: int) -> Alone:
     return Alone(plan, frames(transport, path_mtu_bytes(plan.mtu, 4)), simulate, rails)
 
 
-def alone_of_all(
+def alone_by_job(
     experiment: Experiment, transport: Transport, seed: int
 ) -> tuple[Asked, dict[str, tuple[str, Asked]]]:
-    """The run's, and of each job the label and the times of its transport; made when asked."""
+    """Times on the empty fabric, computed when asked: the run's, and each job's with a label."""
     asked = functools.cache(lambda transport: alone(experiment, transport, seed))
     usual = functools.partial(asked, transport)
     work = experiment.workload(seed)

@@ -300,7 +300,7 @@ class Lowered(NamedTuple):
 
 
 def remembers(effect: Effect) -> bool:
-    """Whether it hangs on the packets before, so that `index` alone can key it."""
+    """Whether it depends on the packets before; such an effect can only be keyed by `index`."""
     match effect:
         case LossModel():
             return effect.remembers

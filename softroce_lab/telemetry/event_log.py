@@ -197,14 +197,3 @@ def totals(path: Path) -> Totals:
         tail = file.read().split(b"\n")[:-1]
     closed = [json.loads(line) for line in tail if b'"event":"log_closed"' in line]
     return Totals(sum(c["records"] for c in closed), sum(c["lost"] for c in closed))
-
-
-def misfit(line: Mapping[str, Any]) -> str | None:
-    """What is wrong with a line, by the schema; None: nothing."""
-    members = frozenset(line) - COMMON - {"host", "run"}
-    if not frozenset(line) >= COMMON:
-        return f"without {sorted(COMMON - frozenset(line))}"
-    known = EVENTS.get(line["event"])
-    if known is None:
-        return f"no event is called {line['event']!r}"
-    return None if members in known else f"{line['event']} with {sorted(members)}"

@@ -217,7 +217,7 @@ def _foreign_in(namespaces: Collection[int]) -> list[int]:
 
 
 def _is_foreign(pid: int) -> bool:
-    """Whether its mounts are not those of the lab itself."""
+    """Whether the process has another mount namespace than this one: it is a program of a user."""
     with contextlib.suppress(OSError):
         return _inode(pid, "mnt") != _inode(os.getpid(), "mnt")
     return False
