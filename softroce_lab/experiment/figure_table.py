@@ -32,6 +32,9 @@ from softroce_lab.workloads.work import Workload
 Row: TypeAlias = Mapping[str, Any]
 """Figures of one run by their keys: of `WorkloadRun.summary`, a manifest, or a sweep's row."""
 
+ORACLE, LOSSLESS = "oracle", "lossless"
+"""The transports that are bounds, which others are compared with (bounds.py)."""
+
 SIZE_CLASSES = {
     "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
 }  # fmt: skip
@@ -187,7 +190,8 @@ class Figure:
     # How it is computed: by one of these three.
     of: Callable[[Any], Any] | None = None  # of a `WorkloadRun`; None: its workload has it
     samples: Samples | None = None  # a percentile of these
-    over_oracle: str = ""  # this figure's ratio to that of `oracle` (over_oracle.py)
+    ratio_of: str = ""  # the ratio of this figure to that of `bound` (bounds.py)
+    bound: str = ""
     per_mille: int = 0  # of a percentile
     # Which runs have it.
     of_programs: bool = False  # also where programs run, whose messages are not seen
@@ -426,20 +430,40 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            virtual_only=True, sweep="p99 repair", place=9),
     Figure("repair_p50_over_oracle", RATIO, "p50 repair, over the oracle's",
            about="`repair_p50_ns` over that of `oracle` with the same seed",
-           virtual_only=True,
-           over_oracle="repair_p50_ns", sweep="p50 repair / oracle", place=10),
+           virtual_only=True, bound=ORACLE, ratio_of="repair_p50_ns",
+           sweep="p50 repair / oracle", place=10),
     Figure("repair_p99_over_oracle", RATIO, "p99 repair, over the oracle's",
            about="`repair_p99_ns` over that of `oracle` with the same seed",
-           virtual_only=True,
-           over_oracle="repair_p99_ns", sweep="p99 repair / oracle", place=11),
+           virtual_only=True, bound=ORACLE, ratio_of="repair_p99_ns",
+           sweep="p99 repair / oracle", place=11),
     Figure("time_over_oracle", RATIO, "makespan, over the oracle's",
            about="`makespan_ns` over that of `oracle` with the same seed",
-           over_oracle="makespan_ns",
+           bound=ORACLE, ratio_of="makespan_ns",
            sweep="time / oracle", place=12),
+    Figure("fct_p99_over_oracle", RATIO, "p99 completion, over the oracle's",
+           about="`fct_p99_ns` over that of `oracle` with the same seed",
+           bound=ORACLE, ratio_of="fct_p99_ns",
+           sweep="p99 / oracle", place=12),
+    Figure("fct_p999_over_oracle", RATIO, "p99.9 completion, over the oracle's",
+           about="`fct_p999_ns` over that of `oracle` with the same seed",
+           bound=ORACLE, ratio_of="fct_p999_ns",
+           sweep="p99.9 / oracle", place=12),
+    Figure("time_over_lossless", RATIO, "makespan, over lossless",
+           about="`makespan_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="makespan_ns",
+           sweep="time / lossless", place=13),
+    Figure("fct_p50_over_lossless", RATIO, "p50 completion, over lossless",
+           about="`fct_p50_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="fct_p50_ns",
+           sweep="p50 / lossless", place=13),
+    Figure("fct_p99_over_lossless", RATIO, "p99 completion, over lossless",
+           about="`fct_p99_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="fct_p99_ns",
+           sweep="p99 / lossless", place=13),
     Figure("excess_p99", RATIO,
-           about="`fct_p99_ns`, compared with `oracle` with and without the losses",
-           over_oracle="fct_p99_ns", sweep_only=True,
-           sweep="excess of p99", place=13),
+           about="`fct_p99_ns`, compared with `oracle` and `lossless`",
+           bound=ORACLE, ratio_of="fct_p99_ns", sweep_only=True,
+           sweep="excess of p99", place=14),
     Figure("base_rtt_ns", TIME,
            about="round trip of a packet on the empty fabric",
            of=lambda run: run.facts.get("base_rtt_ns"), virtual_only=True),
@@ -507,7 +531,7 @@ def computed(run: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     samples: dict[Samples, Any] = {}
     for figure in FIGURES.values():
-        if figure.over_oracle:
+        if figure.bound:
             continue
         if not (seen or figure.of_programs):
             found[figure.key] = None
