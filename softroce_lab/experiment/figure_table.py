@@ -146,7 +146,14 @@ def _repair_times(run: Any) -> npt.NDArray[np.int64]:
     """None of them if some losses were not recorded."""
     if run.repairs is None or run.facts.get("repairs_not_recorded", 0):
         return np.zeros(0, np.int64)
-    return repair_times_ns(run.repairs)
+    return repair_times_ns(_counted_repairs(run))
+
+
+def _counted_repairs(run: Any) -> Any:
+    """Of the packets that were lost after the warm-up."""
+    if run.after_warm_up is None or run.flows is not None:
+        return run.repairs
+    return run.repairs[run.repairs["dropped_ns"] >= run.begins_ns]
 
 
 def _times_of_flows(run: Any, above: int, most: int) -> npt.NDArray[np.int64]:
@@ -257,8 +264,9 @@ def _repairs(run: Any, *, arrived: bool) -> int | None:
     """Packets whose first transmission was lost, and whose payload arrived later, or never."""
     if run.repairs is None:
         return None
-    times = len(repair_times_ns(run.repairs))
-    return times if arrived else len(run.repairs) - times
+    repairs = _counted_repairs(run)
+    times = len(repair_times_ns(repairs))
+    return times if arrived else len(repairs) - times
 
 
 def by_size(sizes: npt.NDArray[Any], slowdowns: npt.NDArray[Any]) -> list[dict[str, Any]]:
@@ -316,14 +324,14 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            of=lambda run: run.verified,
            of_programs=True),
     Figure("measured", COUNT,
-           about="messages that percentiles are of: the delivered ones; of `open-loop` those "
-                 "after the warm-up",
+           about="messages that percentiles are of: the delivered ones, without those of a warm-up",
            of=lambda run: int(run.measured.sum()), of_messages=True),
     Figure("bytes", BYTES,
            about="bytes of the delivered messages",
            of=lambda run: int(run.done["bytes"].sum()), of_messages=True),
     Figure("makespan_ns", TIME, "makespan",
-           about="from the first post to the last completion",
+           about="from the first post to the last completion; with the key `warm_up` from the "
+                 "first post behind the warm-up, and not before the warm-up is over",
            of=lambda run: run.makespan_ns, better="less",
            of_messages=True, passed_only=True, always=True, in_jobs=True),
     Figure("operation_p50_ns", TIME, "p50 operation",
@@ -336,7 +344,8 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            samples=OPERATIONS, per_mille=990, of_messages=True,
            passed_only=True),
     Figure("goodput_bps", RATE, "goodput, all hosts",
-           about="bytes of all delivered messages, divided by the makespan",
+           about="bytes of the delivered messages, divided by the makespan; those of the key "
+                 "`warm_up` are left out",
            short="goodput",
            of=lambda run: run.goodput_bps, better="more", of_messages=True, passed_only=True,
            always=True, in_jobs=True, sweep="goodput", place=5),
@@ -349,8 +358,12 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            workloads=COLLECTIVES, better="more", of_messages=True,
            passed_only=True),
     Figure("steps", COUNT,
-           about="steps of a training",
+           about="steps of a training, without those of the warm-up",
            workloads=TRAINING, of_messages=True),
+    Figure("step_mean_ns", TIME, "mean step",
+           about="mean time of a step of a training",
+           workloads=TRAINING, better="less", of_messages=True, passed_only=True,
+           sweep="step", place=4),
     Figure("step_p50_ns", TIME, "p50 step",
            about="median time of a step of a training",
            samples=STEPS, per_mille=500, workloads=TRAINING,
@@ -460,6 +473,10 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            about="`fct_p99_ns` over that of `lossless` with the same seed",
            bound=LOSSLESS, ratio_of="fct_p99_ns",
            sweep="p99 / lossless", place=13),
+    Figure("step_mean_over_lossless", RATIO, "mean step, over lossless",
+           about="`step_mean_ns` over that of `lossless` with the same seed",
+           workloads=TRAINING, bound=LOSSLESS, ratio_of="step_mean_ns",
+           sweep="step / lossless", place=13),
     Figure("excess_p99", RATIO,
            about="`fct_p99_ns`, compared with `oracle` and `lossless`",
            bound=ORACLE, ratio_of="fct_p99_ns", sweep_only=True,
