@@ -55,6 +55,7 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   if (is_control(lab.kind) && state_.numbers_paths()) {
     const bool is_nack = lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_NACK;
     is_nack ? peer->controls.arrived(lab.path) : peer->controls.arrived(lab.path, lab.message);
+    sender_.probe_missing_controls(*peer);
   }
   if (joined) {  // a report behind the body
     Packet report = packet;
@@ -81,7 +82,6 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
   if (state_.numbers_paths()) {
     sender_.move_silent_paths(peer, now);
     sender_.try_first_port(peer, now);
-    sender_.probe_missing_controls(peer);
   }
   sender_.make_ready(peer);
 }
