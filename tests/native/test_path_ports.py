@@ -8,11 +8,23 @@ from softroce_lab.transports import control
 from tests import control_bodies
 from tests.native import frames
 from tests.native.by_hand import BASE_RTT_NS, Sent
-from tests.native.test_path_control import DATA, PATH_PROBE, REPORT, Peers, changed, of_kind
+from tests.native.test_path_control import (
+    DATA,
+    PATH_PROBE,
+    REPORT,
+    Peers,
+    changed,
+    kinds,
+    nacks,
+    of_kind,
+)
+from tests.native.test_path_marks import marked
+from tests.transports.pair_rig import MILLISECOND_NS
 
 PATHS = 2
-SEQUENCE_AT = 8 - frames.LAB  # in the header, from the body back
+SEQUENCE_AT, TIMES_AT = 8 - frames.LAB, 36 - frames.LAB  # in the header, from the body back
 COUNTS = 16
+CNP = 0x81
 KEEPALIVE = control_bodies.encode(control.Keepalive(()))
 TRIAL_NS = 64 * BASE_RTT_NS
 
@@ -20,11 +32,13 @@ TRIAL_NS = 64 * BASE_RTT_NS
 class Ports(Peers):
     """The receiver sends control packets, and the test tells it by probes which have arrived."""
 
-    def __init__(self):
-        super().__init__(8, paths=PATHS)
+    def __init__(self, srtt_ns=0, rttvar_ns=0, **settings):
+        super().__init__(8, paths=PATHS, **settings)
         sent = self.begin(1)
         [self.probe] = of_kind(sent, PATH_PROBE)
-        self.hand(self.receiver, *of_kind(sent, DATA))  # nothing is missing
+        times = srtt_ns << 16 | rttvar_ns  # of less than 2 us
+        self.data = [changed(each, TIMES_AT, ">I", times) for each in of_kind(sent, DATA)]
+        self.hand(self.receiver, *self.data)  # nothing is missing
         self.probes = 0
 
     def control_ports(self, packets):
@@ -60,6 +74,16 @@ def with_body(probe, body):
     return Sent(frame, _native.decode_frame(frame, True))
 
 
+def source_ports(sent):
+    """Of CNPs, less that of path 0."""
+    found = set()
+    for frame in (each.frame for each in sent):
+        at = frames.layout(frame)
+        if frame[at.bth_at] == CNP:
+            found.add(int.from_bytes(frame[at.udp_at : at.udp_at + 2], "big") - frames.SPORT_BASE)
+    return found
+
+
 @pytest.fixture
 def ports():
     return Ports()
@@ -78,12 +102,16 @@ def test_a_path_is_dead_after_three_control_packets(ports, packets, moves):
     assert ports.control_ports(2) == [0, 17 if moves else 1]
 
 
-def test_the_third_must_have_left_a_round_trip_before_the_probe(ports):
-    """The first two are older."""
+@pytest.mark.parametrize(
+    ("srtt_ns", "rttvar_ns", "long_ns"), [(0, 0, BASE_RTT_NS), (2_000, 1_000, 6_000)]
+)
+def test_the_third_must_have_left_a_long_round_trip_before_the_probe(srtt_ns, rttvar_ns, long_ns):
+    """SRTT + 4 RTTVAR of the sender of data. The first two are older."""
+    ports = Ports(srtt_ns, rttvar_ns)
     ports.control_ports(4)
     ports.now_ns += 2 * BASE_RTT_NS
     ports.control_ports(2)
-    ports.now_ns += BASE_RTT_NS - 2_000  # hand() adds 1 us
+    ports.now_ns += long_ns - 2_000  # tell() adds 1 us
     ports.tell(1, 0)
     assert ports.moved() == 0
     ports.tell(2, 0)
@@ -164,6 +192,19 @@ def test_the_first_port_is_tried_again_and_left_after_one_packet(ports, carries)
     assert ports.control_ports(2) == [0, 1 if carries else 17]
 
 
+def test_a_cnp_takes_the_port_of_its_path():
+    ports = Ports(congestion_control="dcqcn")
+    assert source_ports(ports.hand(ports.receiver, marked(ports.data[0]))) <= {0, 1}
+    ports.control_ports(6)
+    ports.now_ns += 2 * BASE_RTT_NS
+    ports.tell(3, 0)
+    found = set()
+    for _ in range(4):
+        ports.now_ns += MILLISECOND_NS
+        found |= source_ports(ports.hand(ports.receiver, marked(ports.data[0])))
+    assert found == {0, 17}
+
+
 # ---------------------------------------------------------------- who receives them
 
 
@@ -196,6 +237,21 @@ def test_a_sender_that_misses_three_reports_probes_at_once(arrive, probes):
     sent = peers.all_out(peers.receiver)
     found = peers.hand(peers.sender, *(sent[number] for number in arrive))
     assert len(of_kind(found, PATH_PROBE)) == probes
+
+
+def test_a_probe_is_enough_until_three_more_are_missing():
+    """A NACK has a number of another kind."""
+    peers = Peers(4096, paths=PATHS, window_packets=256)
+    data = of_kind(peers.begin(1), DATA)
+    [nack] = nacks(peers.hand(peers.receiver, data[0], data[4]))
+    for _ in range(9):
+        peers.receiver.control(0, KEEPALIVE)
+    sent = peers.all_out(peers.receiver)
+    found = [
+        kinds(peers.hand(peers.sender, each)).count(PATH_PROBE)
+        for each in (sent[0], nack, sent[4], sent[6], sent[8])
+    ]
+    assert found == [0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("body", [b"", bytes(12), bytes(15), bytes(17), bytes(18), bytes(84),
