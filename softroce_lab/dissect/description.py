@@ -197,6 +197,7 @@ PROBE_BODY = Record(
     "path probe",
     "probe",
     (
+        *(Field(f"controls_{n}", 8, f"Control packets that came on path {n}") for n in range(16)),
         Repeated(
             "paths",
             "Next numbers of other paths",

@@ -56,6 +56,8 @@ struct EngineState {
     packet.lab.stamp_ns = stamp_of(now);
     packet.lab.srtt = lab_time_code(saturate_ns(peer.rtt.srtt));
     packet.lab.rttvar = lab_time_code(saturate_ns(peer.rtt.rttvar));
+    if (is_control(packet.lab.kind) && numbers_paths())
+      peer.controls.sent(packet.lab.path, peer.ports.tries_first(packet.lab.path), now);
     packet.lab.path = peer.ports.of(packet.lab.path);
     ud_framing::close(packet);
     if (packet.lab.kind != LAB_KIND_DATA)

@@ -51,6 +51,11 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
       lab.kind == LAB_KIND_CONTROL && lab.length < packet.payload_bytes && state_.numbers_paths();
   if ((lab.length != packet.payload_bytes && !joined) || lab.count != 1 || lab.index != 0)
     return state_.counters.add(Counter::rx_bad_header);
+  if (is_control(lab.kind) && state_.numbers_paths()) {
+    const bool is_nack = lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_NACK;
+    is_nack ? peer->controls.arrived(lab.path) : peer->controls.arrived(lab.path, lab.message);
+    sender_.probe_missing_controls(*peer);
+  }
   if (joined) {  // a report behind the body
     Packet report = packet;
     report.payload += lab.length;
@@ -65,7 +70,9 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
       return sender_.handle_clearance(*peer, packet, now);
   }
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
-  if (lab.kind == LAB_KIND_PROBE) return receiver_.losses().handle_probe(*peer, packet, now);
+  if (probe)
+    return sender_.leave_dead_ports(*peer, receiver_.losses().handle_probe(*peer, packet, now),
+                                    now);
   handle_report(*peer, packet, now);
 }
 

@@ -16,6 +16,7 @@
 #include "../units.hpp"
 #include "arrivals.hpp"
 #include "channels.hpp"
+#include "control_paths.hpp"
 #include "linked_list.hpp"
 #include "message.hpp"
 #include "message_names.hpp"
@@ -303,6 +304,7 @@ struct Peer {
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;  // control messages and reports
+  ControlPaths controls;               // if packets have numbers on paths
   std::uint32_t nack_sequence = 0;
   std::uint32_t probe_sequence = 0;
   Time timer_at = kNever;              // the session's timer for the peer

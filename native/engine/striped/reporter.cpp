@@ -181,7 +181,8 @@ bool Reporter::poll_cnp(Packet& packet) {
   packet.destination_mac = peer.address.mac;
   packet.source = state_.config.gid;
   packet.destination = peer.address.gid;
-  packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.schedule.next());
+  packet.source_port =
+      static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.ports.of(peer.schedule.next()));
   make_cnp(packet, peer.address.data_qp);
   state_.counters.add(Counter::tx_cnp);
   return true;

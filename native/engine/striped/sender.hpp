@@ -42,6 +42,8 @@ class Sender {
   void move_path(Peer& peer, std::uint8_t path, Time now);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
   void try_first_port(Peer& peer, Time now);  // of a path that fell silent there
+  void leave_dead_ports(Peer& peer, std::uint32_t dead, Time now);  // paths, by bits
+  void probe_missing_controls(Peer& peer);
   void repeat_fired(Peer& peer, Time armed_for, Time now);
   void probe_fired(Peer& peer, Time armed_for, Time now);
   bool poll_retransmit(Packet& packet, Time now);
@@ -127,7 +129,7 @@ class Sender {
   SendOrder order_;                        // of first transmissions
   std::deque<PeerIndex> probe_ring_;       // peers whose paths are to be probed
   std::vector<std::uint8_t> probe_body_;   // of the one that leaves
-  std::vector<ProbedPath> probed_;         // in it
+  Probe probe_;                            // the same, before it is written
   Nack nack_;                              // the one being handled,
   std::vector<LostPacket> lost_;           // and what is lost of a message by it
   struct WaitingParity {
