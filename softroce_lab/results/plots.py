@@ -34,7 +34,7 @@ from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
 _MOST_LINKS = 20
-_LANE = 0.16  # between the kinds of points of a receiver, where 1 is between receivers
+_LANE = 0.14  # between the kinds of points of a receiver, where 1 is between receivers
 _INCHES = (3.4, 2.4)  # a column of a paper
 _PANEL_INCHES = 0.9  # the height of one of several above each other
 _WIDEST_TITLE, _WIDEST_LABEL, _MOST_LINES = 52, 20, 3  # characters, and lines, of a sweep's cells
@@ -437,7 +437,8 @@ def _timeline(axes: Any, asked: Asked) -> None:
     of = known.messages.columns["destination"]
     hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
     rows = {host: row for row, host in enumerate(hosts)}
-    shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o"}
+    shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o",
+             What.RESTORED: "D"}  # fmt: skip
     middle = len(shown) / 2
     for at, (what, marker) in enumerate(shown.items()):
         found = [each for each in known.incidents if each.what is what and each.message >= 0]

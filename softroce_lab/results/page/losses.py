@@ -20,12 +20,13 @@ from softroce_lab.results.recorded import Recorded, name_of
 from softroce_lab.results.story import Explained
 from softroce_lab.transports import registry
 
-_SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)
+_SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED, What.RESTORED)
 _WORDS = {
     What.DROP: "dropped",
     What.DECISION: "retransmission decided",
     What.SENT_AGAIN: "sent again",
     What.ARRIVED: "lost packet arrived",
+    What.RESTORED: "restored from parity",
 }
 _COMPLETED = "message completed"
 _TITLE = "Losses, repairs and completions over time"
@@ -110,8 +111,8 @@ def _timeline(
     shapes = dict(zip((*_WORDS.values(), _COMPLETED), charts.SHAPES, strict=True))
     caption = (
         "By the receiver of the message; from above: drops (crosses), decisions to retransmit "
-        "(triangles), packets sent again (squares), arrivals (circles), completions of messages "
-        "(pluses)."
+        "(triangles), packets sent again (squares), arrivals (circles), packets restored from "
+        "parity (diamonds), completions of messages (pluses)."
     )
     labels = ("time since the run began, us", "receiver")
     title = f"{name}: losses, repairs and completions"
