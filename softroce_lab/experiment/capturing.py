@@ -174,10 +174,11 @@ def comment(path: Path, run: WorkloadRun, plan: Plan, begun_ns: int) -> dict[str
         Note(begun_ns + row["time_ns"], gids[row["host"]], f"shift: {transition.line(row)}")
         for row in run.transitions
     ]
+    names = {str(port.address): host.name for host in plan.plain_hosts for port in host.ports}
     notes += [
         Note(begun_ns + time_ns, gids[host], text)
         for part in run.recoveries
-        for time_ns, host, text in _restorations(part)
+        for time_ns, host, text in _restorations(part, names)
     ]
     try:
         annotate(path, notes)
@@ -186,14 +187,17 @@ def comment(path: Path, run: WorkloadRun, plan: Plan, begun_ns: int) -> dict[str
     return {}
 
 
-def _restorations(part: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Of columns of recovery.parquet."""
-    names = ("time_ns", "host", "operation", "step", "message", "index")
+def _restorations(
+    part: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[tuple[int, str, str]]:
+    """Times, hosts and texts, of columns of recovery.parquet; `names` of hosts, by address."""
     rows = np.flatnonzero(part["event"] == "restored")
-    for time_ns, host, *key, index in zip(
-        *(part[name][rows].tolist() for name in names), strict=True
+    columns = ("time_ns", "host", "src", "operation", "step", "message", "index")
+    for time_ns, host, source, *key, index in zip(
+        *(part[column][rows].tolist() for column in columns), strict=True
     ):
-        yield time_ns, host, f"restored: packet {index} of {'/'.join(map(str, key))}, from parity"
+        message = f"{names.get(source, source)}->{host}:{'/'.join(map(str, key))}"
+        yield time_ns, host, f"restored: packet {index} of {message}, from parity"
 
 
 def wall_clock_ns(monotonic_ns: int) -> int:
