@@ -39,14 +39,17 @@ class Following:
         self._vertices = vertices
         self._on_complete = on_complete
         self._on_start = on_start
-        self._next_send: dict[int, int] = {}  # to the same peer
+        self._next_send = [-1] * len(vertices)  # to the same peer; -1: none
         self._at_ns: dict[int, int] = {}  # of sends that wait for a time, or for one that does
         self._uncertain = [len(each.requires) + len(each.irequires) for each in vertices]
         for queue in sends.values():
             self._chain(queue)
         self._ready = 0  # certain sends whose time has come, and that are not posted
         self._later: list[int] = []  # heap: times of the other certain sends
-        self._settle([index for index, left in enumerate(self._uncertain) if not left])
+        certain = [index for index, left in enumerate(self._uncertain) if not left]
+        for index in certain:
+            self._uncertain[index] = 1
+        self._settle(certain)
 
     def _chain(self, queue: Sequence[int]) -> None:
         at_ns, before = 0, -1
@@ -62,12 +65,12 @@ class Following:
 
     def received(self, index: int) -> None:
         """A receive is over."""
-        self._settle(self._satisfied(self._on_complete.get(index, ())))
+        self._settle(self._on_complete.get(index, ()))
 
-    def posted(self, index: int, now_ns: int) -> bool:
+    def posted(self, now_ns: int) -> bool:
         """A send is posted: whether it is followed.
 
-        Sends of a later time do not count: they are what somebody asks for then.
+        Sends of a later time do not count: nobody knows of them before.
         """
         while self._later and self._later[0] <= now_ns:
             heapq.heappop(self._later)
@@ -81,29 +84,27 @@ class Following:
             not self._uncertain[index] and self._at_ns.get(index, 0) <= now_ns for index in queue
         )
 
-    def _settle(self, certain: list[int]) -> None:
-        """These are certain, and what follows from that."""
-        while certain:
-            index = certain.pop()
-            certain += self._satisfied(self._on_start.get(index, ()))
+    def _settle(self, reached: Sequence[int]) -> None:
+        """Something that each of these requires is certain: what follows from that."""
+        left = list(reached)
+        while left:
+            index = left.pop()
+            self._uncertain[index] -= 1
+            if self._uncertain[index]:
+                continue
+            left += self._on_start.get(index, ())
             vertex = self._vertices[index]
             if isinstance(vertex, Receive):
                 continue
-            certain += self._satisfied(self._on_complete.get(index, ()))
-            if not isinstance(vertex, Send):
-                continue
-            if index in self._next_send:
-                certain += self._satisfied((self._next_send[index],))
-            if index in self._at_ns:
-                heapq.heappush(self._later, self._at_ns[index])
-            else:
-                self._ready += 1
+            left += self._on_complete.get(index, ())
+            if isinstance(vertex, Send):
+                self._count(index)
+                if self._next_send[index] >= 0:
+                    left.append(self._next_send[index])
 
-    def _satisfied(self, followers: Sequence[int]) -> list[int]:
-        """The vertices that have become certain with one requirement more."""
-        certain = []
-        for index in followers:
-            self._uncertain[index] -= 1
-            if not self._uncertain[index]:
-                certain.append(index)
-        return certain
+    def _count(self, send: int) -> None:
+        """It is certain."""
+        if send in self._at_ns:
+            heapq.heappush(self._later, self._at_ns[send])
+        else:
+            self._ready += 1

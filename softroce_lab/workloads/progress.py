@@ -309,13 +309,13 @@ class HostWork(abc.ABC):
             index = queue.popleft()
             posted.add(index)
             self._outstanding_sends += 1
-            self.send(index, self._message(index), more_follow=self._is_followed(index))
+            self.send(index, self._message(index), more_follow=self._is_followed())
             self._start(index)
 
-    def _is_followed(self, index: int) -> bool:
+    def _is_followed(self) -> bool:
         if self._following is None:
             return self._marks == "none"
-        return self._following.posted(index, self._now_ns)
+        return self._following.posted(self._now_ns)
 
     def _waits(self, index: int, peer: int) -> bool:
         if self._missing[index]:
