@@ -110,7 +110,7 @@ void CsaUd::check_receive(ReceiveMessage& message) {
   receive.timeouts_without_progress =
       arrived > receive.received ? 0 : receive.timeouts_without_progress + 1;
   receive.received = arrived;
-  const Nanoseconds wait_ns = interval_ns(message, message.count - message.received);
+  const Nanoseconds wait_ns = interval_ns(message, message.lacking);
   set_timer(message, now_ns() + backed_off_ns(wait_ns, receive.timeouts_without_progress));
   if (now_ns() - message.last_at / kNanosecond < wait_ns / 2) return;  // the message still arrives
   ++loss_checks_;
@@ -296,6 +296,24 @@ Transport csa_ud_transport() {
                      "a path that fell silent tries its first source port again"),
            mechanism(kPathChoice, "path_choice",
                      "a packet takes the path with the fewest packets on their way"),
+           {.name = "parity",
+            .usual = std::string("auto"),
+            .help = "packets of parity behind a message for which the host waits; auto: by the "
+                    "measured loss",
+            .choices = {"auto", "0", "1", "2", "3", "4"}},
+           {.name = "parity_budget",
+            .usual = 0.15,
+            .help = "the most parity that a host sends, as a share of its packets of data",
+            .least = 0,
+            .most = 1},
+           mechanism(kParityIdle, "parity_idle", "parity leaves only while nothing else may leave"),
+           mechanism(kParityMarks, "parity_marks",
+                     "parity leaves only if the host sends no more until something arrives"),
+           mechanism(kParityUnacknowledged, "parity_unacknowledged",
+                     "parity leaves only within a round trip after the message's last packet"),
+           mechanism(kParityUncongested, "parity_uncongested",
+                     "no parity to a peer whose newest report shows congestion marks"),
+           mechanism(kParityBursts, "parity_bursts", "more parity if losses come in bursts"),
            {.name = "immediate_acks",
             .usual = true,
             .help = "a complete message is acknowledged at once, else after SRTT / 4 with others"},

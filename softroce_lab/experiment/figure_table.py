@@ -32,6 +32,9 @@ from softroce_lab.workloads.work import Workload
 Row: TypeAlias = Mapping[str, Any]
 """Figures of one run by their keys: of `WorkloadRun.summary`, a manifest, or a sweep's row."""
 
+ORACLE, LOSSLESS = "oracle", "lossless"
+"""The transports that are bounds, which others are compared with (bounds.py)."""
+
 SIZE_CLASSES = {
     "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
 }  # fmt: skip
@@ -143,7 +146,14 @@ def _repair_times(run: Any) -> npt.NDArray[np.int64]:
     """None of them if some losses were not recorded."""
     if run.repairs is None or run.facts.get("repairs_not_recorded", 0):
         return np.zeros(0, np.int64)
-    return repair_times_ns(run.repairs)
+    return repair_times_ns(_counted_repairs(run))
+
+
+def _counted_repairs(run: Any) -> Any:
+    """Of the packets that were lost after the warm-up."""
+    if run.after_warm_up is None or run.flows is not None:
+        return run.repairs
+    return run.repairs[run.repairs["dropped_ns"] >= run.begins_ns]
 
 
 def _times_of_flows(run: Any, above: int, most: int) -> npt.NDArray[np.int64]:
@@ -187,7 +197,8 @@ class Figure:
     # How it is computed: by one of these three.
     of: Callable[[Any], Any] | None = None  # of a `WorkloadRun`; None: its workload has it
     samples: Samples | None = None  # a percentile of these
-    over_oracle: str = ""  # this figure's ratio to that of `oracle` (over_oracle.py)
+    ratio_of: str = ""  # the ratio of this figure to that of `bound` (bounds.py)
+    bound: str = ""
     per_mille: int = 0  # of a percentile
     # Which runs have it.
     of_programs: bool = False  # also where programs run, whose messages are not seen
@@ -253,8 +264,9 @@ def _repairs(run: Any, *, arrived: bool) -> int | None:
     """Packets whose first transmission was lost, and whose payload arrived later, or never."""
     if run.repairs is None:
         return None
-    times = len(repair_times_ns(run.repairs))
-    return times if arrived else len(run.repairs) - times
+    repairs = _counted_repairs(run)
+    times = len(repair_times_ns(repairs))
+    return times if arrived else len(repairs) - times
 
 
 def by_size(sizes: npt.NDArray[Any], slowdowns: npt.NDArray[Any]) -> list[dict[str, Any]]:
@@ -312,14 +324,14 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            of=lambda run: run.verified,
            of_programs=True),
     Figure("measured", COUNT,
-           about="messages that percentiles are of: the delivered ones; of `open-loop` those "
-                 "after the warm-up",
+           about="messages that percentiles are of: the delivered ones, without those of a warm-up",
            of=lambda run: int(run.measured.sum()), of_messages=True),
     Figure("bytes", BYTES,
            about="bytes of the delivered messages",
            of=lambda run: int(run.done["bytes"].sum()), of_messages=True),
     Figure("makespan_ns", TIME, "makespan",
-           about="from the first post to the last completion",
+           about="from the first post to the last completion; with the key `warm_up` from the "
+                 "first post behind the warm-up, and not before the warm-up is over",
            of=lambda run: run.makespan_ns, better="less",
            of_messages=True, passed_only=True, always=True, in_jobs=True),
     Figure("operation_p50_ns", TIME, "p50 operation",
@@ -332,7 +344,8 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            samples=OPERATIONS, per_mille=990, of_messages=True,
            passed_only=True),
     Figure("goodput_bps", RATE, "goodput, all hosts",
-           about="bytes of all delivered messages, divided by the makespan",
+           about="bytes of the delivered messages, divided by the makespan; those of the key "
+                 "`warm_up` are left out",
            short="goodput",
            of=lambda run: run.goodput_bps, better="more", of_messages=True, passed_only=True,
            always=True, in_jobs=True, sweep="goodput", place=5),
@@ -345,8 +358,12 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            workloads=COLLECTIVES, better="more", of_messages=True,
            passed_only=True),
     Figure("steps", COUNT,
-           about="steps of a training",
+           about="steps of a training, without those of the warm-up",
            workloads=TRAINING, of_messages=True),
+    Figure("step_mean_ns", TIME, "mean step",
+           about="mean time of a step of a training",
+           workloads=TRAINING, better="less", of_messages=True, passed_only=True,
+           sweep="step", place=4),
     Figure("step_p50_ns", TIME, "p50 step",
            about="median time of a step of a training",
            samples=STEPS, per_mille=500, workloads=TRAINING,
@@ -426,20 +443,44 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            virtual_only=True, sweep="p99 repair", place=9),
     Figure("repair_p50_over_oracle", RATIO, "p50 repair, over the oracle's",
            about="`repair_p50_ns` over that of `oracle` with the same seed",
-           virtual_only=True,
-           over_oracle="repair_p50_ns", sweep="p50 repair / oracle", place=10),
+           virtual_only=True, bound=ORACLE, ratio_of="repair_p50_ns",
+           sweep="p50 repair / oracle", place=10),
     Figure("repair_p99_over_oracle", RATIO, "p99 repair, over the oracle's",
            about="`repair_p99_ns` over that of `oracle` with the same seed",
-           virtual_only=True,
-           over_oracle="repair_p99_ns", sweep="p99 repair / oracle", place=11),
+           virtual_only=True, bound=ORACLE, ratio_of="repair_p99_ns",
+           sweep="p99 repair / oracle", place=11),
     Figure("time_over_oracle", RATIO, "makespan, over the oracle's",
            about="`makespan_ns` over that of `oracle` with the same seed",
-           over_oracle="makespan_ns",
+           bound=ORACLE, ratio_of="makespan_ns",
            sweep="time / oracle", place=12),
+    Figure("fct_p99_over_oracle", RATIO, "p99 completion, over the oracle's",
+           about="`fct_p99_ns` over that of `oracle` with the same seed",
+           bound=ORACLE, ratio_of="fct_p99_ns",
+           sweep="p99 / oracle", place=12),
+    Figure("fct_p999_over_oracle", RATIO, "p99.9 completion, over the oracle's",
+           about="`fct_p999_ns` over that of `oracle` with the same seed",
+           bound=ORACLE, ratio_of="fct_p999_ns",
+           sweep="p99.9 / oracle", place=12),
+    Figure("time_over_lossless", RATIO, "makespan, over lossless",
+           about="`makespan_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="makespan_ns",
+           sweep="time / lossless", place=13),
+    Figure("fct_p50_over_lossless", RATIO, "p50 completion, over lossless",
+           about="`fct_p50_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="fct_p50_ns",
+           sweep="p50 / lossless", place=13),
+    Figure("fct_p99_over_lossless", RATIO, "p99 completion, over lossless",
+           about="`fct_p99_ns` over that of `lossless` with the same seed",
+           bound=LOSSLESS, ratio_of="fct_p99_ns",
+           sweep="p99 / lossless", place=13),
+    Figure("step_mean_over_lossless", RATIO, "mean step, over lossless",
+           about="`step_mean_ns` over that of `lossless` with the same seed",
+           workloads=TRAINING, bound=LOSSLESS, ratio_of="step_mean_ns",
+           sweep="step / lossless", place=13),
     Figure("excess_p99", RATIO,
-           about="`fct_p99_ns`, compared with `oracle` with and without the losses",
-           over_oracle="fct_p99_ns", sweep_only=True,
-           sweep="excess of p99", place=13),
+           about="`fct_p99_ns`, compared with `oracle` and `lossless`",
+           bound=ORACLE, ratio_of="fct_p99_ns", sweep_only=True,
+           sweep="excess of p99", place=14),
     Figure("base_rtt_ns", TIME,
            about="round trip of a packet on the empty fabric",
            of=lambda run: run.facts.get("base_rtt_ns"), virtual_only=True),
@@ -507,7 +548,7 @@ def computed(run: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     samples: dict[Samples, Any] = {}
     for figure in FIGURES.values():
-        if figure.over_oracle:
+        if figure.bound:
             continue
         if not (seen or figure.of_programs):
             found[figure.key] = None

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from softroce_lab import units
 from softroce_lab.errors import EnvironmentLackError, RunError
-from softroce_lab.experiment import code_version, frozen, over_oracle, workload_record
+from softroce_lab.experiment import bounds, code_version, frozen, workload_record
 from softroce_lab.experiment.capturing import (
     FILE,
     NOTHING,
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def expected(self) -> list[expect.Judged]:
-        rows = over_oracle.added([run.summary() for run in self.runs])
+        rows = bounds.added([run.summary() for run in self.runs])
         return expect.judged(expect.gates(self.experiment.raw.expect), rows)
 
     @property
@@ -91,7 +91,7 @@ class Outcome:
             "idle_rules": self.idle_rules,
             "left_out": [each.document() for each in self.left_out],
             **_gates(self.expected),
-            "runs": over_oracle.added([run.document() for run in self.runs]),
+            "runs": bounds.added([run.document() for run in self.runs]),
         }
 
 
@@ -206,7 +206,7 @@ def _without_rows(add: Mapping[str, Callable[[Columns], None]], run: WorkloadRun
 def _write(directory: RunDirectory, runs: list[WorkloadRun], about: dict[str, Any]) -> None:
     workload_record.write(directory, runs)
     costs = {run.name: dict(run.cost) for run in runs}
-    figures = over_oracle.added([_figures(run) for run in runs])
+    figures = bounds.added([_figures(run) for run in runs])
     directory.manifest(runs=figures, environment=about | {"costs": costs})
 
 

@@ -311,6 +311,9 @@ def _of_jobs(raw: ExperimentFile, source: Source) -> dict[str, Transport]:
     found = {}
     for name, (place, spec) in raw.workload.own_transports.items():
         found[name] = transport = written.one(spec, source, place)
+        if transport.entry.lossless:
+            what = f"a job has no {transport.name}: a run has one fabric, with losses or without"
+            raise source.error(place, what, hint="transports: [..., lossless], for all jobs")
         if known.setdefault(transport.label, transport) != transport:
             what = f"another transport is called {transport.label!r}, too"
             raise source.error(place, what, hint="give each a label of its own")

@@ -39,7 +39,7 @@ from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Asked, WorkloadRun, added
 from softroce_lab.plan.path_mtu import path_mtu_bytes
-from softroce_lab.plan.plan import Plan
+from softroce_lab.plan.plan import Plan, without_loss
 from softroce_lab.sim import presets
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.sim.presets import RECEIVE_RING_PACKETS
@@ -191,6 +191,9 @@ class VirtualRun:
         self.progress = progress
         self.deadline_ns = MAX_DEADLINE_NS if only else experiment.deadline_ns
         whole = experiment.plan(seed)
+        self.faults = whole.faults
+        if transport.entry.lossless:
+            whole = without_loss(whole)
         self.plan: Plan
         self.workload: Workload
         self.plan, self.workload = only or (whole, experiment.workload(seed))
@@ -501,7 +504,7 @@ class VirtualRun:
     def _idle_rules(self, links: Iterable[Mapping[str, Any]]) -> list[str]:
         busy = {link["directed_link"] for link in links if link["entered"]}
         hits, lasted_ns = self.fabric.hits(), self.fabric.now_ns
-        return idle_rules.of_run(self.plan.faults, hits, busy, lasted_ns)
+        return idle_rules.of_run(self.faults, hits, busy, lasted_ns)
 
     def _stopped_shares(self, sent_bytes: Sequence[int]) -> held_back.Shares:
         """By transport; of hosts' uplinks that have a rate: others are never busy.

@@ -56,7 +56,9 @@ def write(directory: RunDirectory, runs: Sequence[WorkloadRun]) -> None:
         }
     )
     with_flows = any(run.flows is not None for run in runs)
-    directory.table("messages", _joined([_messages(run, with_flows) for run in runs]))
+    with_warm_up = any(run.after_warm_up is not None for run in runs)
+    tables = [_messages(run, with_flows, with_warm_up) for run in runs]
+    directory.table("messages", _joined(tables))
     with directory.growing_table("repairs") as add:
         for part in itertools.chain(*map(_repairs, runs)):
             add(part)
@@ -84,8 +86,11 @@ def _of(run: WorkloadRun, count: int) -> Columns:
     }
 
 
-def _messages(run: WorkloadRun, with_flows: bool) -> Columns:
-    """`with_flows`: the runs have open-loop traffic, though this one may have ended before it."""
+def _messages(run: WorkloadRun, with_flows: bool, with_warm_up: bool) -> Columns:
+    """`with_flows`: the runs have open-loop traffic, though this one may have ended before it.
+
+    `with_warm_up`: they have a warm-up, in the same way.
+    """
     found = run.messages
     names = np.array(run.hosts, dtype=object)
     columns = _of(run, len(found)) | {name: found[name] for name in MESSAGE.names or ()}
@@ -93,7 +98,9 @@ def _messages(run: WorkloadRun, with_flows: bool) -> Columns:
     if with_flows:
         flows = run.flows or Flows.of_posts(found)
         columns |= {"arrival_ns": flows.arrival_ns, "alone_ns": flows.alone_ns}
-        columns["after_warm_up"] = flows.measured
+    if with_warm_up:
+        after = run.after_warm_up
+        columns["after_warm_up"] = np.ones(len(found), bool) if after is None else after
     return columns
 
 

@@ -41,22 +41,19 @@ CONTEXTS_MISSED = "contexts_missed"  # of a simulated RNIC with limits
 class Flows:
     """What a run with open-loop traffic knows of each message besides, in the order of messages.
 
-    Messages of other jobs arrive when they are posted, have no warm-up, and no time alone.
+    Messages of other jobs arrive when they are posted, and have no time alone.
     """
 
     arrival_ns: npt.NDArray[np.int64]  # when it was to be sent, since the run began
-    measured: npt.NDArray[np.bool_]  # arrived after the warm-up
     alone_ns: npt.NDArray[np.int64]  # until it was there, alone on the empty fabric; NEVER_NS
 
     @classmethod
     def of_posts(cls, messages: Messages) -> Flows:
-        count = len(messages)
-        return cls(messages["posted_ns"].copy(), np.ones(count, bool), np.full(count, NEVER_NS))
+        return cls(messages["posted_ns"].copy(), np.full(len(messages), NEVER_NS))
 
     def put(self, rows: npt.NDArray[np.bool_], part: Flows) -> None:
         for mine, theirs in (
             (self.arrival_ns, part.arrival_ns),
-            (self.measured, part.measured),
             (self.alone_ns, part.alone_ns),
         ):
             mine[rows] = theirs
@@ -86,6 +83,8 @@ class WorkloadRun:
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # `added` adds them
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
+    after_warm_up: npt.NDArray[np.bool_] | None = None
+    """Which messages are not of a warm-up; None: there is none. Of open-loop traffic by arrival."""
     recoveries: Iterable[Mapping[str, Any]] = ()
     """Parts of the columns of recovery.parquet (`recoveries.Recorded`); (): not recorded."""
     program_messages: Mapping[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
@@ -127,7 +126,7 @@ class WorkloadRun:
     def measured(self) -> npt.NDArray[np.bool_]:
         """Which messages percentiles are of: those delivered, after the warm-up if there is one."""
         delivered: npt.NDArray[np.bool_] = self.messages["status"] == _SUCCESS
-        return delivered if self.flows is None else delivered & self.flows.measured
+        return delivered if self.after_warm_up is None else delivered & self.after_warm_up
 
     def completion_times_ns(self) -> npt.NDArray[np.int64]:
         """Per measured message, from the post of the send to its completion at the sender.
@@ -155,24 +154,55 @@ class WorkloadRun:
         return ratios
 
     def operation_times_ns(self) -> npt.NDArray[np.int64]:
-        """Per operation that is whole, from its first post to its last completion."""
+        """Per operation that is whole, from its first post to its last completion.
+
+        Those of a warm-up are left out.
+        """
         times = []
-        operations = self.messages["operation"]
-        for operation in np.unique(operations):
-            rows = self.messages[operations == operation]
+        messages = self.messages[self._timed]
+        for operation in np.unique(messages["operation"]):
+            rows = messages[messages["operation"] == operation]
             if (rows["status"] == _SUCCESS).all():
                 times.append(int(rows["completed_ns"].max() - rows["posted_ns"].min()))
         return np.array(times, dtype=np.int64)
 
     @property
+    def _timed(self) -> npt.NDArray[np.bool_]:
+        """Which messages makespan and goodput are of.
+
+        Open-loop flows of the warm-up are among them: its end does not divide the run.
+        """
+        if self.after_warm_up is None or self.flows is not None:
+            return np.ones(len(self.messages), bool)
+        return self.after_warm_up
+
+    @property
+    def _timed_done(self) -> Messages:
+        delivered: npt.NDArray[np.bool_] = self.messages["status"] == _SUCCESS
+        done: Messages = self.messages[delivered & self._timed]
+        return done
+
+    @property
+    def begins_ns(self) -> int:
+        """When the makespan begins: at the first post, or with the end of the warm-up if later."""
+        done, timed = self.done, self._timed_done
+        if not len(timed):
+            return 0
+        begins_ns = int(timed["posted_ns"].min())
+        if len(timed) < len(done):
+            warm_up = self.messages[~self._timed & (self.messages["status"] == _SUCCESS)]
+            begins_ns = max(begins_ns, int(warm_up["completed_ns"].max()))
+        return begins_ns
+
+    @property
     def makespan_ns(self) -> int:
-        done = self.done
-        return int(done["completed_ns"].max() - done["posted_ns"].min()) if len(done) else 0
+        done = self._timed_done
+        return max(int(done["completed_ns"].max()) - self.begins_ns, 0) if len(done) else 0
 
     @property
     def goodput_bps(self) -> int:
         span_ns = self.makespan_ns
-        return int(self.done["bytes"].sum()) * 8 * 10**9 // span_ns if span_ns else 0
+        return int(self._timed_done["bytes"].sum()) * 8 * 10**9 // span_ns if span_ns else 0
 
     def count(self, names: Iterable[str]) -> int:
         names = tuple(names)
@@ -250,6 +280,9 @@ def added(
         return _with_jobs(workload, run, jobs)
     if isinstance(workload, OpenLoop):
         return _with_flows(workload, run, alone)
+    if workload.warm_up:
+        after = run.messages["operation"] >= workload.warm_up
+        run = dataclasses.replace(run, after_warm_up=after)
     return dataclasses.replace(run, figures=_figures(workload, run))
 
 
@@ -261,6 +294,7 @@ def _with_jobs(
     Open-loop flows count in the whole as in their job: from the arrival, without the warm-up.
     """
     found, flows, is_open = {}, Flows.of_posts(run.messages), False
+    after_warm_up = np.ones(len(run.messages), bool)
     for name, job in workload.jobs.items():
         label, alone = jobs[name]
         mine = np.isin(run.messages["source"], job.ranks)
@@ -269,11 +303,15 @@ def _with_jobs(
         if part.flows is not None:
             flows.put(mine, part.flows)
             is_open = True
+        if part.after_warm_up is not None:
+            after_warm_up[mine] = part.after_warm_up
         summary = part.summary()
         own = {key: summary[key] for key, figure in FIGURES.items() if figure.of_messages}
         found[name] = {"transport": label, "verdict": part.verdict, **own,
                        "few_samples": few_samples(summary)}  # fmt: skip
-    return dataclasses.replace(run, jobs=found, flows=flows if is_open else None)
+    if not is_open:
+        return dataclasses.replace(run, jobs=found)
+    return dataclasses.replace(run, jobs=found, flows=flows, after_warm_up=after_warm_up)
 
 
 def _with_flows(workload: OpenLoop, run: WorkloadRun, alone: Asked) -> WorkloadRun:
@@ -288,8 +326,8 @@ def _with_flows(workload: OpenLoop, run: WorkloadRun, alone: Asked) -> WorkloadR
         hosts = np.array(workload.ranks)
         ends = hosts[flows["source"]], hosts[flows["destination"]]
         alone_ns = alone().times_ns(*ends, flows["bytes"])
-    timed = Flows(flows["at_ns"], workload.warm, alone_ns)
-    return dataclasses.replace(run, flows=timed, figures=load)
+    timed = Flows(flows["at_ns"], alone_ns)
+    return dataclasses.replace(run, flows=timed, after_warm_up=workload.warm, figures=load)
 
 
 def _figures(workload: Workload, run: WorkloadRun) -> dict[str, Any]:
@@ -311,15 +349,21 @@ def _of_collective(once: Any, run: WorkloadRun) -> dict[str, Any]:
 
 
 def _of_training(training: Training, run: WorkloadRun) -> dict[str, Any]:
-    """Steps: each from the end of the one before to its own, which is when its barrier is over."""
+    """Steps: each from the end of the one before to its own, which is when its barrier is over.
+
+    Those of the warm-up are left out.
+    """
     barriers = run.messages[run.messages["step"] == Traffic.BARRIER]
     ends_ns = [
         int(barriers[barriers["operation"] == step]["received_ns"].max())
         for step in range(training.steps)
     ]
-    busiest_ns = sum(map(training.busiest_ns, range(training.steps)))
+    times_ns = np.diff(ends_ns, prepend=0)[training.warm_up :]
+    busiest_ns = sum(map(training.busiest_ns, range(training.warm_up, training.steps)))
+    whole_ns = int(times_ns.sum())
     return {
-        "steps": training.steps,
-        "step_times_ns": np.diff(ends_ns, prepend=0),
-        "step_waiting": 1 - busiest_ns / ends_ns[-1],
+        "steps": len(times_ns),
+        "step_times_ns": times_ns,
+        "step_mean_ns": whole_ns // len(times_ns),
+        "step_waiting": 1 - busiest_ns / whole_ns,
     }

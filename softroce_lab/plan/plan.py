@@ -167,6 +167,12 @@ class Plan:
         return tuple(node for node in self.nodes if node.kind == "kernel")
 
 
+def without_loss(plan: Plan) -> Plan:
+    """`plan` without the faults that drop or corrupt packets."""
+    kept = tuple(fault for fault in plan.faults if fault.shapes)
+    return with_digest(dataclasses.replace(plan, faults=kept))
+
+
 def with_digest(plan: Plan) -> Plan:
     """Return `plan` with its digest: SHA-256 over a compact JSON text of the rest.
 

@@ -16,7 +16,7 @@ Times = npt.NDArray[np.int64]
 def completion_times(recorded: Recorded) -> dict[str, Times]:
     """Of each transport's measured messages, all seeds together; nanoseconds.
 
-    Of open-loop traffic from a flow's arrival, without the warm-up.
+    Of open-loop traffic from a flow's arrival. Those of a warm-up are left out.
     """
     found: dict[str, Times] = {}
     for name in dict.fromkeys(run["transport"] for run in recorded.runs):
@@ -35,17 +35,17 @@ def taken_ns(messages: Columns) -> Times:
 def measured(messages: Columns) -> npt.NDArray[np.bool_]:
     """Which messages of a run have times: as `WorkloadRun.measured`, of which percentiles are.
 
-    Those delivered; of open-loop traffic, those that arrived after the warm-up. UserError for a
-    table of open-loop traffic that does not have that yet.
+    Those delivered, without those of a warm-up. UserError for a table of open-loop traffic that
+    does not have that yet.
     """
     delivered: npt.NDArray[np.bool_] = messages["status"] == _SUCCESS
-    if "arrival_ns" not in messages:
-        return delivered
-    if "after_warm_up" not in messages:
+    if "after_warm_up" in messages:
+        after: npt.NDArray[np.bool_] = messages["after_warm_up"]
+        return delivered & after
+    if "arrival_ns" in messages:
         what = "messages.parquet is of another schema: it has no after_warm_up"
         raise UserError(what, hint="lab results rerun makes it again")
-    after: npt.NDArray[np.bool_] = messages["after_warm_up"]
-    return delivered & after
+    return delivered
 
 
 def since_begun_ns(messages: Columns) -> Times:

@@ -11,7 +11,7 @@ from typing import Any
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import over_oracle, workload_table
+from softroce_lab.experiment import bounds, workload_table
 from softroce_lab.experiment.workload_table import Line, Spread, least_and_most
 from softroce_lab.results.recorded import MANIFEST, Recorded, name_of, read_manifest
 from softroce_lab.statistics import footnotes
@@ -160,7 +160,7 @@ def table(
     """The table of `lab run`: transports, lines, footnotes. UserError without runs."""
     rows = recorded.runs
     try:
-        names, lines = workload_table.lines(over_oracle.added(rows), spread)
+        names, lines = workload_table.lines(bounds.added(rows), spread)
     except KeyError as error:
         what = f"its figures are of another schema: no {error}"
         raise UserError(what, file=str(recorded.path / MANIFEST)) from None

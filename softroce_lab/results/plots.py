@@ -474,7 +474,7 @@ def _heatmap(axes: Any, asked: Asked) -> None:
     of = asked.recorded.table("messages", asked.one)
     done = figures_of.measured(of)
     if not done.any():
-        behind = " after the warm-up" if "arrival_ns" in of else ""
+        behind = " after the warm-up" if "after_warm_up" in of else ""
         raise UserError(f"no message of {name_of(asked.one)} was delivered{behind}")
     named = asked.recorded.manifest.get("hosts") or ()
     hosts = list(dict.fromkeys((*named, *of["source"].tolist(), *of["destination"].tolist())))

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
+from softroce_lab.experiment.figure_table import ORACLE
 from softroce_lab.experiment.messages import NOT_DONE
-from softroce_lab.experiment.over_oracle import ORACLE
 from softroce_lab.results.figures_of import since_begun_ns
 from softroce_lab.results.incidents import UNKNOWN, Incident, Messages, What, incidents
 from softroce_lab.results.recorded import Recorded, Run, name_of

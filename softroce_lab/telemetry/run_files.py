@@ -61,7 +61,7 @@ FILES = (
             "completed_ns": "when the send completed at the sender",
             "arrival_ns": "of `open-loop`: when the flow arrived",
             "alone_ns": "of `open-loop`: the flow's time alone on the empty fabric",
-            "after_warm_up": "of `open-loop`: whether figures count the flow",
+            "after_warm_up": "whether figures count the message; of runs with a warm-up",
         },
     ),
     File(

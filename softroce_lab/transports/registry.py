@@ -60,6 +60,8 @@ class Entry:
     schedule: str = "fifo"
     """Which message's packets leave first, unless the user chooses."""
     virtual_only: bool = False  # it needs facts that only the simulated fabric has
+    native: str = ""  # the lab's transport whose rules it follows, under another name
+    lossless: bool = False  # its fabric has no faults that drop or corrupt packets
     rails: int = 1  # rails of a host that it uses
 
     @classmethod
@@ -105,7 +107,7 @@ class Entry:
         Raises OptionError as `check` does.
         """
         values = validated(self.options, options)
-        native = self.name if self.policy is None else "python_policy"
+        native = (self.native or self.name) if self.policy is None else "python_policy"
         return {
             # "policy": no session; queue pairs send no striped messages.
             "transport": "policy" if self.kind is Kind.QUEUE_PAIR else native,
@@ -209,6 +211,9 @@ _QUEUE_PAIRS = (
 _entries = {
     entry.name: entry for entry in (*_QUEUE_PAIRS, *map(Entry.declared, _native.transports()))
 }
+_entries["lossless"] = dataclasses.replace(
+    _entries["oracle"], name="lossless", native="oracle", lossless=True
+)
 
 
 def transports(kind: Kind | None = None) -> list[str]:

@@ -49,8 +49,11 @@ class Writer:
         """By operation and host."""
         self._align_bytes = align_bytes
 
-    def compute(self, host: int, duration_ns: int, after: Requires) -> Requires:
-        """Let a host compute; what requires the result requires what is returned."""
+    def compute(self, host: int, duration_ns: int, after: Requires, *, at_ns: int = 0) -> Requires:
+        """Let a host compute; what requires the result requires what is returned.
+
+        It begins no earlier than `at_ns` after the run began.
+        """
         self.computed_ns[self.operation, host] += duration_ns
         return ()
 
@@ -81,9 +84,9 @@ class _ScheduleWriter(Writer):
         self.schedule = Schedule(ranks)
         self._numbers: dict[tuple[int, int, int, int], int] = collections.defaultdict(int)
 
-    def compute(self, host: int, duration_ns: int, after: Requires) -> Requires:
+    def compute(self, host: int, duration_ns: int, after: Requires, *, at_ns: int = 0) -> Requires:
         super().compute(host, duration_ns, after)
-        return (self.schedule.compute(host, duration_ns, after),)
+        return (self.schedule.compute(host, duration_ns, after, at_ns=at_ns),)
 
     def add(self, work: Buffered, step: int, after: After) -> After:
         part = self._place(work, step)

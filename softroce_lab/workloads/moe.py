@@ -158,7 +158,7 @@ class Gate:
 
 @dataclasses.dataclass(frozen=True)
 class MixtureOfExperts(Composite):
-    """`layers` one after the other, each with draws of its own."""
+    """`layers` one after the other, the warm-up's among them, each with draws of its own."""
 
     ranks: tuple[int, ...]
     gate: Gate
@@ -167,6 +167,8 @@ class MixtureOfExperts(Composite):
     token_ns: int = 0  # an expert's computation for one token
     layers: int = 1
     seed: int = 0
+    warm_up: int = 0
+    every_ns: int = 0  # the n-th layer begins no earlier than n times this
     dtype: np.dtype[np.generic] = UINT8
 
     name: ClassVar = "moe"
@@ -180,6 +182,9 @@ class MixtureOfExperts(Composite):
         at: After = dict.fromkeys(self.ranks, ())
         for layer in range(self.layers):
             to.operation = layer
+            if layer and self.every_ns:
+                at_ns = layer * self.every_ns
+                at = {host: to.compute(host, 0, at[host], at_ns=at_ns) for host in self.ranks}
             tokens = tokens_of_hosts(self, layer)
             at = to.add(self._exchange(tokens), DISPATCH, at)
             at = {

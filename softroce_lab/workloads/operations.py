@@ -38,11 +38,16 @@ class Operations(Buffered):
     it; what it passes on for others waits for what it passes on alone.
     """
 
-    def __init__(self, once: Buffered, times: int = 1, timeline: Timeline | None = None) -> None:
-        """ValueError for fewer than one operation, or more than 2**16."""
+    def __init__(
+        self, once: Buffered, times: int = 1, timeline: Timeline | None = None, warm_up: int = 0
+    ) -> None:
+        """`times` counts the warm-up, too. ValueError for no operation after it, or over 2**16."""
         if not 1 <= times <= MAX_OPERATIONS:
             raise ValueError("a workload is done 1 to 65536 times")
+        if not 0 <= warm_up < times:
+            raise ValueError("at least one operation follows the warm-up")
         self.once, self.times, self.timeline = once, times, timeline or Timeline()
+        self.warm_up = warm_up
         self.ranks, self.dtype = once.ranks, once.dtype
 
     @property

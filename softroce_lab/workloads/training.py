@@ -123,7 +123,7 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class Training(Composite):
-    """`steps` steps: an operation each, with a barrier at its end."""
+    """`steps` steps, the warm-up's among them: an operation each, with a barrier at its end."""
 
     ranks: tuple[int, ...]
     parallel: Parallel
@@ -132,6 +132,7 @@ class Training(Composite):
     algorithm: str = "ring"  # of all-reduce
     steps: int = 1
     seed: int = 0
+    warm_up: int = 0
     dtype: np.dtype[np.generic] = FLOAT32
 
     name: ClassVar = "training"

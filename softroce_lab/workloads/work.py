@@ -27,6 +27,8 @@ class Workload(abc.ABC):
     """A distributed operation among `ranks`; the n-th rank lives on host `ranks[n]`."""
 
     ranks: tuple[int, ...]
+    warm_up: int = 0
+    """How many of its operations are a warm-up: the first ones, which figures leave out."""
 
     @property
     @abc.abstractmethod

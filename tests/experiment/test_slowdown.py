@@ -134,7 +134,9 @@ def test_open_loop_traffic_as_a_job_is_measured_as_without_a_job():
 def test_runs_of_which_one_has_no_flows_are_one_table(tmp_path):
     """A user's policy may end its process: that run knows no arrivals."""
     whole = run(BUSY, "rc")
-    broken = dataclasses.replace(whole, transport="mine", flows=None, problems=["ended"])
+    broken = dataclasses.replace(
+        whole, transport="mine", flows=None, after_warm_up=None, problems=["ended"]
+    )
     for runs in ((whole, broken), (broken, whole)):
         directory = RunDirectory.create("x", under=tmp_path)
         workload_record.write(directory, runs)
@@ -143,5 +145,5 @@ def test_runs_of_which_one_has_no_flows_are_one_table(tmp_path):
         arrivals = [columns["arrival_ns"][at] for at in rows]
         assert arrivals == whole.flows.arrival_ns.tolist()
         after = [columns["after_warm_up"][at] for at in rows]
-        assert after == whole.flows.measured.tolist()
+        assert after == whole.after_warm_up.tolist()
         assert False in after

@@ -82,8 +82,9 @@ def test_a_run_that_went_well():
 def test_flows_complete_since_they_arrived_and_not_since_they_were_posted():
     """Posts at 0, 0, 1000 and 1000 ns, completions 100 and 200 ns later."""
     arrival_ns = np.array([0, -7, 400, 990])
-    flows = Flows(arrival_ns, np.array([False, True, True, True]), np.array([1, 202, 695, 5]))
-    run = of(logged(), flows=flows)
+    flows = Flows(arrival_ns, np.array([1, 202, 695, 5]))
+    after = np.array([False, True, True, True])
+    run = of(logged(), flows=flows, after_warm_up=after)
     assert run.completion_times_ns().tolist() == [207, 700, 210]
     assert run.slowdowns().tolist() == [1.0, 1.0, 41.0]
     summary = run.summary()

@@ -70,6 +70,7 @@ def test_a_permutation_follows_its_seed():
         (lambda: Collective((0, 1), 10, 4), "whole elements"),
         (lambda: Collective((0, 1), 16, 3), "whole elements"),
         (lambda: Operations(Incast((0, 1), 1, 1), 0), "1 to 65536 times"),
+        (lambda: Operations(Incast((0, 1), 1, 1), 2, warm_up=2), "follows the warm-up"),
     ],
 )
 def test_what_cannot_be(make, why):

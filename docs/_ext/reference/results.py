@@ -31,6 +31,7 @@ def figures() -> str:
 def _runs(figure: Figure) -> str:
     kinds = [figure.workloads.name] if figure.workloads else []
     kinds += ["virtual clock"] if figure.virtual_only else []
+    kinds += [f"beside {code(figure.bound)}"] if figure.bound else []
     kinds += ["sweeps"] if figure.sweep_only else []
     return ", ".join(kinds) or "all"
 

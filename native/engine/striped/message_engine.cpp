@@ -42,10 +42,9 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   const bool recovery = packet.destination_qp == state_.recovery_qp;
   if ((packet.source_qp == peer->address.recovery_qp) != recovery)
     return state_.counters.add(Counter::rx_bad_header);
-  if (lab.kind == LAB_KIND_DATA && state_.framing == Framing::ud)
-    return receiver_.handle_data(*peer, packet, now);
-  if (lab.kind == LAB_KIND_DATA || !recovery || lab.trimmed)
-    return state_.counters.add(Counter::rx_bad_header);
+  const bool of_message = lab.kind == LAB_KIND_DATA || lab.kind == LAB_KIND_PARITY;
+  if (of_message && state_.framing == Framing::ud) return receiver_.handle_data(*peer, packet, now);
+  if (of_message || !recovery || lab.trimmed) return state_.counters.add(Counter::rx_bad_header);
   const bool probe = lab.kind == LAB_KIND_PROBE;
   if (probe && !state_.numbers_paths()) return state_.counters.add(Counter::rx_bad_header);
   const bool joined =
@@ -106,7 +105,8 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
 
 bool MessageEngine::poll_packet(Packet& packet, Time now) {
   return poll_feedback(packet, now) || sender_.poll_probe(packet, now) ||
-         sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
+         sender_.poll_retransmit(packet, now) || sender_.poll_parity(packet, now) ||
+         sender_.poll_data(packet, now);
 }
 
 // A receiver that answers each packet always has small messages waiting, so others go first.

@@ -88,6 +88,7 @@ std::uint8_t Sender::other_path(Peer& peer, const SendMessage& message, std::uin
 void Sender::probe_when_idle(Peer& peer, Time now) {
   if (peer.unprobed == 0 || !state_.numbers_paths() || peer.probed != 0) return;
   if (!state_.has(kProbes)) return;
+  if (peer.parity_waiting != 0) return;  // the probe follows it
   if (peer.sends.empty() && peer.retransmissions.empty()) return queue_probe(peer, peer.unprobed);
   if (flow_.may_send(peer, now) || peer.probe_at != kNever) return;
   arm_probes(peer, now);

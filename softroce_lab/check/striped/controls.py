@@ -31,7 +31,7 @@ CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack
 SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
 TIMED = (UD_RTO, SDR_SR, SDR_SR_NACK, SDR_EC, SDR_AUTO)
 """By timers of the sender, which has a bitmap."""
-_UNSEEN = "oracle"  # of which no capture has feedback
+_UNSEEN = ("oracle", "lossless")  # of which no capture has feedback
 _IDS = 1 << 32
 
 
@@ -69,7 +69,7 @@ def parse_feedback(body: bytes) -> Feedback | None:
 
 def _known(protocol: object) -> str:
     """Of a sender whose reasons no capture shows, as of a user's own, nothing is known."""
-    return USERS if protocol == _UNSEEN else str(protocol)
+    return USERS if protocol in _UNSEEN else str(protocol)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

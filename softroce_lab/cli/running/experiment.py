@@ -16,7 +16,7 @@ from softroce_lab.cli.options import print_json
 from softroce_lab.cli.running import gates
 from softroce_lab.cli.screen import Screen
 from softroce_lab.errors import ExitCode
-from softroce_lab.experiment import over_oracle, spec, workload_table
+from softroce_lab.experiment import bounds, spec, workload_table
 from softroce_lab.experiment import run as experiment_run
 from softroce_lab.experiment.capturing import Wanted
 from softroce_lab.experiment.forecast import memory
@@ -174,7 +174,7 @@ def _print_transitions(run: WorkloadRun) -> None:
 
 
 def _print(outcome: Outcome) -> None:
-    rows = over_oracle.added([run.summary() for run in outcome.runs])
+    rows = bounds.added([run.summary() for run in outcome.runs])
     names, lines = workload_table.lines(rows)
     tables.show_figures(names, lines)
     for note in (*footnotes(cell for line in lines for cell in line.cells), *outcome.notes):

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from softroce_lab.experiment import over_oracle
-from softroce_lab.experiment.figure_table import FIGURES, TRUTH, Figure
+from softroce_lab.experiment.figure_table import FIGURES, LOSSLESS, ORACLE, TRUTH, Figure
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
@@ -39,9 +38,12 @@ def _lacks(figure: Figure, experiment: Experiment, *, sweep: bool) -> tuple[str,
             "only a sweep has it: it compares with a run without loss",
             "write it into a sweep: docs/howto/experiments.md, Sweep over values",
         )
-    bound = any(each.protocol == over_oracle.ORACLE for each in experiment.transports)
-    if figure.over_oracle and not bound:
-        return "no run is of oracle, which it is compared with", "transports: [..., oracle]"
+    protocols = {each.protocol for each in experiment.transports}
+    # In a sweep, the oracle's run without loss may stand for it (sweep/bounds.py).
+    stands_in = {LOSSLESS} if sweep and ORACLE in protocols else set()
+    if figure.bound and figure.bound not in protocols | stands_in:
+        what = f"no run is of {figure.bound}, which it is compared with"
+        return what, f"transports: [..., {figure.bound}]"
     if figure.workloads is not None and not _is_of(experiment, figure.workloads.types):
         kind = experiment.raw.workload.kind
         return f"{kind} has no {figure.gate}: it is of {figure.workloads.name}", None

@@ -7,7 +7,7 @@ import abc
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -218,6 +218,19 @@ class WorkloadSpec(Filled, abc.ABC):
         return list(range(count))
 
 
+def warm_up_field(operations: str) -> Any:
+    """The key `warm_up` of a workload of these operations."""
+    return Field(
+        0,
+        ge=0,
+        lt=MAX_OPERATIONS,
+        description=(
+            f"Number of further {operations} before the others, under the same faults. Figures of "
+            "messages and times leave them out."
+        ),
+    )
+
+
 class RepeatedSpec(WorkloadSpec):
     """A workload of so many bytes, once or several times over."""
 
@@ -244,8 +257,12 @@ class RepeatedSpec(WorkloadSpec):
             ),
         ),
     ] = 1
+    warm_up: int = warm_up_field("operations")
     every: Length | None = Field(
-        None, description="Earliest start of operation n: n times this time."
+        None,
+        description=(
+            "Earliest start of operation n: n times this time. Operations of the warm-up count."
+        ),
     )
     skew: Time | None = Field(
         None,
@@ -256,19 +273,21 @@ class RepeatedSpec(WorkloadSpec):
 
     @model_validator(mode="after")
     def _consistent(self) -> RepeatedSpec:
-        if self.every is not None and self.repeat == 1:
+        if self.every is not None and self.repeat + self.warm_up == 1:
             raise KeyedError("every", "'every' without a repeat", "repeat: 10 beside it")
+        if self.repeat + self.warm_up > MAX_OPERATIONS:
+            raise KeyedError("warm_up", f"more than {MAX_OPERATIONS:,} operations with 'repeat'")
         return self
 
     def build(self, setting: Setting) -> Workload:
         timeline = Timeline(self.every or 0, self.skew or 0, setting.seed)
-        ranks = self.ranks(setting)
+        ranks, times = self.ranks(setting), self.warm_up + self.repeat
         if self.whole_vector:  # every piece comes to all hosts but one
             least = (len(ranks) - 1) * piece_count(self.bytes, self.message)
-            setting.check_size("bytes", self.repeat * least)
+            setting.check_size("bytes", times * least)
         once = self.once(setting, ranks)
-        setting.check_size("bytes", self.repeat * once.message_count)
-        return Operations(once, self.repeat, timeline)
+        setting.check_size("bytes", times * once.message_count)
+        return Operations(once, times, timeline, self.warm_up)
 
     @abc.abstractmethod
     def once(self, setting: Setting, ranks: Sequence[int]) -> Sized:

@@ -150,7 +150,7 @@ class FileSpec(_EndsSpec):
     """One host sends a file to another. Both compare its SHA-256."""
 
     elsewhere: ClassVar = _BY_ENDS | dict.fromkeys(
-        ("repeat", "every", "skew"), "a file is sent once"
+        ("repeat", "warm_up", "every", "skew"), "a file is sent once"
     )
     carries_bytes: ClassVar = True
 

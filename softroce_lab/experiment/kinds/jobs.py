@@ -90,6 +90,9 @@ class JobsSpec(WorkloadSpec, Generic[Single]):
             seed = stream_key(setting.seed, "job", job.name)
             inner = dataclasses.replace(setting, place=place, seed=seed)
             work = job.workload.build(inner)
+            if work.warm_up:
+                what = f"job {job.name} has a warm-up, and the others would not wait for it"
+                raise inner.error("warm_up", what, hint="leave it out")
             if not isinstance(work, Buffered):
                 raise inner.error("kind", f"a {work.name} workload is no job")
             written = job.workload.ranks(inner) if job.workload.hosts else ()

@@ -154,6 +154,7 @@ class OpenLoopSpec(WorkloadSpec):
     elsewhere: ClassVar = {
         **dict.fromkeys(("bytes", "message"), "sizes: web-search; a flow is one message"),
         **dict.fromkeys(("repeat", "every", "skew"), "duration: 20ms; flows arrive all the time"),
+        "warm_up": "the first fifth of 'duration' is the warm-up",
     }
 
     kind: Literal["open-loop"]

@@ -15,9 +15,10 @@ from softroce_lab.experiment.kinds.base import (
     MessageBytes,
     Setting,
     WorkloadSpec,
+    warm_up_field,
 )
 from softroce_lab.experiment.kinds.collectives import algorithms
-from softroce_lab.faults.words import Filled, Time
+from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.workloads.collectives.collective import ALGORITHMS
 from softroce_lab.workloads.message import FLOAT32, MAX_OPERATIONS, piece_count
@@ -65,9 +66,21 @@ class MoeSpec(WorkloadSpec):
     repeat: Annotated[
         int, Field(ge=1, le=MAX_OPERATIONS, description="Layers, one after the other.")
     ] = 1
+    warm_up: int = warm_up_field("layers")
+    every: Length | None = Field(
+        None,
+        description="Earliest start of layer n: n times this time. Layers of the warm-up count.",
+    )
+
+    @property
+    def layers(self) -> int:
+        """The warm-up's among them."""
+        return self.warm_up + self.repeat
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MoeSpec:
+        if self.every is not None and self.layers == 1:
+            raise KeyedError("every", "'every' without a repeat", "repeat: 10 beside it")
         if self.top_k > self.experts:
             what = f"a token goes to {self.top_k} experts, and there are {self.experts}"
             raise KeyedError("top_k", what)
@@ -85,22 +98,24 @@ class MoeSpec(WorkloadSpec):
             self.hidden * self.bytes_per_element,
             self.message,
             self.token_time,
-            self.repeat,
+            self.layers,
             setting.seed,
+            self.warm_up,
+            self.every or 0,
         )
 
     def _check_size(self, setting: Setting, hosts: int) -> None:
-        weighed = hosts * self.repeat * self.tokens * self.top_k * self.experts
+        weighed = hosts * self.layers * self.tokens * self.top_k * self.experts
         if weighed > _MOST_WEIGHED:
             what = f"gates draw from {weighed:,} experts in all, {_MOST_WEIGHED:,} at most"
             raise setting.error("tokens", what, hint="fewer tokens, experts or layers")
-        if hosts * self.repeat > _MOST_GATES:
-            what = f"{self.repeat:,} layers on {hosts} hosts, {_MOST_GATES // hosts:,} at most"
+        if hosts * self.layers > _MOST_GATES:
+            what = f"{self.layers:,} layers on {hosts} hosts, {_MOST_GATES // hosts:,} at most"
             raise setting.error("repeat", what, hint="fewer layers, each of more tokens")
         copies = piece_count(self.tokens * self.top_k * (hosts - 1), hosts)  # that leave a host
         sent_bytes = copies * self.hidden * self.bytes_per_element
         messages = max(sent_bytes // self.message, min(copies, hosts - 1))
-        setting.check_size("tokens", hosts * self.repeat * (2 * messages + 1))
+        setting.check_size("tokens", hosts * self.layers * (2 * messages + 1))
 
 
 class ParallelSpec(Filled):
@@ -150,6 +165,7 @@ class TrainingSpec(WorkloadSpec):
     steps: Annotated[
         int, Field(ge=1, le=MAX_OPERATIONS, description="Steps, one after the other.")
     ] = 1
+    warm_up: int = warm_up_field("steps")
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingSpec:
@@ -187,11 +203,17 @@ class TrainingSpec(WorkloadSpec):
         gradients = self.layers // parallel.pipeline * self.gradient
         setting.check_size("gradient", piece_count(gradients, self.bucket))
         training = Training(
-            ranks, parallel, model, self.message, self.algorithm, self.steps, setting.seed
-        )
+            ranks, parallel, model, self.message, self.algorithm, self._all_steps, setting.seed,
+            self.warm_up,
+        )  # fmt: skip
         self._check_elements(setting, training)
         self._check_size(setting, parallel)
         return training
+
+    @property
+    def _all_steps(self) -> int:
+        """The warm-up's among them."""
+        return self.warm_up + self.steps
 
     def _spread(self, setting: Setting, hosts: int) -> Parallel:
         """UserError for a product that is not the number of hosts, and for uneven parts."""
@@ -216,18 +238,18 @@ class TrainingSpec(WorkloadSpec):
         """UserError for more than fits: computations, the barrier, and what is shared."""
         hosts, data, tensor = parallel.hosts, parallel.data, parallel.tensor
         passes = 2 * self.microbatches * self.layers // parallel.pipeline  # of a layer, on a host
-        computed = self.steps * 2 * passes * hosts
-        setting.check_size("layers", computed + self.steps * hosts * (hosts - 1).bit_length())
+        computed = self._all_steps * 2 * passes * hosts
+        setting.check_size("layers", computed + self._all_steps * hosts * (hosts - 1).bit_length())
         stage_bytes = self.layers // parallel.pipeline * self.gradient
         buckets = piece_count(stage_bytes, self.bucket)
         in_bucket = self._messages(data, min(self.bucket, stage_bytes))
         groups = tensor * parallel.pipeline
-        setting.check_size("gradient", self.steps * groups * buckets * in_bucket + computed)
+        setting.check_size("gradient", self._all_steps * groups * buckets * in_bucket + computed)
         shared = piece_count(self.activation, self.message)
         times = 2 * passes * data * parallel.pipeline * self._messages(tensor, self.activation)
         times += shared * 2 * passes * hosts * (parallel.expert > 1)
         times += shared * 2 * self.microbatches * data * tensor * (parallel.pipeline - 1)
-        setting.check_size("activation", self.steps * times + computed)
+        setting.check_size("activation", self._all_steps * times + computed)
 
     def _messages(self, hosts: int, size_bytes: int) -> int:
         """Of an all-reduce, at the least."""

@@ -18,7 +18,7 @@ from softroce_lab.experiment import code_version
 from softroce_lab.experiment.figure_table import Row
 from softroce_lab.experiment.forecast import memory
 from softroce_lab.experiment.gates import expect
-from softroce_lab.experiment.sweep import frozen, over_oracle, spec
+from softroce_lab.experiment.sweep import bounds, frozen, spec
 from softroce_lab.experiment.sweep import pool as sweep_pool
 from softroce_lab.experiment.sweep import rows as sweep_rows
 from softroce_lab.experiment.sweep.pool import Pool, Work, carry_out, unfinished
@@ -226,7 +226,7 @@ def run(sweep: Sweep, options: Options, reporter: Reporter) -> Outcome:
             state = "interrupted"
             raise
         finally:
-            every = over_oracle.added(outcome.axes, sweep.by_labels, _rows(rows, tasks))
+            every = bounds.added(outcome.axes, sweep.by_labels, _rows(rows, tasks))
             numbers = {task.number for task in chosen}
             outcome.rows = [row for row in every if row[NUMBER] in numbers]
             try:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any, TypeGuard
 
 from softroce_lab.errors import RunError, UserError
+from softroce_lab.experiment.bounds import EXCESS, UNDEFINED
 from softroce_lab.experiment.figure_table import CLASS, CLASSES, FIGURES, Row
-from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
 from softroce_lab.experiment.sweep.values import Quantity, quantity
 from softroce_lab.inputs.yaml_source import Decimal
 from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
@@ -82,7 +82,7 @@ def is_row(data: object) -> TypeGuard[Row]:
         if value is not None and not fits(kind, value):
             return False
     verdict = data["verdict"]
-    later = {key for key, figure in FIGURES.items() if figure.over_oracle}
+    later = {key for key, figure in FIGURES.items() if figure.bound}
     whole = verdict == ERROR or data.keys() >= kinds.keys() - {"run_dir", *later}
     return whole and verdict in _VERDICTS and (verdict == "passed" or bool(data["reasons"]))
 

@@ -25,7 +25,7 @@ from softroce_lab.experiment.gates import expect, fit
 from softroce_lab.experiment.gates.expect import Gate
 from softroce_lab.experiment.spec import Experiment, Overrides
 from softroce_lab.experiment.spec_model import Expected, ExperimentFile, Seeds
-from softroce_lab.experiment.sweep import over_oracle
+from softroce_lab.experiment.sweep import bounds
 from softroce_lab.experiment.sweep.falls import Falls, FallsSpec
 from softroce_lab.experiment.sweep.rows import NUMBER, columns, in_unit
 from softroce_lab.experiment.sweep.values import KINDS, RangeSpec, label
@@ -260,7 +260,7 @@ def load(where: str | os.PathLike[str], origin: Origin = Origin.USER) -> Sweep:
     runs = [each for combination in combinations for each in combination.experiment.transports]
     expect.check_transports(source, [each.label for each in runs])
     fit.check(source, [each.experiment for each in combinations], sweep=True)
-    over_oracle.check(source, {each.labels: each.experiment for each in combinations})
+    bounds.check(source, {each.labels: each.experiment for each in combinations})
     return Sweep(raw.name, source.file or "", about(path), axes, combinations, seeds, falls, gates)
 
 

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from softroce_lab.experiment.bounds import EXCESS, UNDEFINED
 from softroce_lab.experiment.figure_table import (
     CLASS_P99,
     FIGURES,
@@ -23,7 +24,6 @@ from softroce_lab.experiment.figure_table import (
     few_samples,
     flows,
 )
-from softroce_lab.experiment.over_oracle import EXCESS, UNDEFINED
 from softroce_lab.experiment.sweep.spec import Sweep
 from softroce_lab.experiment.sweep.values import label
 from softroce_lab.experiment.workload_table import verdict

@@ -69,12 +69,17 @@ def _warm_up(runs: Sequence[Run]) -> str:
     if not left_out:
         return ""
     delivered = sum(run["delivered"] for run in runs)
-    words = (
-        f"{left_out:,} of {delivered:,} delivered messages arrived in the warm-up of open-loop "
-        "traffic. Completion times and slowdowns leave them out; losses, retransmissions, repair "
-        "times, makespan and goodput are of the whole run."
+    count = f"{left_out:,} of {delivered:,} delivered messages"
+    if any(run["offered_load"] is not None for run in runs):
+        return html.paragraph(
+            f"{count} arrived in the warm-up of open-loop traffic. Completion times and slowdowns "
+            "leave them out; losses, retransmissions, repair times, makespan and goodput are of "
+            "the whole run."
+        )
+    return html.paragraph(
+        f"{count} were the warm-up. Times, goodput and repair times leave them out; losses and "
+        "numbers of packets are of the whole run."
     )
-    return html.paragraph(words)
 
 
 def _at(times: npt.NDArray[np.int64], share: float) -> str:

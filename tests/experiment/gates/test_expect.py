@@ -199,6 +199,7 @@ REFUSED = [
     ("verified", True, "no bytes are compared"),
     ("excess_p99", "< 1.3", "excess_p99"),
     ("time_over_oracle", "< 2", "no run is of oracle"),
+    ("time_over_lossless", "< 2", "no run is of lossless"),
 ]
 
 
@@ -222,7 +223,10 @@ def test_a_gate_that_no_run_can_have_is_refused_before(figure, condition, what, 
         "two: {faults: [{name: l, links: '*<->*', loss: random 2%}]}}}",
     ],
 )
-@pytest.mark.parametrize("gate", ["excess_p99", "csa_ud.excess_p99 / oracle.excess_p99"])
+@pytest.mark.parametrize(
+    "gate",
+    ["excess_p99", "csa_ud.excess_p99 / oracle.excess_p99", "csa_ud.time_over_lossless"],
+)
 def test_a_gate_on_the_excess_needs_a_cell_that_is_another_without_loss(over, gate, tmp_path):
     base = "{name: x, topology: two-hosts, workload: {kind: point-to-point, bytes: 64KiB}}"
     text = f"name: excess\nexperiment: {base}\ntransports: [csa_ud, oracle]\nover: {over}\n"

@@ -61,7 +61,7 @@ def test_the_demo_refuses_it_unless_it_is_simulated(clock):
 
 
 def test_lists_of_all_transports_have_it_only_if_it_is_named(tmp_path):
-    assert set(registry.known()) - set(registry.transports()) == {"oracle", "shift"}
+    assert set(registry.known()) - set(registry.transports()) == {"lossless", "oracle", "shift"}
     file = tmp_path / "all.yaml"
     file.write_text("name: all\nexperiment: incast\ntransports: all\n")
     (combination,) = sweep_spec.load(file).combinations

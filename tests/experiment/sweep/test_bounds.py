@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sweeps compare each run with the oracle's, with and without the loss."""
+"""Sweeps compare each run with the bounds: the oracle's, with and without the loss."""
 
 import pyarrow.parquet as pq
 import pytest
 
-from softroce_lab.experiment.sweep import campaign, over_oracle, spec, table
-from softroce_lab.experiment.sweep.over_oracle import loss_free
+from softroce_lab.experiment.sweep import bounds, campaign, spec, table
+from softroce_lab.experiment.sweep.bounds import loss_free
 
 TEXT = """\
 # About it.
@@ -41,6 +41,7 @@ def rows_of(sweep, p99_ns):
             **task.values, "run": task.number, "transport": task.transport.label,
             "protocol": task.transport.protocol, "seed": task.seed, "verdict": "passed",
             "reasons": [], "base_rtt_ns": 8000,
+            "fct_p50_ns": 1000, "fct_p999_ns": None, "step_mean_ns": None,
             "fct_p99_ns": p99_ns.get((*task.labels.values(), task.transport.label), 50_000),
             "repair_p50_ns": None, "repair_p99_ns": None, "measured": 100,
             "makespan_ns": 1000 + task.seed,
@@ -109,6 +110,31 @@ def test_without_a_run_of_the_oracle_there_is_none(sweep):
     assert {row["time_over_oracle"] for row in found} == {1.0}
 
 
+def test_without_a_transport_lossless_the_oracles_run_without_loss_stands_for_it(sweep):
+    ratios = {(r["workload.message"], r["loss"], r["transport"]): r["fct_p99_over_lossless"]
+              for r in added(sweep, rows_of(sweep, KNOWN))}  # fmt: skip
+    assert ratios["8KiB", "some", "irn"] == 45_000 / 20_000
+    assert ratios["8KiB", "some", "oracle"] == 1.5
+    assert ratios["8KiB", "none", "oracle"] == 1
+    assert ratios["8KiB", "none", "irn"] == 2.5
+    assert ratios["8KiB", "late", "irn"] == 1  # over its own oracle: another fabric
+
+
+def test_a_transport_lossless_comes_first(tmp_path):
+    file = tmp_path / "bounded.yaml"
+    file.write_text(TEXT.replace("[oracle, irn]", "[oracle, irn, lossless]"))
+    own = spec.load(file)
+    rows = rows_of(own, KNOWN | {("8KiB", "some", "lossless"): 15_000})
+    wanted = ("8KiB", "some", "irn")
+    irn, _ = (
+        row
+        for row in added(own, rows)
+        if (row["workload.message"], row["loss"], row["transport"]) == wanted
+    )
+    assert irn["fct_p99_over_lossless"] == 3
+    assert irn["excess_p99"] == 2
+
+
 def test_the_table_says_where_it_is_undefined(sweep):
     text = table.document(sweep, added(sweep, rows_of(sweep, KNOWN)))
     assert "excess of p99" in text
@@ -118,7 +144,7 @@ def test_the_table_says_where_it_is_undefined(sweep):
 
 
 def added(sweep, rows):
-    return over_oracle.added([axis.name for axis in sweep.axes], sweep.by_labels, rows)
+    return bounds.added([axis.name for axis in sweep.axes], sweep.by_labels, rows)
 
 
 class Reporter:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of a sweep beside those of `oracle`: with the same values and seed, and without loss.
+"""Rows of a sweep compared with the bounds `oracle` and `lossless` (experiment/bounds.py).
 
-The loss-free run is that of a combination which differs in its faults alone (`loss_free`). So an
-axis such as `loss: {none: {}, random: {faults: [...]}}` has it.
+Both runs have the same values and seed. A sweep with an axis such as
+`loss: {none: {}, random: {faults: [...]}}` needs no transport `lossless`: the oracle's run of the
+combination that differs in its losses only (`loss_free`) is the same run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from softroce_lab.experiment import over_oracle
-from softroce_lab.experiment.figure_table import Row
+from softroce_lab.experiment import bounds
+from softroce_lab.experiment.bounds import EXCESS
+from softroce_lab.experiment.figure_table import LOSSLESS, ORACLE, Row
 from softroce_lab.experiment.gates import expect
-from softroce_lab.experiment.over_oracle import EXCESS
+from softroce_lab.experiment.gates.expect import Term
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.sweep.rows import ERROR
 from softroce_lab.experiment.sweep.values import label
@@ -57,10 +59,19 @@ def _but_for_loss(experiment: Experiment) -> tuple[str, bool]:
 
 
 def check(source: Source, combinations: Mapping[Labels, Experiment]) -> None:
-    """UserError, at its place, for a gate on the excess over the oracle that no run can have."""
+    """UserError, at its place, for a gate that needs a run without loss if there is none.
+
+    It is the oracle's in the combination that `loss_free` names, or a run of `lossless`.
+    """
+    if any(
+        transport.protocol == LOSSLESS
+        for experiment in combinations.values()
+        for transport in experiment.transports
+    ):
+        return
     written = source.data.get("expect")
     names = written if isinstance(written, dict) else {}
-    gates = [name for name in names if any(term.figure.sweep_only for term in expect.terms(name))]
+    gates = [name for name in names if any(map(_needs_lossless, expect.terms(name)))]
     if not gates or any(one != other for one, other in loss_free(combinations).items()):
         return
     what = f"{gates[0]}: no combination differs from another one by its losses alone"
@@ -68,40 +79,42 @@ def check(source: Source, combinations: Mapping[Labels, Experiment]) -> None:
     raise source.error(("expect", gates[0]), what, hint=hint, at_key=True)
 
 
+def _needs_lossless(term: Term) -> bool:
+    return term.figure.key == EXCESS or term.figure.bound == LOSSLESS
+
+
 def added(
     axes: Sequence[str], combinations: Mapping[Labels, Experiment], rows: Sequence[Row]
 ) -> list[dict[str, Any]]:
     """The rows, each with the ratios, and with the excess where it has one (`UNDEFINED`: a word).
 
-    Rows have a column of each axis. None: a run of the oracle is missing, or there is no result.
+    Rows have a column of each axis. None: a run of a bound is missing, or there is no result.
+    Where no row is of `lossless`, the oracle's run of the combination without loss stands for it.
     """
 
     def place(row: Row) -> Labels:
         return tuple(label(row[name]) for name in axes)
 
-    found: list[dict[str, Any]] = []
-    for _, group in itertools.groupby(rows, place):
-        found += _with_ratios(list(group))
-    bounds: dict[tuple[Labels, int], Row] = {}
-    for row in found:
-        if _has_result(row) and over_oracle.is_bound(row):
-            bounds.setdefault((place(row), row["seed"]), row)
+    places = {where: list(group) for where, group in itertools.groupby(rows, place)}
+    results = {where: list(filter(_has_result, group)) for where, group in places.items()}
     clean = loss_free(combinations)
-    for row in found:
-        here, seed = place(row), row["seed"]
-        row[EXCESS] = None
-        if _has_result(row) and clean.get(here, here) != here:
-            ends = bounds.get((here, seed)), bounds.get((clean[here], seed))
-            row[EXCESS] = over_oracle.excess_of(row, *ends)
-    return found
+    compared: list[dict[str, Any]] = []
+    for where, group in places.items():
+        oracle = bounds.by_seed(results[where], ORACLE)
+        lossless = {
+            **bounds.by_seed(results.get(clean.get(where, ()), ()), ORACLE),
+            **bounds.by_seed(results[where], LOSSLESS),
+        }
+        with_ratios = iter(bounds.added(results[where], lossless))
+        for row in group:
+            if not _has_result(row):
+                compared.append({**row, **dict.fromkeys((*bounds.RATIOS, EXCESS))})
+                continue
+            ends = oracle.get(row["seed"]), lossless.get(row["seed"])
+            known = None if ends[0] is ends[1] else bounds.excess_of(row, *ends)
+            compared.append({**next(with_ratios), EXCESS: known})
+    return compared
 
 
 def _has_result(row: Row) -> bool:
     return bool(row["verdict"] != ERROR)
-
-
-def _with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of one combination; those without a result have none."""
-    run = iter(over_oracle.added([row for row in rows if _has_result(row)]))
-    none = dict.fromkeys(over_oracle.RATIOS)
-    return [next(run) if _has_result(row) else {**row, **none} for row in rows]
