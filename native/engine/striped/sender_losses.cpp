@@ -141,6 +141,7 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   Peer& peer = state_.peers[probe_ring_.front()];
   probe_ring_.pop_front();
   const std::uint8_t path = path_of_probe(peer);
+  probe_.newest_control_ns = peer.newest_control.stamp_ns;
   probe_.controls = peer.controls.counts();
   peer.controls.told();
   probe_.paths.clear();
