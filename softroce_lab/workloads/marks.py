@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which sends of a host are followed by others, and which are the last of their step.
 
-A send is *followed* if the host will post another one without waiting for a message to arrive. The
-other one may wait for its turn (`depth`), for sends of the host to complete, or for computations.
-After the last send of a step the host waits for others, and its port idles.
+A send is *followed* if the host will post another one without waiting for a message to arrive, or
+for a time of the workload (`at_ns`). The other one may wait for its turn (`depth`), for sends of
+the host to complete, or for computations. After the last send of a step the host waits for others,
+and its port idles.
 
 A vertex is *certain* if all that it requires, and each send before it to the same host, is certain.
-A receive that is required is certain once it is over. So a certain send is posted whatever else
-arrives. A vertex becomes certain once, so all marks of a run cost as much as a walk of the graph.
+A receive that is required is certain once it is over, a computation with a time once that has come.
+So a certain send is posted whatever else arrives. A vertex becomes certain once, so all marks of a
+run cost as much as a walk of the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from softroce_lab.workloads.schedule import Receive, Send, Vertex
+from softroce_lab.workloads.schedule import Compute, Send, Vertex
 
 Marks: TypeAlias = Literal["workload", "every", "none"]
 """Which sends are marked as the last of their step: those of the workload, or, wrongly, every send
@@ -67,10 +69,15 @@ class Following:
         """A receive is over."""
         self._settle(self._on_complete.get(index, ()))
 
+    def timed_computation(self, index: int) -> None:
+        """The time of a computation has come."""
+        self._settle(self._on_start.get(index, ()))
+        self._settle(self._on_complete.get(index, ()))
+
     def posted(self, now_ns: int) -> bool:
         """A send is posted: whether it is followed.
 
-        Sends of a later time do not count: nobody knows of them before.
+        Sends of a later time do not count: nobody has asked for them yet.
         """
         while self._later and self._later[0] <= now_ns:
             heapq.heappop(self._later)
@@ -92,12 +99,14 @@ class Following:
             self._uncertain[index] -= 1
             if self._uncertain[index]:
                 continue
-            left += self._on_start.get(index, ())
             vertex = self._vertices[index]
-            if isinstance(vertex, Receive):
+            is_send = isinstance(vertex, Send)
+            if isinstance(vertex, Compute) and vertex.at_ns:
                 continue
-            left += self._on_complete.get(index, ())
-            if isinstance(vertex, Send):
+            left += self._on_start.get(index, ())
+            if is_send or isinstance(vertex, Compute):
+                left += self._on_complete.get(index, ())
+            if is_send:
                 self._count(index)
                 if self._next_send[index] >= 0:
                     left.append(self._next_send[index])

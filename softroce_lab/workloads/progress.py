@@ -265,7 +265,10 @@ class HostWork(abc.ABC):
         vertex = cast("Compute", self._vertices[index])
         if vertex.at_ns > self._now_ns:
             heapq.heappush(self._alarms, (vertex.at_ns, index))
-        elif not vertex.duration_ns:
+            return
+        if vertex.at_ns and self._following is not None:
+            self._following.timed_computation(index)
+        if not vertex.duration_ns:
             self._computes_left -= 1
             self._start(index)
             self._complete(index)
