@@ -80,6 +80,7 @@ struct lab_packet {
 #define LAB_KIND_BIT_OTHER 8
 #define LAB_KIND_BIT_TAIL 16 /* the last packet of an RC message, sent for the first time */
 #define LAB_KIND_BIT_PROBE 32
+#define LAB_KIND_BIT_PARITY 64
 
 /* The packets that a rule matches. Masks are all ones where the number beside them counts. */
 struct lab_filter {
@@ -167,6 +168,9 @@ struct lab_verdict {
   lab_u64 step;    /* between two steps of lab_fault_decide() */
 };
 
+/* Whether packets of the kind are named by message, index and attempt. Without a branch. */
+LAB_PURE lab_u32 lab_kind_is_named(lab_u32 kind) { return !(kind & ~LAB_KIND_PARITY); }
+
 /*
  * A digest of the packet's name. Control and report packets are named by their kind and sequence
  * number alone: what they are about differs between transports.
@@ -176,7 +180,7 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
   lab_u64 name = (lab_u64)id->kind << 40;
   lab_u64 number = (lab_u64)id->message << 32;
 
-  if (id->kind == LAB_KIND_DATA) {
+  if (lab_kind_is_named(id->kind)) {
     name |= (lab_u64)id->attempt << 32 | (lab_u64)id->operation << 16 | id->step;
     number |= id->index;
   }
@@ -185,9 +189,10 @@ LAB_PURE lab_u64 lab_identity_digest(const struct lab_identity *id) {
 
 /* A path probe is a control packet, too. Without a branch: see lab_less(). */
 LAB_PURE lab_u32 lab_kind_bit(lab_u32 kind) {
-  lab_u32 probe = kind >> 1 & kind & 1;
+  lab_u32 probe = kind >> 1 & kind & 1, parity = kind >> 2 & 1;
 
-  return 1U << (kind & 3 & ~(probe << 1)) | probe * LAB_KIND_BIT_PROBE;
+  return (1U ^ parity) << (kind & 3 & ~(probe << 1)) | probe * LAB_KIND_BIT_PROBE |
+         parity * LAB_KIND_BIT_PARITY;
 }
 
 /* A rule's stream as it is used: mixed once, when the rule is laid out. */

@@ -157,7 +157,7 @@ LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
   id->step = bpf_ntohs(hdr->step);
   id->message = bpf_ntohl(hdr->message);
   id->index = bpf_ntohl(hdr->index);
-  packet->tail = bpf_ntohl(hdr->count) - id->index;
+  packet->tail = (bpf_ntohl(hdr->code_count) & LAB_COUNT_MASK) - id->index;
 }
 
 #endif

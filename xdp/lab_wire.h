@@ -14,7 +14,7 @@
 #define LAB_UDP_SPORT_BASE 0xC000        /* source port = base + path */
 #define LAB_BTH_OPCODE_UD_SEND_ONLY 0x64 /* IBA 9.2.1 */
 
-#define LAB_HDR_VERSION 2
+#define LAB_HDR_VERSION 3
 #define LAB_HDR_BYTES 40
 
 enum lab_kind {
@@ -24,6 +24,7 @@ enum lab_kind {
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
   LAB_KIND_PROBE = 3, /* the next number of a path, without data; message_id: the oldest message */
                       /* without an acknowledgement; body: native/engine/striped/probe.hpp */
+  LAB_KIND_PARITY = 4, /* parity of a striped message; index: behind those of the data */
 };
 
 #define LAB_CONTROL_POLICY 0 /* message_id of a control message: the recovery policy reads it, */
@@ -32,6 +33,9 @@ enum lab_kind {
 
 #define LAB_HDR_TRIMMED 8 /* cut on its way, the data are gone; the rest is as it was */
 #define LAB_HDR_KIND 7    /* bits of enum lab_kind beside it */
+
+#define LAB_COUNT_BITS 24 /* of the packets of data in a message; the code lies above */
+#define LAB_COUNT_MASK 0xffffff
 
 #define LAB_NUMBER_BITS 24 /* of a path's sequence number; the connection epoch lies above */
 #define LAB_NUMBER_MASK 0xffffff
@@ -45,7 +49,9 @@ struct lab_hdr {
   unsigned int message;       /* message of that step; control and reports: their sequence number */
   unsigned int message_id;    /* sender's slot and generation of a message to this peer */
   unsigned int index;         /* packet index in the message */
-  unsigned int count;         /* packets in the message, at least 1 */
+  unsigned int code_count;    /* code << LAB_COUNT_BITS | packets of data, at least 1. code: 0 none; */
+                              /* of csa_ud's parity the last packets of data that it covers, */
+                              /* else 1 + place in the run's list of codes */
   unsigned int length;        /* bytes in the message; control and reports: bytes of the body */
   unsigned int stamp_ns;      /* sender's clock, modulo 2^32 ns; reports echo it */
   unsigned int epoch_number;  /* connection epoch << LAB_NUMBER_BITS | number on this path */

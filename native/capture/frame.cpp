@@ -225,7 +225,7 @@ class FrameReader {
   // As far as one can see of a struct lab_hdr that was cut off.
   static bool looks_like_ours(const Packet& packet, std::uint32_t here) {
     const std::uint8_t* at = packet.payload;
-    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION && (at[0] & LAB_HDR_KIND) <= LAB_KIND_PROBE &&
+    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION && (at[0] & LAB_HDR_KIND) <= LAB_KIND_PARITY &&
            packet.source_port == LAB_UDP_SPORT_BASE + at[1];
   }
 
@@ -240,6 +240,7 @@ class FrameReader {
     row_.lab_message_id = lab.message_id;
     row_.lab_index = lab.index;
     row_.lab_count = lab.count;
+    row_.lab_code = lab.code;
     row_.lab_length = lab.length;
     row_.lab_stamp_ns = lab.stamp_ns;
     row_.lab_epoch = lab.epoch;

@@ -54,7 +54,8 @@ struct PacketRow {
   std::uint16_t lab_attempt, lab_operation, lab_step;
   std::uint32_t lab_message, lab_message_id, lab_index, lab_count, lab_length, lab_stamp_ns;
   std::uint32_t lab_number;  // on the path
-  std::uint32_t lab_epoch, lab_srtt_ns, lab_rttvar_ns;
+  std::uint16_t lab_epoch, lab_code;
+  std::uint32_t lab_srtt_ns, lab_rttvar_ns;
   std::uint32_t icrc;  // as the frame has it, read as the codec does; 0 unless the frame is whole
 };
 

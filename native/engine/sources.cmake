@@ -8,7 +8,7 @@ set(engine_sources
   striped/flow_control.cpp striped/framing.cpp striped/loss_detector.cpp
   striped/message_engine.cpp striped/peer_table.cpp striped/receiver.cpp
   striped/receiver_channels.cpp striped/reporter.cpp striped/send_order.cpp striped/sender.cpp
-  striped/sender_channels.cpp striped/sender_losses.cpp
+  striped/sender_channels.cpp striped/sender_losses.cpp striped/tail_parity.cpp
   verbs/connected_qp.cpp verbs/qp_state.cpp verbs/queue_pair.cpp verbs/rc_requester.cpp
   verbs/rc_responder.cpp verbs/uc_qp.cpp verbs/ud_qp.cpp)
 list(TRANSFORM engine_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -289,7 +289,6 @@ class Fabric {
   Recovery recovery_of(const Load& load) const;
   void note_duplicate(Load& load);
   bool resolve_copy(Load& load, bool arrived);
-  bool is_parity(const PacketName& name, const Load& load);
   void note_loss(const PacketName& name, const Load& load, DropCause cause);
   void note_restored(Port& port, std::uint32_t sender, std::uint32_t id, std::uint32_t index,
                      Time now);

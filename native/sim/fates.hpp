@@ -27,7 +27,7 @@ class Fates {
   // The name of a packet that leaves its host now.
   std::uint64_t name(const lab_packet& packet) {
     const std::uint64_t digest = lab_identity_digest(&packet.id);
-    if (packet.id.kind == LAB_KIND_DATA) return digest;
+    if (lab_kind_is_named(packet.id.kind)) return digest;
     const std::uint64_t queue_pair = std::uint64_t{packet.qpn} << 32 | packet.psn;
     const std::uint64_t alike = lab_absorb(lab_absorb(digest, queue_pair), packet.opcode);
     return lab_absorb(alike, ++seen_[alike]);

@@ -6,8 +6,9 @@
 
 namespace softroce::sim {
 
-// Nothing: no data packet. Of RC, packets with a request's payload: those of a READ's response are
-// left out. Of the framing uc_immediate, the fields that the sender had in mind are still there.
+// Nothing: no data packet; nobody misses parity by itself. Of RC, packets with a request's payload:
+// those of a READ's response are left out. Of the framing uc_immediate, the fields that the sender
+// had in mind are still there.
 std::optional<PacketName> Fabric::name_of(const Load& load) {
   const Packet& packet = load.packet;
   PacketName name{.source = load.flow.src, .destination = load.flow.dst};
@@ -71,16 +72,8 @@ bool Fabric::resolve_copy(Load& load, bool arrived) {
   return all_lost;
 }
 
-// Of a coded message: nobody misses it by itself.
-bool Fabric::is_parity(const PacketName& name, const Load& load) {
-  if (!name.striped) return false;
-  const LabHeader& lab = load.packet.lab;
-  const MessageEngine& sender = ports_[port_of(load.flow.src)].rnic().messages();
-  return lab.index >= packets_of(lab.length, sender.chunk_bytes());
-}
-
 void Fabric::note_loss(const PacketName& name, const Load& load, DropCause cause) {
-  if (!is_first(name, load.packet) || is_parity(name, load)) return;
+  if (!is_first(name, load.packet)) return;
   Repair repair{.dropped_ns = now_ / kNanosecond,
                 .source = name.source,
                 .destination = name.destination,

@@ -67,7 +67,7 @@ class CsaUd final : public Session {
   Nanoseconds interval_ns(const ReceiveMessage& message, std::uint32_t missing) const;
   void send_overdue(SendMessage& message);
   void resume(SendMessage& message);
-  void leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets);
+  void leave_grey_paths(const SendMessage& message, std::span<const LostPacket> packets);
   Nanoseconds response_timeout_ns(PeerIndex peer) const;
   Nanoseconds long_round_trip_ns(PeerIndex peer) const;
   bool still_arrives(const SendMessage& message);
@@ -110,7 +110,7 @@ void CsaUd::check_receive(ReceiveMessage& message) {
   receive.timeouts_without_progress =
       arrived > receive.received ? 0 : receive.timeouts_without_progress + 1;
   receive.received = arrived;
-  const Nanoseconds wait_ns = interval_ns(message, message.count - message.received);
+  const Nanoseconds wait_ns = interval_ns(message, message.lacking);
   set_timer(message, now_ns() + backed_off_ns(wait_ns, receive.timeouts_without_progress));
   if (now_ns() - message.last_at / kNanosecond < wait_ns / 2) return;  // the message still arrives
   ++loss_checks_;
@@ -164,7 +164,7 @@ void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
     (sends_twice && was_lost_often(each) ? twice_ : once_).push_back(each.index);
   }
   sent_twice_ += static_cast<std::int64_t>(twice_.size());
-  leave_grey_paths(message.peer, packets);
+  leave_grey_paths(message, packets);
   if (message.paused) resume(message);
   if (!twice_.empty() && !retransmit(message, twice_, attempts, false, 2)) return;
   if (!once_.empty()) retransmit(message, once_, attempts);
@@ -249,11 +249,13 @@ bool CsaUd::still_arrives(const SendMessage& message) {
 // ---------------------------------------------------------------- paths
 
 // A grey path loses more packets than the others, but not all: it gets another source port.
-void CsaUd::leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets) {
+void CsaUd::leave_grey_paths(const SendMessage& message, std::span<const LostPacket> packets) {
   if (!path_health_) return;
+  const PeerIndex index = message.peer;
   PathHealth& health = health_.try_emplace(index, config().paths).first->second;
   health.note_sent(peer(index).sent_on);
-  for (const LostPacket& each : packets) health.note_lost(each.path);
+  for (const LostPacket& each : packets)
+    if (each.index + config().paths < message.count) health.note_lost(each.path);
   for (const std::uint8_t path : health.leave()) move_path(index, path);
 }
 
@@ -296,6 +298,24 @@ Transport csa_ud_transport() {
                      "a path that fell silent tries its first source port again"),
            mechanism(kPathChoice, "path_choice",
                      "a packet takes the path with the fewest packets on their way"),
+           {.name = "parity",
+            .usual = std::string("auto"),
+            .help = "packets of parity behind a message for which the host waits; auto: by the "
+                    "measured loss",
+            .choices = {"auto", "0", "1", "2", "3", "4"}},
+           {.name = "parity_budget",
+            .usual = 0.15,
+            .help = "the most parity that a host sends, as a share of its packets of data",
+            .least = 0,
+            .most = 1},
+           mechanism(kParityIdle, "parity_idle", "parity leaves only while nothing else may leave"),
+           mechanism(kParityMarks, "parity_marks",
+                     "parity leaves only if the host sends no more until something arrives"),
+           mechanism(kParityUnacknowledged, "parity_unacknowledged",
+                     "parity leaves only within a round trip after the message's last packet"),
+           mechanism(kParityUncongested, "parity_uncongested",
+                     "no parity to a peer whose newest report shows congestion marks"),
+           mechanism(kParityBursts, "parity_bursts", "more parity if losses come in bursts"),
            {.name = "immediate_acks",
             .usual = true,
             .help = "a complete message is acknowledged at once, else after SRTT / 4 with others"},

@@ -76,6 +76,8 @@ class Option:
         wanted = type(self.default)
         if wanted is float and type(given) is int:
             return float(given)
+        if wanted is str and type(given) is int:  # as `parity: 2`
+            return str(given)
         if type(given) is not wanted:
             raise self._error(f"{given!r} is not {_TYPES[wanted]}", self.bounds())
         return given

@@ -144,7 +144,7 @@ def test_its_lines_say_what_packets_are(striped, tmp_path):
     assert data[0] == "data 7.0.1 id 0 packet 0/1"
     assert any(re.fullmatch(r"control \d+: NACK", text) for text in infos)
     assert any(text.endswith("receiver report") for text in infos)
-    assert any(re.fullmatch(r"probe \d+", text) for text in infos)
+    assert any(re.fullmatch(r"probe \d+: path probe", text) for text in infos)
     assert any(text.endswith("attempt 1") for text in data)
 
 

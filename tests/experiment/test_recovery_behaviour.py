@@ -149,6 +149,37 @@ def test_a_slow_spine_gets_less_and_equal_ones_are_used_alike(slow, loss):
         assert again[0] < 0.6 * again[1]
 
 
+DEAD_SPINE = """
+  generator:
+    kind: leaf-spine
+    leaves: 2
+    spines: 2
+    hosts_per_leaf: 1
+    access: {rate: 100Gbit, delay: 1us, limit: 1MiB}
+    core: {rate: 100Gbit, delay: 1us, limit: 1MiB}
+lb: flow"""
+
+
+@pytest.mark.parametrize("message", ["64KiB", "64MiB"])
+@pytest.mark.parametrize(("links", "most_ns"), [("leaf2->spine1", 6.0e6), ("leaf*->spine1", 6.2e6)])
+def test_reports_leave_a_dead_spine(links, most_ns, message):
+    """64 MiB take 5.7 ms without any loss. Trials of first ports lose some reports, too."""
+    runs = passed(
+        DEAD_SPINE,
+        "csa_ud",
+        f"{{kind: point-to-point, bytes: 64MiB, message: {message}, from: h1, to: h2}}",
+        f'faults: [{{name: dead, links: "{links}", loss: blackout}}]',
+        seeds=range(1, 7),
+    )
+    for run in runs:
+        assert run.makespan_ns < most_ns
+        sender, receiver = run.counters["h1"], run.counters["h2"]
+        numbered = ("data", "probe")
+        lost_data = sum(sender[f"tx_{each}"] - receiver[f"rx_{each}"] for each in numbered)
+        sent = receiver["tx_control"] + receiver.get("tx_report", 0)
+        assert run.summary()["injected_drops"] - lost_data < 0.08 * sent
+
+
 def star_of(hosts, limit="1MiB", ecn="200KiB"):
     wire = f"rate: 100Gbit, delay: 1us, limit: {limit}, ecn: {ecn}"
     return f"{{generator: {{kind: star, hosts: {hosts}, access: {{{wire}}}}}}}\nmtu: 4200"

@@ -377,6 +377,23 @@ def test_a_silent_path_is_left_within_a_few_round_trips(dead):
     assert counts["tx_retransmitted"] < 0.05 * counts["tx_data"] * len(dead)
 
 
+@pytest.mark.parametrize("dead", [(3,), tuple(range(1, 8)), (3, 19)], ids=str)
+def test_a_receiver_leaves_ports_on_which_its_reports_are_lost(dead):
+    rig = rig_with_dead()
+    rig.cables[1].rules = [rule(path=port) for port in dead]
+    send(rig)
+    assert rig.counters(1)["tx_path_moved"] == len(dead)
+    assert rig.counters(0)["tx_path_moved"] == 0
+
+
+def test_a_receiver_that_loses_control_packets_everywhere_keeps_its_ports():
+    rig = rig_with_dead()
+    rig.cables[1].loss = 1 << 58  # 1.6 %
+    send(rig, messages=18)
+    assert rig.counters(1)["tx_control"] + rig.counters(1)["tx_report"] > 200
+    assert rig.counters(1)["tx_path_moved"] == 0
+
+
 def test_losses_of_all_paths_move_few():
     """A path by chance loses thrice what others do; it is found again on its next port."""
     rig = rig_with_dead()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from reference import markdown
 from reference.markdown import code, prose
 from softroce_lab.dissect import description
@@ -109,9 +111,13 @@ def _meaning(field: Field) -> str:
 
 
 def _joined(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Without the settled numbers of paths 1 to 15, which are as that of path 0."""
-    last = "`settled_15`"
-    kept = [row for row in rows if not row[0].startswith("`settled_") or row[0] in
-            ("`settled_0`", last)]  # fmt: skip
-    return [("`settled_0` to `settled_15`", "32 each", "Settled number of each path")
-            if row[0] == "`settled_0`" else row for row in kept if row[0] != last]  # fmt: skip
+    """One row for the fields of all 16 paths, such as `settled_0` to `settled_15`."""
+    kept = []
+    for name, bits, meaning in rows:
+        of_path = re.fullmatch(r"`(\w+)_(\d+)`", name)
+        if of_path is None:
+            kept.append((name, bits, meaning))
+        elif of_path[2] == "0":
+            names = f"`{of_path[1]}_0` to `{of_path[1]}_15`"
+            kept.append((names, f"{bits} each", meaning.replace("path 0", "each path")))
+    return kept

@@ -42,7 +42,7 @@ void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   store32(at + 8, lab.message);
   store32(at + 12, lab.message_id);
   store32(at + 16, lab.index);
-  store32(at + 20, lab.count);
+  store32(at + 20, std::uint32_t{lab.code} << LAB_COUNT_BITS | lab.count);
   store32(at + 24, lab.length);
   store32(at + 28, lab.stamp_ns);
   store32(at + 32, std::uint32_t{lab.epoch} << LAB_NUMBER_BITS | lab.number);
@@ -265,7 +265,8 @@ bool decode_lab_header(Packet& packet) {
   lab.message = load32(at + 8);
   lab.message_id = load32(at + 12);
   lab.index = load32(at + 16);
-  lab.count = load32(at + 20);
+  lab.code = at[20];
+  lab.count = load32(at + 20) & LAB_COUNT_MASK;
   lab.length = load32(at + 24);
   lab.stamp_ns = load32(at + 28);
   lab.epoch = at[32];
@@ -275,7 +276,7 @@ bool decode_lab_header(Packet& packet) {
   packet.has_lab_header = true;
   packet.payload += LAB_HDR_BYTES;
   packet.payload_bytes -= LAB_HDR_BYTES;
-  return lab.kind <= LAB_KIND_PROBE;
+  return lab.kind <= LAB_KIND_PARITY;
 }
 
 }  // namespace softroce

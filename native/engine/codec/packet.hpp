@@ -22,7 +22,8 @@ struct LabHeader {
   std::uint32_t message = 0;
   std::uint32_t message_id = 0;
   std::uint32_t index = 0;
-  std::uint32_t count = 1;
+  std::uint32_t count = 1;  // packets of data
+  std::uint8_t code = 0;
   std::uint32_t length = 0;
   std::uint32_t stamp_ns = 0;
   std::uint32_t number = 0;  // on its path

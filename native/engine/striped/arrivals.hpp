@@ -25,6 +25,15 @@ struct Arrivals {
   Time least_rtt = 0;    // of those that the peer measured; 0 unknown
   Time gap_at = kNever;  // the timer that is armed for the oldest gap
 
+  LossCount lost() const {  // on all paths
+    LossCount all;
+    for (const PathSequence& path : paths) {
+      all.packets += path.lost().packets;
+      all.bursts += path.lost().bursts;
+    }
+    return all;
+  }
+
   std::vector<std::uint32_t> unfinished;  // ids below `end` that are not over, ascending
   std::uint32_t end = 0;                  // the newest id that began, and one
   std::uint32_t losses_end = 0;           // `end` when something was lost last

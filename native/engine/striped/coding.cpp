@@ -78,22 +78,9 @@ void Sender::end_coding(SendMessage& message) {
 
 // ---------------------------------------------------------------- receiver
 
-// The layout of a message of that many bytes and packets; false: there is none.
-bool EngineState::find_layout(std::uint32_t length, std::uint32_t packets,
-                              CodeLayout& layout) const {
-  const std::uint32_t data = packets_of(length, chunk_bytes);
-  layout = {};
-  if (packets == data) return true;
-  for (const CodeShape& shape : config.code.shapes) {
-    layout = CodeLayout(shape, config.code.chunk_packets, chunk_bytes, length);
-    if (layout.coded() && packets == data + layout.parity_packets()) return true;
-  }
-  return false;
-}
-
-CodeLayout EngineState::layout_of(std::uint32_t length, std::uint32_t code) const {
-  if (code >= config.code.shapes.size()) return {};
-  return CodeLayout(config.code.shapes[code], config.code.chunk_packets, chunk_bytes, length);
+CodeLayout EngineState::layout_of(std::uint32_t length, std::uint32_t place) const {
+  if (place >= config.code.shapes.size()) return {};
+  return CodeLayout(config.code.shapes[place], config.code.chunk_packets, chunk_bytes, length);
 }
 
 std::uint8_t* Receiver::place_of(ReceiveMessage& message, std::uint32_t index) {
@@ -121,15 +108,20 @@ void Receiver::restored(Handle receive, std::uint32_t submessage, Time now) {
       layout.data_end(submessage + mutated(Mutant::restored_too_much), message->count);
   const std::uint32_t first = submessage * layout.shape().data_chunks * layout.chunk_packets();
   for (std::uint32_t index = first; index < end; ++index) {
-    if (!message->bitmap.set(index)) continue;
-    --message->lacking;
-    state_.grants.expect(state_.peers[message->peer], -1);
-    state_.counters.add(Counter::rx_restored);
-    if (state_.on_restored)
-      state_.on_restored(state_.peers[message->peer].address.gid, message->id, index, now);
+    if (!message->bitmap.test(index)) note_restored(*message, index, now);
   }
   message->coded.restored(submessage);
   if (message->lacking == 0) finish(*message, now);
+}
+
+// The bytes of a packet are there, which did not arrive itself.
+void Receiver::note_restored(ReceiveMessage& message, std::uint32_t index, Time now) {
+  Peer& peer = state_.peers[message.peer];
+  message.bitmap.set(index);
+  --message.lacking;
+  state_.grants.expect(peer, -1);
+  state_.counters.add(Counter::rx_restored);
+  if (state_.on_restored) state_.on_restored(peer.address.gid, message.id, index, now);
 }
 
 // Waits for a policy's thread that decodes.

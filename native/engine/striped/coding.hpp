@@ -103,11 +103,13 @@ struct CodedSend {
   CodeLayout layout;
   std::uint32_t next = 0;      // packets of parity [0, next) have been sent,
   std::uint32_t released = 0;  // and [0, released) may be
+  std::uint8_t code = 0;       // as packets carry it
   bool open = false;           // memory may be read, of the data and of this
   std::unique_ptr<std::uint8_t[]> bytes;
 
-  void begin(const CodeLayout& with) {
+  void begin(const CodeLayout& with, std::uint32_t place) {
     layout = with;
+    code = static_cast<std::uint8_t>(layout.coded() ? place + 1 : 0);
     next = released = 0;
     open = layout.coded();
   }

@@ -27,6 +27,8 @@ inline std::uint32_t saturate_ns(Time time) {
   return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));
 }
 
+ParityConfig parity_of(const Options& options);  // tail_parity.cpp
+
 struct EngineState {
   // `config` stays its owner's, and outlives this. Throws std::invalid_argument: what of it is out
   // of bounds or unknown.
@@ -54,19 +56,31 @@ struct EngineState {
     packet.lab.stamp_ns = stamp_of(now);
     packet.lab.srtt = lab_time_code(saturate_ns(peer.rtt.srtt));
     packet.lab.rttvar = lab_time_code(saturate_ns(peer.rtt.rttvar));
+    if (is_control(packet.lab.kind) && numbers_paths())
+      peer.controls.sent(packet.lab.path, peer.ports.tries_first(packet.lab.path), now);
     packet.lab.path = peer.ports.of(packet.lab.path);
     ud_framing::close(packet);
     if (packet.lab.kind != LAB_KIND_DATA)
       counters.add(Counter::tx_control_bytes, frame_bytes(packet));
   }
 
-  // Of erasure-coded messages, coding.cpp. False: no message of the length has so many packets.
-  bool find_layout(std::uint32_t length, std::uint32_t packets, CodeLayout& layout) const;
-  CodeLayout layout_of(std::uint32_t length, std::uint32_t code) const;
+  // Of a message of that many bytes, coding.cpp. `place`: of the code in the list of the run's
+  // codes; beyond it: no code.
+  CodeLayout layout_of(std::uint32_t length, std::uint32_t place) const;
+  // The last packets of a message at `base`, tail_parity.cpp.
+  TailCoder::Block tail_block(std::uint8_t* base, std::uint32_t length,
+                              std::uint32_t packets) const;
+  bool fits(std::uint32_t length, const CodeLayout& layout) const {  // a header has room for it
+    const std::uint32_t data = packets_of(length, chunk_bytes);
+    return framing == Framing::ud ? data <= LAB_COUNT_MASK && layout.fits()
+                                  : data + layout.parity_packets() <= uc_framing::kMostPackets;
+  }
 
   const MessageConfig& config;
   const Framing framing;
   const Time base_rtt;  // of an empty fabric
+  const ParityConfig parity;
+  const Time packet_time;  // of a packet of data on the port
   const std::uint32_t chunk_bytes;
   const std::uint32_t data_qp;
   const std::uint32_t recovery_qp;

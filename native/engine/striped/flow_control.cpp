@@ -78,6 +78,8 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
                               .ce_packets = since(report.ce_packets, peer.reported_ce),
                               .hops = packet.hops()},
                              now);
+  note_losses(peer, report);
+  peer.marked = report.ce_packets != peer.reported_ce;
   relaxed_store(peer.reported_packets, report.packets);
   peer.reported_ce = report.ce_packets;
   for (std::uint8_t path = 0; path < report.paths; ++path) {
@@ -87,6 +89,16 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   }
   if (peer.flight.in_flight() == 0) peer.loads.clear();
   return true;
+}
+
+void FlowControl::note_losses(Peer& peer, const Report& report) {
+  const auto lost = static_cast<std::int32_t>(report.lost.packets - peer.reported_lost.packets);
+  const auto bursts = static_cast<std::int32_t>(report.lost.bursts - peer.reported_lost.bursts);
+  const auto arrived = static_cast<std::int32_t>(report.packets - peer.reported_packets);
+  peer.reported_lost = report.lost;
+  const auto packets = static_cast<std::uint32_t>(std::max(arrived, 0) + std::max(lost, 0));
+  peer.loss.note(packets, lost, bursts);
+  loss_of_all_.note(packets, lost, bursts);
 }
 
 bool FlowControl::refuse_report() {

@@ -48,6 +48,10 @@ class FlowControl {
   bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
 
   const RttEstimate& rtt_of_all() const { return rtt_of_all_; }
+  // Of packets to the peer if enough are known, else to all peers.
+  const LossEstimate& loss_to(const Peer& peer) const {
+    return peer.loss.seen() >= kKnownPackets ? peer.loss : loss_of_all_;
+  }
 
  private:
   struct Echo {  // send times of arrived packets, from a report
@@ -59,12 +63,16 @@ class FlowControl {
   bool read_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
   bool read_channel_echo(const Peer& peer, const Report& report, Time now, Echo& echo) const;
   bool refuse_report();
+  void note_losses(Peer& peer, const Report& report);
   void arm_persist(Peer& peer, Time now);
   Stop why_stopped(const Peer& peer) const;
 
   EngineState& state_;
+  static constexpr std::uint64_t kKnownPackets = 10'000;
+
   RttEstimate rtt_of_all_;  // by the reports of all peers
-  bool notifies_;           // receivers, of congestion marks
+  LossEstimate loss_of_all_;
+  bool notifies_;  // receivers, of congestion marks
 };
 
 }  // namespace softroce

@@ -106,10 +106,12 @@ Time LossDetector::wait_for(const Peer& peer, std::uint8_t other, std::uint8_t p
   return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / share;
 }
 
-void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
+std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
-  if (!read_probe(packet.payload, packet.payload_bytes, probe_))
-    return state_.counters.add(Counter::rx_bad_header);
+  if (!read_probe(packet.payload, packet.payload_bytes, probe_)) {
+    state_.counters.add(Counter::rx_bad_header);
+    return 0;
+  }
   state_.counters.add(Counter::rx_probe);
   relaxed_store(peer.last_received_at, now);
   Arrivals& arrivals = arrivals_of(peer);
@@ -119,13 +121,16 @@ void LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
   arrived(peer, packet, false, now);
   // What was lost before is known by now, but its NACK may be lost, too.
   const bool found = arrivals.nack_queued && !was_queued;
-  for (const ProbedPath& each : probe_) named(peer, each, lab.path, now);
+  for (const ProbedPath& each : probe_.paths) named(peer, each, lab.path, now);
   const bool again = lab.attempt != 0;
   const bool acknowledged = again && repeat_outcomes(peer, lab.message_id, now);
   if (found)
     note_loss(peer, kNackProbe, 2);
   else if (has_open_losses(arrivals) || (again && !(acknowledged && arrivals.unfinished.empty())))
     note_loss(peer, kNackProbe, 1);
+  const std::int64_t age_ns = stamp_distance(stamp_of(now), probe_.newest_control_ns);
+  const Time newest_at = age_ns < 0 ? 0 : now - age_ns * kNanosecond;  // too old to tell
+  return peer.controls.shown(probe_.controls, newest_at, srtt_of(peer));
 }
 
 // Whether what was lost may be missing yet: a message is open that had begun, or been left out, by

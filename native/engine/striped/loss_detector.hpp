@@ -26,7 +26,8 @@ class LossDetector {
 
   // A numbered packet, whatever becomes of it. `payload_lost`: it was trimmed, or refused.
   void arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now);
-  void handle_probe(Peer& peer, const Packet& packet, Time now);
+  // Returns the paths, by bits, on which control packets to the peer are lost.
+  std::uint32_t handle_probe(Peer& peer, const Packet& packet, Time now);
   void note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies);  // to be NACKed
   void gap_fired(Peer& peer, Time armed_for, Time now);
 
@@ -61,7 +62,7 @@ class LossDetector {
   std::deque<PeerIndex> nacks_;
   Nack nack_;  // the one that leaves
   std::vector<std::uint8_t> body_;
-  std::vector<ProbedPath> probe_;  // of the one being handled
+  Probe probe_;  // the one being handled
 };
 
 }  // namespace softroce

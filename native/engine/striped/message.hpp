@@ -15,6 +15,7 @@
 #include "gaps.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
+#include "tail_parity.hpp"
 
 namespace softroce {
 
@@ -85,6 +86,7 @@ struct MessageRequest {
   std::uint32_t length;
   std::uint32_t memory_key;
   std::uint64_t wr_id;
+  bool more_follow = false;  // of a send: the host sends more without waiting for anything
 };
 
 // What each packet touches lies together, here and in ReceiveMessage.
@@ -112,6 +114,7 @@ struct SendMessage {
   Bitmap retransmit;                 // requested by the session, not sent yet
   std::vector<std::uint8_t> copies;  // of these, that follow the first one; empty: none
   CodedSend coded;                   // the parity behind the `count` packets of data
+  TailSend tail;
 
   std::uint32_t total() const { return count + coded.layout.parity_packets(); }
   bool all_sent() const { return next == count && coded.all_sent(); }
@@ -146,11 +149,13 @@ struct ReceiveMessage {
   std::uint32_t lacking = 0;  // packets of data
   std::uint32_t highest = 0;  // highest index seen, of the data
   std::uint32_t duplicates = 0;
-  bool open = false;  // a packet has arrived: id, length and count are known
+  bool open = false;      // a packet has arrived: id, length, count and code are known
+  std::uint8_t code = 0;  // of the lab's header
   Time last_at = 0;
   Bitmap bitmap;  // of the data, then of the parity
   Gaps gaps;
   CodedReceive coded;
+  TailReceive tail;
 
   std::uint32_t total() const { return count + coded.layout.parity_packets(); }
 

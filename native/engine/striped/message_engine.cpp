@@ -42,16 +42,21 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   const bool recovery = packet.destination_qp == state_.recovery_qp;
   if ((packet.source_qp == peer->address.recovery_qp) != recovery)
     return state_.counters.add(Counter::rx_bad_header);
-  if (lab.kind == LAB_KIND_DATA && state_.framing == Framing::ud)
-    return receiver_.handle_data(*peer, packet, now);
-  if (lab.kind == LAB_KIND_DATA || !recovery || lab.trimmed)
-    return state_.counters.add(Counter::rx_bad_header);
+  const bool of_message = lab.kind == LAB_KIND_DATA || lab.kind == LAB_KIND_PARITY;
+  if (of_message && state_.framing == Framing::ud) return receiver_.handle_data(*peer, packet, now);
+  if (of_message || !recovery || lab.trimmed) return state_.counters.add(Counter::rx_bad_header);
   const bool probe = lab.kind == LAB_KIND_PROBE;
   if (probe && !state_.numbers_paths()) return state_.counters.add(Counter::rx_bad_header);
   const bool joined =
       lab.kind == LAB_KIND_CONTROL && lab.length < packet.payload_bytes && state_.numbers_paths();
   if ((lab.length != packet.payload_bytes && !joined) || lab.count != 1 || lab.index != 0)
     return state_.counters.add(Counter::rx_bad_header);
+  if (is_control(lab.kind) && state_.numbers_paths()) {
+    const bool is_nack = lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_NACK;
+    is_nack ? peer->controls.arrived(lab.path) : peer->controls.arrived(lab.path, lab.message);
+    peer->newest_control.note(lab.stamp_ns, now);
+    sender_.probe_missing_controls(*peer);
+  }
   if (joined) {  // a report behind the body
     Packet report = packet;
     report.payload += lab.length;
@@ -66,7 +71,9 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
       return sender_.handle_clearance(*peer, packet, now);
   }
   if (lab.kind == LAB_KIND_CONTROL) return handle_control(*peer, packet, now);
-  if (lab.kind == LAB_KIND_PROBE) return receiver_.losses().handle_probe(*peer, packet, now);
+  if (probe)
+    return sender_.leave_dead_ports(*peer, receiver_.losses().handle_probe(*peer, packet, now),
+                                    now);
   handle_report(*peer, packet, now);
 }
 
@@ -98,7 +105,8 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
 
 bool MessageEngine::poll_packet(Packet& packet, Time now) {
   return poll_feedback(packet, now) || sender_.poll_probe(packet, now) ||
-         sender_.poll_retransmit(packet, now) || sender_.poll_data(packet, now);
+         sender_.poll_retransmit(packet, now) || sender_.poll_parity(packet, now) ||
+         sender_.poll_data(packet, now);
 }
 
 // A receiver that answers each packet always has small messages waiting, so others go first.

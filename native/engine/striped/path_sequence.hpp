@@ -41,6 +41,11 @@ struct ReorderingWindow {
   static constexpr std::uint16_t kPersist = 16;  // RFC 8985, 6.2, step 4
 };
 
+// What is lost, modulo 2^32: packets, and how often one or several in a row.
+struct LossCount {
+  std::uint32_t packets = 0, bursts = 0;
+};
+
 class PathSequence {
  public:
   explicit PathSequence(const ReorderingWindow& inherited) : window_(inherited) {}
@@ -110,6 +115,7 @@ class PathSequence {
   }
 
   const ReorderingWindow& window() const { return window_; }
+  const LossCount& lost() const { return lost_count_; }
 
  private:
   static constexpr std::uint32_t kNumbers = 1U << LAB_NUMBER_BITS, kHalf = kNumbers / 2;
@@ -161,6 +167,8 @@ class PathSequence {
 
   void give_up(const Gap& gap) {
     lost_[newest_lost_++ % lost_.size()] = gap;
+    lost_count_.packets += gap.size();
+    ++lost_count_.bursts;
     window_.note_recovery();
   }
 
@@ -178,6 +186,8 @@ class PathSequence {
     }
     for (Gap& gap : lost_) {
       if (!gap.holds(number)) continue;
+      --lost_count_.packets;
+      lost_count_.bursts -= gap.size() == 1;
       gap.begin = (number + 1) & LAB_NUMBER_MASK;  // later copies of it prove nothing
       if (gap.named) return Arrival::late_named;
       window_.grow(now, srtt);
@@ -193,6 +203,7 @@ class PathSequence {
   std::vector<Gap> open_;      // in the order of their numbers
   std::array<Gap, 4> lost_{};  // the newest that were given up
   std::uint32_t newest_lost_ = 0;
+  LossCount lost_count_;
 };
 
 }  // namespace softroce

@@ -16,6 +16,7 @@
 #include "../units.hpp"
 #include "arrivals.hpp"
 #include "channels.hpp"
+#include "control_paths.hpp"
 #include "linked_list.hpp"
 #include "message.hpp"
 #include "message_names.hpp"
@@ -257,6 +258,7 @@ struct Peer {
   std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits
   std::uint32_t unprobed_packets = 0;  // that they carried
   std::uint32_t probed = 0;            // paths that the next probe names, by bits; 0: there is none
+  std::uint32_t parity_waiting = 0;    // messages whose parity leaves next
   Time probe_at = kNever;              // when a sender that may not send probes
   Time data_at = 0;                    // when the newest data packet was sent
 
@@ -295,10 +297,15 @@ struct Peer {
   std::int64_t echoed_ns = -1;          // the newest echo among its reports
   std::uint32_t reported_packets = 0;
   std::uint32_t reported_ce = 0;
+  bool marked = false;  // the newest report shows congestion marks
+  LossCount reported_lost;
+  LossEstimate loss;  // of what is sent to it
   std::array<PathProgress, kMaxPaths> progress{};
   std::uint32_t next_id = 0;
   std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;  // control messages and reports
+  ControlPaths controls;               // if packets have numbers on paths
+  NewestStamp newest_control;          // likewise
   std::uint32_t nack_sequence = 0;
   std::uint32_t probe_sequence = 0;
   Time timer_at = kNever;              // the session's timer for the peer

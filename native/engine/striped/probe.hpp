@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The body of a path probe: the next numbers of other paths than its own, whose number the header
-// has. `attempt` of the header: how often nothing has answered.
+// The body of a path probe: the newest timestamp of a control packet that has arrived, how many
+// have arrived on each path, modulo 256, and the next numbers of other paths than its own, whose
+// number the header has. `attempt` of the header: how often nothing has answered.
 //
-//   n x { path u8, number u24 }          big-endian
+//   0 newest_control_ns  4 control packets of 16 paths u8  20 n x { path u8, number u24 }
+//   big-endian
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "../codec/bytes.hpp"
+#include "control_paths.hpp"
 #include "paths.hpp"
 
 namespace softroce {
@@ -18,26 +22,37 @@ struct ProbedPath {
   std::uint32_t number = 0;
 };
 
-inline constexpr std::uint32_t kProbedPathBytes = 4;
+struct Probe {
+  std::uint32_t newest_control_ns = 0;
+  ControlCounts controls{};
+  std::vector<ProbedPath> paths;
+};
 
-inline void write_probe(const std::vector<ProbedPath>& paths, std::vector<std::uint8_t>& out) {
-  out.resize(paths.size() * kProbedPathBytes);
-  std::uint8_t* at = out.data();
-  for (const ProbedPath& each : paths) {
+inline constexpr std::uint32_t kProbeFixedBytes = 4 + kMaxPaths, kProbedPathBytes = 4;
+
+inline void write_probe(const Probe& probe, std::vector<std::uint8_t>& out) {
+  out.resize(kProbeFixedBytes + probe.paths.size() * kProbedPathBytes);
+  store32(out.data(), probe.newest_control_ns);
+  std::uint8_t* at = std::ranges::copy(probe.controls, out.data() + 4).out;
+  for (const ProbedPath& each : probe.paths) {
     store32(at, std::uint32_t{each.path} << LAB_NUMBER_BITS | each.number);
     at += kProbedPathBytes;
   }
 }
 
 // False: not the body of a probe.
-inline bool read_probe(const std::uint8_t* body, std::uint32_t bytes,
-                       std::vector<ProbedPath>& paths) {
-  paths.clear();
-  if (bytes % kProbedPathBytes != 0 || bytes > kMaxPaths * kProbedPathBytes) return false;
-  for (std::uint32_t at = 0; at < bytes; at += kProbedPathBytes) {
+inline bool read_probe(const std::uint8_t* body, std::uint32_t bytes, Probe& probe) {
+  probe.paths.clear();
+  if (bytes < kProbeFixedBytes || bytes % kProbedPathBytes != 0 ||
+      bytes > kProbeFixedBytes + kMaxPaths * kProbedPathBytes)
+    return false;
+  probe.newest_control_ns = load32(body);
+  std::copy_n(body + 4, kMaxPaths, probe.controls.begin());
+  for (std::uint32_t at = kProbeFixedBytes; at < bytes; at += kProbedPathBytes) {
     const std::uint32_t word = load32(body + at);
     if (word >> LAB_NUMBER_BITS >= kMaxPaths) return false;
-    paths.push_back({static_cast<std::uint8_t>(word >> LAB_NUMBER_BITS), word & LAB_NUMBER_MASK});
+    probe.paths.push_back(
+        {static_cast<std::uint8_t>(word >> LAB_NUMBER_BITS), word & LAB_NUMBER_MASK});
   }
   return true;
 }

@@ -19,16 +19,14 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   if (request.peer >= state_.peers.size() || posted_.contains(key)) return false;
   Peer& peer = state_.peers[request.peer];
   const CodeLayout layout =
-      peer.channels ? state_.layout_of(request.length, 0) : CodeLayout();  // else by its packets
-  if (!layout.fits() ||
-      (peer.channels && packets_of(request.length, state_.chunk_bytes) + layout.parity_packets() >
-                            uc_framing::kMostPackets))
-    return false;
+      peer.channels ? state_.layout_of(request.length, 0) : CodeLayout();  // else by its code
+  if (!state_.fits(request.length, layout)) return false;
   ReceiveMessage& message = messages_.acquire();
   // No lock is held meanwhile: no thread has the new handle before the event.
   message.peer = request.peer;
   message.key = request.key;
   message.open = false;
+  message.code = std::uint8_t{layout.coded()};
   message.id = peer.channels ? peer.channels->next_receive_id++ : 0;
   message.base = request.base;
   message.capacity = request.length;
@@ -37,6 +35,7 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.memory_key = request.memory_key;
   message.wr_id = request.wr_id;
   message.coded.begin(layout, message.count);
+  message.tail.block = message.tail.rows = 0;
   message.bitmap.reset(message.total());
   message.received = 0;
   message.lacking = message.count;
@@ -67,18 +66,26 @@ void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
 
 void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
-  CodeLayout layout;
-  if (!state_.find_layout(lab.length, lab.count, layout))
+  const bool is_tail = is_tail_parity(lab);
+  const std::uint32_t most_code =
+      is_tail ? std::min(lab.count, kMostBlockPackets)
+              : static_cast<std::uint32_t>(state_.config.code.shapes.size());
+  if (lab.count != packets_of(lab.length, state_.chunk_bytes) || lab.code > most_code ||
+      (is_tail && lab.code == 0))
     return state_.counters.add(Counter::rx_bad_count);
-  if (lab.index >= lab.count) return state_.counters.add(Counter::rx_bad_index);
+  const CodeLayout layout = is_tail ? CodeLayout() : state_.layout_of(lab.length, lab.code - 1U);
+  const std::uint32_t parity = is_tail ? kMostParity : layout.parity_packets();
+  const bool is_parity = lab.kind == LAB_KIND_PARITY;
+  if (lab.index - lab.count >= parity ? is_parity || lab.index >= lab.count : !is_parity)
+    return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
     if (state_.numbers_paths()) losses_.arrived(peer, packet, true, now);
     return state_.counters.add(Counter::rx_trimmed);
   }
-  const std::uint32_t data = lab.count - layout.parity_packets();
-  const std::uint32_t bytes = lab.index < data
-                                  ? packet_bytes(lab.index, data, lab.length, state_.chunk_bytes)
-                                  : layout.bytes_of_parity(lab.index - data);
+  const std::uint32_t bytes =
+      is_tail     ? state_.tail_block(nullptr, lab.length, lab.code).bytes
+      : is_parity ? layout.bytes_of_parity(lab.index - lab.count)
+                  : packet_bytes(lab.index, lab.count, lab.length, state_.chunk_bytes);
   if (lab.trimmed || packet.payload_bytes != bytes)
     return state_.counters.add(Counter::rx_bad_length);
   state_.counters.add(Counter::rx_data);
@@ -86,8 +93,9 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
   const bool opened = slot.state == ReceiveSlot::State::open && slot.id == lab.message_id;
   ReceiveMessage* message = opened ? messages_.find(slot.message) : nullptr;
-  if (message != nullptr && (lab.length != message->length || lab.count != message->total() ||
-                             MessageKey{lab.operation, lab.step, lab.message} != message->key))
+  if (message != nullptr &&
+      (lab.length != message->length || (lab.code != message->code && !is_tail) ||
+       MessageKey{lab.operation, lab.step, lab.message} != message->key))
     return state_.counters.add(Counter::rx_inconsistent);
   // Before it is known whether the packet has any effect: the sender's window holds those of
   // messages that are complete or unexpected too, until a report accounts for them.
@@ -97,6 +105,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);
 
+  if (is_tail) return take_parity(*message, packet, now);
   place(peer, slot, *message, packet, now);
 }
 
@@ -111,7 +120,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
     return;
   }
-  const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == lab.count;
+  const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == message.total();
   if (state_.config.carries_payload && packet.payload != nullptr && packet.payload_bytes != 0 &&
       !skipped)
     std::memcpy(place_of(message, lab.index), packet.payload, packet.payload_bytes);
@@ -126,7 +135,9 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   const bool early = mutated(Mutant::one_too_early) && message.count > 1;
   if (message.lacking == (early ? 1 : 0)) return finish(message, now);
   if (message.coded.open) note_chunk(message, lab.index, now);
-  if (lab.index + 1 == lab.count) state_.events.emit_about(EventKind::tail_seen, message, now);
+  if (message.tail.rows != 0) return restore_tail(message, now);
+  if (lab.index + 1 == message.total())
+    state_.events.emit_about(EventKind::tail_seen, message, now);
   if (message.gaps.watched()) {
     message.gaps.arrived(lab.index, now);
     arm_gap_check(message, now);
@@ -185,7 +196,8 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabH
     const std::lock_guard lock(message->lock);
     message->id = lab.message_id;
     message->length = lab.length;
-    message->lacking = message->count = lab.count - layout.parity_packets();
+    message->lacking = message->count = lab.count;
+    message->code = is_tail_parity(lab) ? 0 : lab.code;
     message->coded.begin(layout, message->count);
     if (layout.coded()) message->bitmap.reset(message->total());
   }
@@ -201,8 +213,8 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
     state_.counters.add(Counter::rx_stale_generation);
     return true;
   }
-  const bool is_parity = lab.index >= packets_of(lab.length, state_.chunk_bytes);
-  if (slot.state == State::complete && newer == 0 && is_parity) {  // nobody waits for it
+  if (slot.state == State::complete && newer == 0 &&
+      lab.kind == LAB_KIND_PARITY) {  // nobody waits for it
     state_.counters.add(Counter::rx_late_parity);
     return true;
   }

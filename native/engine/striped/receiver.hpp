@@ -72,6 +72,12 @@ class Receiver {
   void complete(ReceiveMessage& message, WcStatus status, Time now);
   void finish(ReceiveMessage& message, Time now);
   std::uint8_t* place_of(ReceiveMessage& message, std::uint32_t index);
+  bool is_tail_parity(const LabHeader& lab) const {
+    return state_.parity.works && lab.kind == LAB_KIND_PARITY;
+  }
+  void take_parity(ReceiveMessage& message, const Packet& packet, Time now);
+  void restore_tail(ReceiveMessage& message, Time now);
+  void note_restored(ReceiveMessage& message, std::uint32_t index, Time now);
   void note_chunk(ReceiveMessage& message, std::uint32_t index, Time now);
   static void end_coding(ReceiveMessage& message);
   void arm_gap_check(ReceiveMessage& message, Time not_before);
@@ -88,6 +94,7 @@ class Receiver {
   Reporter& reporter_;
   ControlQueue& control_;
   Pool<ReceiveMessage, kReceiveTag> messages_;
+  TailCoder coder_;
   LossDetector losses_{state_, reporter_, messages_};
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
   // Of messages that were given up before a receive was posted: the next one of the key ends so.

@@ -131,14 +131,17 @@ void Receiver::handle_channel_packet(Packet& packet, Time now) {
   if (slot.state == ReceiveSlot::State::empty) return state_.counters.add(Counter::rx_no_recv);
 
   const auto& [key, length] = peer.channels->names[place.slot];
-  packet.lab = {.path = place.path,
+  const std::uint32_t count = packets_of(length, state_.chunk_bytes);
+  const bool is_parity = place.index >= count;
+  packet.lab = {.kind = is_parity ? std::uint8_t{LAB_KIND_PARITY} : std::uint8_t{LAB_KIND_DATA},
+                .path = place.path,
                 .operation = key.operation,
                 .step = key.step,
                 .message = key.message,
                 .message_id = slot.id,
                 .index = place.index,
-                .count = packets_of(length, state_.chunk_bytes) +
-                         state_.layout_of(length, 0).parity_packets(),
+                .count = count,
+                .code = std::uint8_t{state_.layout_of(length, 0).coded()},
                 .length = length};
   const std::uint32_t behind =
       uc_framing::generation_of(slot.id, state_.config.message_slots) - place.generation;

@@ -2,8 +2,11 @@
 // The receiver report: the only input of congestion control and RTT estimation.
 //
 //   0 echo_stamp_ns  4 echo_delay_ns  8 credit_packets  12 packets  16 ce_packets
-//   20 marked_paths u16  22 paths u16
-//   24 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning
+//   20 lost_packets  24 loss_bursts  28 marked_paths u16  30 paths u16
+//   32 paths x { packets u32, bytes u64 }          all big-endian, all counts since the beginning
+//
+// lost_packets are numbers that were skipped on paths, and loss_bursts how often some in a row
+// were; both may go down, when a packet comes that was taken for lost. 0 without numbers on paths.
 //
 // marked_paths are those on which a packet was marked since the last report, by bits. Only nscc
 // needs them; otherwise there are none.
@@ -22,7 +25,7 @@
 
 namespace softroce {
 
-inline constexpr std::uint32_t kReportFixedBytes = 24;
+inline constexpr std::uint32_t kReportFixedBytes = 32;
 inline constexpr std::uint32_t kReportPathBytes = 12;
 
 struct Report {
@@ -31,6 +34,7 @@ struct Report {
   std::uint32_t credit_packets = 0;
   std::uint32_t packets = 0;
   std::uint32_t ce_packets = 0;
+  LossCount lost;
   std::uint32_t paths = 0;
   std::uint32_t marked_paths = 0;
   std::array<PathCount, kMaxPaths> arrived{};
@@ -70,7 +74,9 @@ inline void write_report(const Report& report, bool names_packets, std::vector<s
   put32(&out[8], report.credit_packets);
   put32(&out[12], report.packets);
   put32(&out[16], report.ce_packets);
-  put32(&out[20], report.marked_paths << 16 | report.paths);
+  put32(&out[20], report.lost.packets);
+  put32(&out[24], report.lost.bursts);
+  put32(&out[28], report.marked_paths << 16 | report.paths);
   for (std::uint32_t p = 0; p < report.paths; ++p) {
     std::uint8_t* at = &out[kReportFixedBytes + p * kReportPathBytes];
     put32(at, report.arrived[p].packets);
@@ -91,8 +97,9 @@ inline bool read_report(const std::uint8_t* body, std::uint32_t bytes, bool name
   report.credit_packets = get32(body + 8);
   report.packets = get32(body + 12);
   report.ce_packets = get32(body + 16);
-  report.paths = get32(body + 20) & 0xffff;
-  report.marked_paths = get32(body + 20) >> 16;
+  report.lost = {get32(body + 20), get32(body + 24)};
+  report.paths = get32(body + 28) & 0xffff;
+  report.marked_paths = get32(body + 28) >> 16;
   if (report.paths == 0 || report.paths > kMaxPaths) return false;
   if (bytes != report_bytes(report.paths, names_packets)) return false;
   for (std::uint32_t p = 0; p < report.paths; ++p) {

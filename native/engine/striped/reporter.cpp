@@ -15,7 +15,7 @@ constexpr Time kDelayOfRtt = 2;              // of packets that no other message
 
 // Whether the message ends with so many packets: its acknowledgement takes the report along.
 bool ends_within(const LabHeader& lab, std::uint32_t packets) {
-  return lab.count - lab.index <= packets;
+  return lab.index + packets >= lab.count;
 }
 
 }  // namespace
@@ -137,6 +137,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
       .credit_packets = credit_for(peer, now),
       .packets = peer.arrived_packets,
       .ce_packets = peer.ce_packets,
+      .lost = peer.arrivals != nullptr ? peer.arrivals->lost() : LossCount{},
       .paths = state_.config.paths,
       .marked_paths = std::exchange(peer.marked_paths, 0),
       .arrived = peer.arrived};
@@ -180,7 +181,8 @@ bool Reporter::poll_cnp(Packet& packet) {
   packet.destination_mac = peer.address.mac;
   packet.source = state_.config.gid;
   packet.destination = peer.address.gid;
-  packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.schedule.next());
+  packet.source_port =
+      static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.ports.of(peer.schedule.next()));
   make_cnp(packet, peer.address.data_qp);
   state_.counters.add(Counter::tx_cnp);
   return true;

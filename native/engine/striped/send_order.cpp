@@ -34,12 +34,14 @@ std::uint8_t SendOrder::next_class() const {
 }
 
 void SendOrder::add(SendMessage& message, Peer& peer, bool first) {
+  ++messages_;
   message.send_class = class_of(message);
   peer.sends.of[message.send_class].add(message, first);
 }
 
 void SendOrder::remove(SendMessage& message, Peer& peer) {
   if (message.send_class == kNotSending) return;
+  --messages_;
   peer.sends.of[message.send_class].remove(message);
   message.send_class = kNotSending;
 }
@@ -55,8 +57,9 @@ void SendOrder::enter(Peer& peer, std::uint8_t which) {
   peers_[which].push_back(peer.index);
 }
 
-void SendOrder::close(Peer& peer) {
-  const std::uint8_t which = next_class();
+void SendOrder::close(Peer& peer) { leave(peer, next_class()); }
+
+void SendOrder::leave(Peer& peer, std::uint8_t which) {
   peer.sends.entered &= ~(1U << which);
   peers_[which].pop_front();
 }
@@ -71,7 +74,7 @@ void SendOrder::sent(SendMessage& message, Peer& peer) {
   }
   if (message.all_sent()) {
     remove(message, peer);
-    next_peer(which);
+    peer.sends.of[which].first() != nullptr ? next_peer(which) : leave(peer, which);
   } else if (schedule_ == Schedule::fair) {
     remove(message, peer);
     add(message, peer);

@@ -38,6 +38,7 @@ class SendOrder {
   void close(Peer& peer);
 
   bool empty() const;
+  std::uint32_t messages() const { return messages_; }  // of all peers, open or not
   // The peer that gets the next packet. Requires `!empty()`.
   PeerIndex peer() const { return peers_[next_class()].front(); }
   // The message that sends this packet; null if the peer has none. `peer` is `peer()`.
@@ -52,9 +53,11 @@ class SendOrder {
   std::uint8_t class_of(const SendMessage& message) const;
   std::uint8_t next_class() const;
   void enter(Peer& peer, std::uint8_t which);
+  void leave(Peer& peer, std::uint8_t which);  // `peer` is the first one of the class
   void next_peer(std::uint8_t which);
 
   const Schedule schedule_;
+  std::uint32_t messages_ = 0;
   std::uint32_t lowest_in_a_row_ = 0;  // packets since the last one in rotation
   std::uint8_t rotated_to_ = 0;        // the class of the last packet in rotation
   // By class: the open peers with messages in it. The first peer gets the next packet.

@@ -52,14 +52,14 @@ bool Sender::post(const MessageRequest& request, Time now) {
   if (request.peer >= state_.peers.size()) return false;
   Peer& peer = state_.peers[request.peer];
   if (peer.sends_outstanding >= state_.config.message_slots) return false;
-  const CodeLayout layout = state_.layout_of(request.length, peer.code_of(request.length));
-  if (!layout.fits() ||
-      (peer.channels && packets_of(request.length, state_.chunk_bytes) + layout.parity_packets() >
-                            uc_framing::kMostPackets))
-    return false;
+  const std::uint32_t place = peer.code_of(request.length);
+  const CodeLayout layout = state_.layout_of(request.length, place);
+  if (!state_.fits(request.length, layout)) return false;
   if (!outstanding_.insert({request.peer, request.key}).second) return false;
   SendMessage& message = start_message(peer, request, now);
-  message.coded.begin(layout);
+  message.coded.begin(layout, place);
+  message.tail.rows = message.tail.sent = 0;
+  more_follow_ = request.more_follow;
   message.sent.assign(message.total(), {});
   if (state_.reacting != nullptr) {
     const bool sprays =
@@ -197,10 +197,11 @@ bool Sender::poll_data(Packet& packet, Time now) {
       ++message->coded.next;
     order_.sent(*message, peer);
     finish_if_drained(*message, now);
+    if (state_.parity.works) note_sent_data(*message, now);
     probe_when_idle(peer, now);
     return true;
   }
-  return false;
+  return !tails_.empty() && start_parity(now) && poll_parity(packet, now);
 }
 
 // Nothing of it may be sent for the first time just now.
@@ -221,7 +222,8 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;
   sent.note(now / kNanosecond, path, number,
             static_cast<std::uint16_t>(std::min(counted, UINT16_MAX)));
-  packet.lab = {.kind = LAB_KIND_DATA,
+  const bool is_parity = index >= message.count;
+  packet.lab = {.kind = is_parity ? std::uint8_t{LAB_KIND_PARITY} : std::uint8_t{LAB_KIND_DATA},
                 .path = path,
                 .attempt = attempt,
                 .operation = message.key.operation,
@@ -229,14 +231,15 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
                 .message = message.key.message,
                 .message_id = message.id,
                 .index = index,
-                .count = message.total(),
+                .count = message.count,
+                .code = message.coded.code,
                 .length = message.length,
                 .number = number};
   const bool neighbour = mutated(Mutant::retransmit_of_neighbour) && retransmit && index != 0;
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
-  if (index >= message.count) put_parity(message, index - message.count, packet);
+  if (is_parity) put_parity(message, index - message.count, packet);
   peer.last_path = path;
   peer.loads.sent(path);
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);

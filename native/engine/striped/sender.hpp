@@ -33,7 +33,8 @@ class Sender {
   Pool<SendMessage, 0>& messages() { return messages_; }
 
   bool has_packet() const {
-    return !probe_ring_.empty() || !retransmit_ring_.empty() || !order_.empty();
+    return !probe_ring_.empty() || !retransmit_ring_.empty() || !order_.empty() ||
+           !parity_ring_.empty();
   }
   bool poll_probe(Packet& packet, Time now);
   void arm_probes(Peer& peer, Time now);
@@ -41,10 +42,13 @@ class Sender {
   void move_path(Peer& peer, std::uint8_t path, Time now);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
   void try_first_port(Peer& peer, Time now);  // of a path that fell silent there
+  void leave_dead_ports(Peer& peer, std::uint32_t dead, Time now);  // paths, by bits
+  void probe_missing_controls(Peer& peer);
   void repeat_fired(Peer& peer, Time armed_for, Time now);
   void probe_fired(Peer& peer, Time armed_for, Time now);
   bool poll_retransmit(Packet& packet, Time now);
   bool poll_data(Packet& packet, Time now);
+  bool poll_parity(Packet& packet, Time now);
   void make_ready(Peer& peer);  // after anything that may let more be sent to it
   void prefetch_next() const {  // the peer whom the next packet goes to
     if (!order_.empty()) state_.peers[order_.peer()].prefetch_sending();
@@ -104,6 +108,15 @@ class Sender {
                  Time now);
   void report_lost(const SendMessage& message, Time now);
 
+  // Of parity while the host waits, tail_parity.cpp.
+  void note_sent_data(const SendMessage& message, Time now);
+  bool start_parity(Time now);
+  std::uint32_t rows_for(const SendMessage& message, const Peer& peer) const;
+  bool is_worth(const SendMessage& message, const Peer& peer, std::uint32_t rows) const;
+  void encode_tail(SendMessage& message, std::uint32_t rows);
+  void build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet);
+  static std::uint8_t least_loaded_path(Peer& peer);
+
   // Of the framing uc_immediate, sender_channels.cpp.
   void wait_for_clearance(Peer& peer, SendMessage& message, Time now);
   void start_if_cleared(Peer& peer, std::uint32_t id, Time now);
@@ -116,9 +129,18 @@ class Sender {
   SendOrder order_;                        // of first transmissions
   std::deque<PeerIndex> probe_ring_;       // peers whose paths are to be probed
   std::vector<std::uint8_t> probe_body_;   // of the one that leaves
-  std::vector<ProbedPath> probed_;         // in it
+  Probe probe_;                            // the same, before it is written
   Nack nack_;                              // the one being handled,
   std::vector<LostPacket> lost_;           // and what is lost of a message by it
+  struct WaitingParity {
+    Handle message;
+    PeerIndex peer;
+  };
+  std::vector<Handle> tails_;  // messages that were sent, and have no parity yet
+  std::deque<WaitingParity> parity_ring_;
+  TailCoder coder_;
+  std::uint64_t data_sent_ = 0, parity_sent_ = 0;  // packets
+  bool more_follow_ = false;                       // the newest send says so
   Pool<SendMessage, 0> messages_;
   std::unordered_set<PeerKey, PeerKeyHash> outstanding_;
 };

@@ -27,6 +27,7 @@ void begin_on_port(Peer& peer, std::uint8_t path) {
   peer.progress[path].waits_since = kNever;
   peer.progress[path].lost = 0;
   peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
+  peer.controls.begin(path);
 }
 
 // All numbers before `settled` have arrived or are lost (RFC 1982).
@@ -87,6 +88,7 @@ std::uint8_t Sender::other_path(Peer& peer, const SendMessage& message, std::uin
 void Sender::probe_when_idle(Peer& peer, Time now) {
   if (peer.unprobed == 0 || !state_.numbers_paths() || peer.probed != 0) return;
   if (!state_.has(kProbes)) return;
+  if (peer.parity_waiting != 0) return;  // the probe follows it
   if (peer.sends.empty() && peer.retransmissions.empty()) return queue_probe(peer, peer.unprobed);
   if (flow_.may_send(peer, now) || peer.probe_at != kNever) return;
   arm_probes(peer, now);
@@ -112,6 +114,12 @@ void Sender::probe_fired(Peer& peer, Time armed_for, Time now) {
   now >= probes_due(peer) ? queue_probe(peer, peer.unprobed) : arm_probes(peer, now);
 }
 
+// What the peer reports is lost: the probe tells it on which paths.
+void Sender::probe_missing_controls(Peer& peer) {
+  if (!peer.controls.misses_many() || peer.unprobed == 0 || peer.probed != 0) return;
+  if (state_.has(kProbes)) queue_probe(peer, peer.unprobed);
+}
+
 void Sender::queue_probe(Peer& peer, std::uint32_t paths) {
   if (peer.probed == 0) probe_ring_.push_back(peer.index);
   peer.probed |= paths;
@@ -133,11 +141,14 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   Peer& peer = state_.peers[probe_ring_.front()];
   probe_ring_.pop_front();
   const std::uint8_t path = path_of_probe(peer);
-  probed_.clear();
+  probe_.newest_control_ns = peer.newest_control.stamp_ns;
+  probe_.controls = peer.controls.counts();
+  peer.controls.told();
+  probe_.paths.clear();
   for (std::uint8_t other = 0; other < kMaxPaths; ++other)
     if (other != path && (peer.probed >> other & 1) != 0)
-      probed_.push_back({other, peer.sent_on[other] & LAB_NUMBER_MASK});
-  write_probe(probed_, probe_body_);
+      probe_.paths.push_back({other, peer.sent_on[other] & LAB_NUMBER_MASK});
+  write_probe(probe_, probe_body_);
   if (peer.probe_repeats == 0) peer.first_probe = peer.probe_sequence;
   packet.lab = {.kind = LAB_KIND_PROBE,
                 .path = path,
@@ -242,6 +253,16 @@ void Sender::move_silent_paths(Peer& peer, Time now) {
     silent |= 1U << path;
   }
   if (silent != 0) queue_probe(peer, silent);
+}
+
+// Control packets on these paths do not arrive. What data was lost there, too, its numbers show.
+void Sender::leave_dead_ports(Peer& peer, std::uint32_t dead, Time now) {
+  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path) {
+    if ((dead >> path & 1) == 0) continue;
+    expect_again(peer, path, now);
+    change_port(peer, path);
+  }
+  try_first_port(peer, now);
 }
 
 // One path at a time: if the port is still dead, the path falls silent and goes back to the other.

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "tail_parity.hpp"
+
+#include <bit>
+#include <string>
+#include <variant>
+
+#include "../mutant.hpp"
+#include "receiver.hpp"
+#include "sender.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr std::size_t kMostTails = 64;
+
+}  // namespace
+
+ParityConfig parity_of(const Options& options) {
+  const auto rows = options.find("parity");
+  if (rows == options.end()) return {};
+  const std::string& asked = std::get<std::string>(rows->second);
+  return {.works = true,
+          .fixed = asked == "auto" ? -1 : std::stoi(asked),
+          .budget = std::get<double>(options.at("parity_budget"))};
+}
+
+// ---------------------------------------------------------------- coding
+
+const ErasureCode& TailCoder::code(std::uint32_t packets, std::uint32_t rows) {
+  std::unique_ptr<ErasureCode>& made = codes_[{packets, rows}];
+  if (made == nullptr) made = make_mds_code(packets, rows, false);
+  return *made;
+}
+
+std::vector<std::uint8_t*> TailCoder::chunks_of(const Block& block) {
+  std::vector<std::uint8_t*> chunks;
+  for (std::uint32_t i = 0; i < block.packets; ++i)
+    chunks.push_back(block.data + std::uint64_t{i} * block.bytes);
+  last_.assign(block.bytes, 0);
+  std::copy_n(chunks.back(), block.last_bytes, last_.data());
+  chunks.back() = last_.data();
+  return chunks;
+}
+
+void TailCoder::encode(const Block& block, std::uint32_t rows, std::uint8_t* parity) {
+  const std::vector<std::uint8_t*> data = chunks_of(block);
+  std::vector<std::uint8_t*> results;
+  for (std::uint32_t row = 0; row < rows; ++row)
+    results.push_back(parity + std::uint64_t{row} * block.bytes);
+  code(block.packets, rows).encode(data.data(), results.data(), block.bytes);
+}
+
+void TailCoder::restore(const Block& block, const std::vector<std::uint32_t>& missing,
+                        std::uint8_t rows, std::uint8_t* parity) {
+  const std::vector<std::uint8_t*> data = chunks_of(block);
+  Presence present(block.packets, true);
+  for (const std::uint32_t packet : missing) present[packet] = false;
+  std::vector<std::uint8_t*> sources;
+  for (std::uint32_t row = 0; row < kMostParity; ++row) {
+    present.push_back((rows >> row & 1) != 0);
+    sources.push_back(parity + std::uint64_t{row} * block.bytes);
+  }
+  code(block.packets, kMostParity).decode(present, data.data(), sources.data(), block.bytes);
+  if (missing.back() == block.packets - 1)
+    std::copy_n(last_.data(), block.last_bytes,
+                block.data + std::uint64_t{block.packets - 1} * block.bytes);
+}
+
+// ---------------------------------------------------------------- sender: when and how much
+
+// A packet of data was sent for the first time.
+void Sender::note_sent_data(const SendMessage& message, Time now) {
+  ++data_sent_;
+  if (!message.all_sent()) return;
+  if (tails_.size() == kMostTails) tails_.erase(tails_.begin());
+  tails_.push_back(message.handle);
+  start_parity(now);
+}
+
+// Those of the messages sent last for which it is worth it get parity, unless an acknowledgement of
+// them can have come by now. Returns whether there are any.
+bool Sender::start_parity(Time now) {
+  const std::size_t before = parity_ring_.size();
+  std::erase_if(tails_, [&](Handle handle) {
+    SendMessage* message = messages_.find(handle);
+    if (message == nullptr) return true;
+    Peer& peer = state_.peers[message->peer];
+    const Time last_at = message->sent[message->count - 1].at_ns() * kNanosecond;
+    const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+    if (state_.has(kParityUnacknowledged) && now - last_at > srtt) return true;
+    const std::uint32_t rows = rows_for(*message, peer);
+    if (rows == 0 || !is_worth(*message, peer, rows)) return false;
+    encode_tail(*message, rows);
+    parity_ring_.push_back({handle, peer.index});
+    ++peer.parity_waiting;
+    return true;
+  });
+  return parity_ring_.size() != before;
+}
+
+std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) const {
+  if (state_.has(kParityUncongested) && peer.marked) return 0;
+  const LossEstimate& loss = flow_.loss_to(peer);
+  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
+  const std::uint32_t most = std::min(std::max(block / 4, 1U), kMostParity);
+  const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
+  const std::uint32_t wanted = state_.parity.fixed >= 0
+                                   ? static_cast<std::uint32_t>(state_.parity.fixed)
+                                   : parity_rows(block, loss.loss(), burst, most);
+  const double left =
+      state_.parity.budget * static_cast<double>(data_sent_) - static_cast<double>(parity_sent_);
+  return left >= wanted ? wanted : static_cast<std::uint32_t>(std::max(left, 0.0));
+}
+
+// Parity saves a round trip if a packet is lost. It costs nothing while the host waits; else the
+// time of its packets, to each message that waits behind it.
+bool Sender::is_worth(const SendMessage& message, const Peer& peer, std::uint32_t rows) const {
+  if (order_.empty() && (!more_follow_ || !state_.has(kParityMarks))) return true;
+  if (!state_.has(kParityIdle)) return true;
+  const LossEstimate& loss = flow_.loss_to(peer);
+  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
+  const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+  const double gain =
+      (1 - std::pow(1 - loss.loss(), block / loss.burst_packets())) * static_cast<double>(srtt);
+  const double cost = static_cast<double>(rows) * std::max(order_.messages(), 1U) *
+                      static_cast<double>(state_.packet_time);
+  return gain > cost;
+}
+
+void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
+  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
+  message.tail.block = static_cast<std::uint8_t>(block);
+  message.tail.rows = static_cast<std::uint8_t>(rows);
+  message.tail.sent = 0;
+  parity_sent_ += rows;
+  if (!state_.config.carries_payload) return;
+  const TailCoder::Block data =
+      state_.tail_block(const_cast<std::uint8_t*>(message.base), message.length, block);
+  message.tail.bytes.resize(std::uint64_t{rows} * data.bytes);
+  coder_.encode(data, rows, message.tail.bytes.data());
+}
+
+// ---------------------------------------------------------------- sender: packets
+
+bool Sender::poll_parity(Packet& packet, Time now) {
+  while (!parity_ring_.empty()) {
+    const auto [handle, index] = parity_ring_.front();
+    Peer& peer = state_.peers[index];
+    SendMessage* message = messages_.find(handle);
+    const bool sends = message != nullptr && flow_.may_send(peer, now);
+    if (sends) build_parity(peer, *message, now, packet);
+    if (!sends || message->tail.sent == message->tail.rows) {
+      parity_ring_.pop_front();
+      --peer.parity_waiting;
+      probe_when_idle(peer, now);
+    }
+    if (sends) return true;
+  }
+  return false;
+}
+
+void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet) {
+  const std::uint32_t row = message.tail.sent++;
+  const std::uint8_t path = least_loaded_path(peer);
+  const TailCoder::Block block = state_.tail_block(nullptr, message.length, message.tail.block);
+  packet.lab = {.kind = LAB_KIND_PARITY,
+                .path = path,
+                .operation = message.key.operation,
+                .step = message.key.step,
+                .message = message.key.message,
+                .message_id = message.id,
+                .index = message.count + row,
+                .count = message.count,
+                .code = message.tail.block,
+                .length = message.length,
+                .number = peer.sent_on[path] & LAB_NUMBER_MASK};
+  packet.payload_bytes = block.bytes;
+  if (state_.config.carries_payload)
+    packet.payload = message.tail.bytes.data() + std::uint64_t{row} * block.bytes;
+  peer.loads.sent(path);
+  relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
+  peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
+  state_.address(peer, false, now, packet);
+  peer.flight.sent(now / kNanosecond);
+  if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
+  state_.counters.add(Counter::tx_data);
+  state_.counters.add(Counter::tx_parity);
+}
+
+// Ties go round-robin.
+std::uint8_t Sender::least_loaded_path(Peer& peer) {
+  std::uint8_t best = peer.schedule.next();
+  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path)
+    if (peer.loads.of(path) < peer.loads.of(best)) best = path;
+  return best;
+}
+
+// ---------------------------------------------------------------- receiver
+
+// The last packets of a message of that many bytes at `base`.
+TailCoder::Block EngineState::tail_block(std::uint8_t* base, std::uint32_t length,
+                                         std::uint32_t packets) const {
+  const std::uint32_t count = packets_of(length, chunk_bytes);
+  const std::uint32_t last = packet_bytes(count - 1, count, length, chunk_bytes);
+  return {.data = base + std::uint64_t{count - packets} * chunk_bytes,
+          .packets = packets,
+          .bytes = packets == 1 ? last : chunk_bytes,
+          .last_bytes = last};
+}
+
+void Receiver::take_parity(ReceiveMessage& message, const Packet& packet, Time now) {
+  TailReceive& tail = message.tail;
+  const std::uint32_t row = packet.lab.index - packet.lab.count;
+  relaxed_store(message.last_at, now);
+  if (tail.block != 0 && tail.block != packet.lab.code)
+    return state_.counters.add(Counter::rx_inconsistent);
+  if ((tail.rows >> row & 1) != 0) return state_.counters.add(Counter::rx_duplicate);
+  tail.block = packet.lab.code;
+  tail.rows |= static_cast<std::uint8_t>(1U << row);
+  if (state_.config.carries_payload && packet.payload != nullptr) {
+    const std::uint32_t bytes = packet.payload_bytes;
+    tail.bytes.resize(std::uint64_t{kMostParity} * bytes);
+    std::copy_n(packet.payload, bytes, tail.bytes.data() + std::uint64_t{row} * bytes);
+  }
+  restore_tail(message, now);
+}
+
+// As soon as the parity that has arrived suffices.
+void Receiver::restore_tail(ReceiveMessage& message, Time now) {
+  TailReceive& tail = message.tail;
+  const std::uint32_t first = message.count - tail.block;
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t index = message.bitmap.next_clear(first);
+       index < message.count && missing.size() <= kMostParity;
+       index = message.bitmap.next_clear(index + 1))
+    missing.push_back(index - first);
+  if (missing.empty() || missing.size() > static_cast<std::size_t>(std::popcount(tail.rows)))
+    return;
+  if (state_.config.carries_payload)
+    coder_.restore(state_.tail_block(message.base, message.length, tail.block), missing, tail.rows,
+                   tail.bytes.data());
+  for (const std::uint32_t packet : missing) note_restored(message, first + packet, now);
+  relaxed_store(message.highest, message.count - 1);
+  if (message.lacking == 0) finish(message, now);
+}
+
+}  // namespace softroce
