@@ -60,13 +60,14 @@ def swept(tmp_path, name, *only):
 
 def test_a_cell_has_its_ratios_to_both_bounds(tmp_path):
     rows = swept(tmp_path, "parity-k4", "workload=tree-16KiB", "loss=[nt]*", "seed=1")
-    assert len(rows) == 4
+    time_ns = {(row["transport"], row["loss"]): row["makespan_ns"] for row in rows}
+    assert len(time_ns) == len(rows) == 4
     for row in rows:
         assert row["verdict"] == "passed"
         assert row["measured"] * 17 == row["messages"]
-        assert row["time_over_oracle"] > 0.9
-    tails = [row for row in rows if row["loss"] == "tail"]
-    assert all(row["time_over_lossless"] > 1.5 for row in tails)
+        assert row["time_over_oracle"] == row["makespan_ns"] / time_ns["oracle", row["loss"]]
+        assert row["time_over_lossless"] == row["makespan_ns"] / time_ns["oracle", "none"]
+    assert time_ns["oracle", "tail"] > 1.5 * time_ns["oracle", "none"]
 
 
 LOSSES = ("loss=none", "loss=random-1%")
