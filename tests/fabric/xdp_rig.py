@@ -57,7 +57,7 @@ def lab_header(
     """struct lab_hdr of xdp/lab_wire.h."""
     return struct.pack(
         "!BBHHHIIIIIIIHH",
-        2 << 4 | kind,
+        3 << 4 | kind,
         0,
         attempt,
         operation,
