@@ -22,7 +22,7 @@ SPORT_BASE = 0xC000
 ROCE_PORT = 4791
 UD_SEND_ONLY = 0x64
 DATA_QP, RECOVERY_QP = 0x11, 0x12
-DATA, CONTROL, REPORT = range(3)
+DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)
 
 
 def captured(name: str) -> list[bytes]:

@@ -23,7 +23,7 @@ _PARITY = "docs/explanation/csa-ud.md, Parity"
 RULES = Rules()
 
 _MOST_BLOCK, _MOST_ROWS = 64, 4  # kMostBlockPackets, kMostParity: native/engine/striped
-_BUDGET = 0.15  # of the option `parity_budget`, where nothing tells it
+_BUDGET = 0.15  # the default of the option `parity_budget`
 _MOST_ENCODED = 4096  # messages: encoding takes a millisecond each
 _REPORT = struct.Struct(">I12xI12x")  # echo_stamp_ns and ce_packets of a receiver report
 _STAMPS = 1 << 32
@@ -221,7 +221,7 @@ def _budget(lab: Understood, tally: Tally) -> None:
     view = lab.view
     streams = lab.controls.of(CSA_UD)
     options = _options(view)
-    budget = float(options.get("parity_budget", _BUDGET))
+    budget = float((options or {}).get("parity_budget", _BUDGET))
     for host, numbers in _by_sender(view, streams).items():
         of_host = np.isin(view.messages["stream"], numbers)
         sent = view.transmissions[of_host[view.transmissions["message"]]]
@@ -242,7 +242,7 @@ def _budget(lab: Understood, tally: Tally) -> None:
         tally.notes_that(f"{share} ({parity[-1] / max(data[-1], 1):.2%})")
         if not len(over):
             continue
-        if not options and budget == _BUDGET:
+        if options is None:
             tally.doubts("no run directory tells the budget", len(over))
             continue
         first = over[0]
@@ -250,17 +250,16 @@ def _budget(lab: Understood, tally: Tally) -> None:
         tally.failed(view.frames(sent["at"][first]), text, len(over))
 
 
-def _options(view: Striped) -> Mapping[str, Any]:
-    """Of the run's transport; empty: nothing tells them."""
+def _options(view: Striped) -> Mapping[str, Any] | None:
+    """Those of the run's transport that are not the defaults; None: nothing tells them."""
     run = view.evidence.run
     one = None if run is None else run.only
     if run is None or one is None:
-        return {}
-    transports: Sequence[Mapping[str, Any]] = run.manifest.get("experiment", {}).get(
-        "transports", []
-    )
+        return None
+    experiment = run.manifest.get("experiment", {})
+    transports: Sequence[Mapping[str, Any]] = experiment.get("transports", [])
     mine = (each for each in transports if each.get("label") == one.get("transport"))
-    return next((each.get("options") or {} for each in mine), {})
+    return next((each.get("options") or {} for each in mine), None)
 
 
 def _by_sender(view: Striped, streams: set[int]) -> dict[str, list[int]]:
@@ -285,7 +284,7 @@ def _marks(lab: Understood, tally: Tally) -> None:
     """A report may come when the parity waits to leave: those of a round trip before count."""
     view = lab.view
     options = _options(view)
-    if not options.get("parity_uncongested", True):
+    if not (options or {}).get("parity_uncongested", True):
         return
     for number in sorted(lab.controls.of(CSA_UD)):
         stream = view.streams[number]
@@ -311,9 +310,11 @@ def _marks(lab: Understood, tally: Tally) -> None:
             tally.failed(view.frames(places[newest], one["at"]), text)
 
 
-def _doubts_reports(lab: Understood, stream: Stream, options: Mapping[str, Any]) -> str | None:
+def _doubts_reports(
+    lab: Understood, stream: Stream, options: Mapping[str, Any] | None
+) -> str | None:
     view = lab.view
-    if not options:
+    if options is None:
         return "no run directory tells whether marks keep parity back"
     back = None if stream.back is None else view.streams[stream.back]
     if back is None or not back.arrives or not stream.leaves or view.missed:
