@@ -22,6 +22,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
@@ -81,7 +82,9 @@ MessageConfig config(int which, const Setup& options) {
   config.transport = options.csa_ud ? "csa_ud" : options.srnic ? "srnic" : "irn";
   if (options.csa_ud) {
     config.path_probes = true;
-    for (const Option& each : csa_ud_transport().options) config.options[each.name] = each.usual;
+    const auto csa_ud =
+        std::ranges::find(transports(), std::string_view("csa_ud"), &Transport::name);
+    for (const Option& each : csa_ud->options) config.options[each.name] = each.usual;
     config.options["parity"] = std::string("2");
     config.options["parity_budget"] = 1.0;
   }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`drop: {tail: 1}` with rc and with striped messages: the last packet of each message's data, once,
-also where parity follows it. `only: parity` takes that, and nothing else."""
+"""`drop: {tail: 1}` with rc and with striped messages: the last packet of each message's data,
+once, also where parity follows it. `only: parity` takes parity, and nothing else."""
 
 import secrets
 

@@ -37,12 +37,12 @@ Packets of parity have a kind of their own, and stand behind the data: the first
 
 | transport | `code` of data | `code` of parity |
 |---|---|---|
-| `sdr_ec`, `sdr_auto`, a policy with codes | 1 + place of the code in the run's list; 0: no code | the same |
+| `sdr_ec`, `sdr_auto`, a policy | 1 + place in the run's list of codes; 0: no code | the same |
 | `csa_ud` | 0 | packets of data that it covers: the last ones of the message |
 
-Parity of `csa_ud` is a systematic MDS code over GF(2^8), polynomial 0x11d. With k packets of data in
-the block, row i weights packet j by `1 / ((k + i) xor j)`. A row is as long as the longest packet of
-the block. Zeros complete a shorter last packet. A block has at most 64 packets, and at most 4 rows.
+Parity of `csa_ud` is a systematic MDS code over GF(2^8), polynomial 0x11d. With k packets of data
+in the block, row i weights packet j by `1 / ((k + i) xor j)`. A row is as long as the longest packet
+of the block. Zeros complete a shorter last packet. A block has at most 64 packets and 4 rows.
 
 In `uc_immediate` the offsets behind those of the data are parity."""
 
