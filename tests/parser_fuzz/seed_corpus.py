@@ -239,6 +239,7 @@ def networks() -> dict[str, bytes]:
     deeds = {
         "whole": (there + back) * 100,
         "lossy": (3 * there + back + bytes([9, 3, 11, 10, 1]) + later) * 25,
+        "tail": (there + back) * 148 + bytes([9, 9]) + there * 8 + later,  # of 2 x 75 packets
         "silent": (bytes([9, 9, 1]) + bytes([5, 32])) * 40,
         "changed": b"".join(changed),
         "posted": bytes([6, 2, 14, 2]) + (there + back) * 40 + bytes([6, 3]) + later + there * 40,
