@@ -67,7 +67,7 @@ class CsaUd final : public Session {
   Nanoseconds interval_ns(const ReceiveMessage& message, std::uint32_t missing) const;
   void send_overdue(SendMessage& message);
   void resume(SendMessage& message);
-  void leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets);
+  void leave_grey_paths(const SendMessage& message, std::span<const LostPacket> packets);
   Nanoseconds response_timeout_ns(PeerIndex peer) const;
   Nanoseconds long_round_trip_ns(PeerIndex peer) const;
   bool still_arrives(const SendMessage& message);
@@ -164,7 +164,7 @@ void CsaUd::lost(SendMessage& message, std::span<const LostPacket> packets) {
     (sends_twice && was_lost_often(each) ? twice_ : once_).push_back(each.index);
   }
   sent_twice_ += static_cast<std::int64_t>(twice_.size());
-  leave_grey_paths(message.peer, packets);
+  leave_grey_paths(message, packets);
   if (message.paused) resume(message);
   if (!twice_.empty() && !retransmit(message, twice_, attempts, false, 2)) return;
   if (!once_.empty()) retransmit(message, once_, attempts);
@@ -249,11 +249,13 @@ bool CsaUd::still_arrives(const SendMessage& message) {
 // ---------------------------------------------------------------- paths
 
 // A grey path loses more packets than the others, but not all: it gets another source port.
-void CsaUd::leave_grey_paths(PeerIndex index, std::span<const LostPacket> packets) {
+void CsaUd::leave_grey_paths(const SendMessage& message, std::span<const LostPacket> packets) {
   if (!path_health_) return;
+  const PeerIndex index = message.peer;
   PathHealth& health = health_.try_emplace(index, config().paths).first->second;
   health.note_sent(peer(index).sent_on);
-  for (const LostPacket& each : packets) health.note_lost(each.path);
+  for (const LostPacket& each : packets)
+    if (each.index + config().paths < message.count) health.note_lost(each.path);
   for (const std::uint8_t path : health.leave()) move_path(index, path);
 }
 

@@ -206,6 +206,7 @@ PROBE_BODY = Record(
     "path probe",
     "probe",
     (
+        Field("newest_control_ns", 32, "Newest timestamp of a control packet that came (ns)"),
         *(Field(f"controls_{n}", 8, f"Control packets that came on path {n}") for n in range(16)),
         Repeated(
             "paths",

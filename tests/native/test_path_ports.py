@@ -22,8 +22,9 @@ from tests.native.test_path_marks import marked
 from tests.transports.pair_rig import MILLISECOND_NS
 
 PATHS = 2
-SEQUENCE_AT, TIMES_AT = 8 - frames.LAB, 36 - frames.LAB  # in the header, from the body back
-COUNTS = 16
+SRTT_AT = 36 - frames.LAB  # in the header, from the body back; below 2048 ns
+COUNTS_AT, COUNTS = 4, 16
+FIXED = COUNTS_AT + COUNTS
 CNP = 0x81
 KEEPALIVE = control_bodies.encode(control.Keepalive(()))
 TRIAL_NS = 64 * BASE_RTT_NS
@@ -32,14 +33,12 @@ TRIAL_NS = 64 * BASE_RTT_NS
 class Ports(Peers):
     """The receiver sends control packets, and the test tells it by probes which have arrived."""
 
-    def __init__(self, srtt_ns=0, rttvar_ns=0, **settings):
+    def __init__(self, srtt_ns=0, **settings):
         super().__init__(8, paths=PATHS, **settings)
         sent = self.begin(1)
         [self.probe] = of_kind(sent, PATH_PROBE)
-        times = srtt_ns << 16 | rttvar_ns  # of less than 2 us
-        self.data = [changed(each, TIMES_AT, ">I", times) for each in of_kind(sent, DATA)]
+        self.data = [changed(each, SRTT_AT, ">H", srtt_ns) for each in of_kind(sent, DATA)]
         self.hand(self.receiver, *self.data)  # nothing is missing
-        self.probes = 0
 
     def control_ports(self, packets):
         """The ports of so many control packets, which leave at once."""
@@ -47,13 +46,11 @@ class Ports(Peers):
             self.receiver.control(0, KEEPALIVE)
         return [each.reported["path"] for each in self.all_out(self.receiver)]
 
-    def tell(self, *counts, number=None):
-        """A probe with these counts; `number`: not the next."""
-        if number is None:
-            self.probes = number = self.probes + 1
-        probe = changed(self.probe, SEQUENCE_AT, ">I", number)
+    def tell(self, *counts, newest_ns=None):
+        """A probe with these counts; `newest_ns`: when the newest left, else by now."""
+        probe = changed(self.probe, 0, ">I", self.now_ns if newest_ns is None else newest_ns)
         for path, count in enumerate(counts):
-            probe = changed(probe, path, "B", count % 256)
+            probe = changed(probe, COUNTS_AT + path, "B", count % 256)
         self.hand(self.receiver, probe)
 
     def moved(self):
@@ -102,19 +99,18 @@ def test_a_path_is_dead_after_three_control_packets(ports, packets, moves):
     assert ports.control_ports(2) == [0, 17 if moves else 1]
 
 
-@pytest.mark.parametrize(
-    ("srtt_ns", "rttvar_ns", "long_ns"), [(0, 0, BASE_RTT_NS), (2_000, 1_000, 6_000)]
-)
-def test_the_third_must_have_left_a_long_round_trip_before_the_probe(srtt_ns, rttvar_ns, long_ns):
-    """SRTT + 4 RTTVAR of the sender of data. The first two are older."""
-    ports = Ports(srtt_ns, rttvar_ns)
+@pytest.mark.parametrize(("srtt_ns", "slack_ns"), [(0, BASE_RTT_NS), (2_000, 2_000)])
+def test_what_has_arrived_must_have_left_a_round_trip_after_the_third(srtt_ns, slack_ns):
+    """SRTT of the sender of data. The first two are older. When the probe comes does not matter."""
+    ports = Ports(srtt_ns)
     ports.control_ports(4)
     ports.now_ns += 2 * BASE_RTT_NS
     ports.control_ports(2)
-    ports.now_ns += long_ns - 2_000  # tell() adds 1 us
-    ports.tell(1, 0)
+    third_ns = ports.now_ns
+    ports.now_ns += 9 * BASE_RTT_NS
+    ports.tell(1, 0, newest_ns=third_ns + slack_ns - 1)
     assert ports.moved() == 0
-    ports.tell(2, 0)
+    ports.tell(2, 0, newest_ns=third_ns + slack_ns)
     assert ports.moved() == 1
 
 
@@ -139,14 +135,22 @@ def test_where_no_control_packet_arrives_no_path_is_dead(ports):
     assert ports.moved() == 0
 
 
-def test_an_overtaken_or_repeated_probe_says_nothing(ports):
-    """It counted earlier."""
-    ports.tell(0, 0)
+def test_an_overtaken_probe_says_nothing(ports):
+    """What it knows is older than the packets."""
     ports.tell(1, 1)
+    early_ns = ports.now_ns
     ports.control_ports(6)
     ports.now_ns += 2 * BASE_RTT_NS
-    for number in (1, 2):
-        ports.tell(0, 1, number=number)
+    ports.tell(2, 1, newest_ns=early_ns)
+    ports.tell(1, 1, newest_ns=early_ns)
+    assert ports.moved() == 0
+
+
+def test_a_timestamp_from_the_future_says_nothing(ports):
+    """It is older than half a turn of the clock."""
+    ports.control_ports(6)
+    ports.now_ns += 2 * BASE_RTT_NS
+    ports.tell(3, 0, newest_ns=ports.now_ns + BASE_RTT_NS)
     assert ports.moved() == 0
 
 
@@ -222,7 +226,9 @@ def test_a_probe_counts_control_packets_by_path():
     assert of_kind(sent, REPORT) or any(len(each.body) > each.reported["length"] for each in sent)
     found = peers.hand(peers.sender, *sent)
     probes = of_kind(found + peers.later(peers.sender, 10 * BASE_RTT_NS), PATH_PROBE)
-    assert list(probes[-1].body[:COUNTS]) == counts
+    assert list(probes[-1].body[COUNTS_AT:FIXED]) == counts
+    stamps = [each.reported["stamp_ns"] for each in sent]
+    assert int.from_bytes(probes[-1].body[:COUNTS_AT], "big") == max(stamps)
 
 
 @pytest.mark.parametrize(
@@ -257,13 +263,15 @@ def test_a_probe_is_enough_until_three_more_are_missing():
     assert PATH_PROBE not in found
 
 
-@pytest.mark.parametrize("body", [b"", bytes(12), bytes(15), bytes(17), bytes(18), bytes(84),
-                                  bytes(16) + b"\x10\0\0\0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [b"", bytes(16), bytes(19), bytes(21), bytes(22), bytes(88), bytes(FIXED) + b"\x10\0\0\0"],
+)
 def test_a_malformed_probe_is_refused(ports, body):
     """Too short, too long, a cut path, a path that is none."""
     before = ports.receiver.counters().get("rx_bad_header", 0)
     ports.hand(ports.receiver, with_body(ports.probe, body))
     assert ports.receiver.counters().get("rx_bad_header", 0) == before + 1
     assert not ports.receiver.counters().get("rx_probe", 0)
-    ports.hand(ports.receiver, with_body(ports.probe, bytes(COUNTS)))
+    ports.hand(ports.receiver, with_body(ports.probe, bytes(FIXED)))
     assert ports.receiver.counters()["rx_probe"] == 1

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What becomes of control packets on each path: control messages and receiver reports. Nothing
 // acknowledges them. So whoever receives them counts them, and its path probes tell the counts.
-// A path is dead if several control packets left, and a later probe shows the arrival of none.
+// A path is dead if several control packets left, and none of them has arrived when one that left
+// later on another path has.
 #pragma once
 
 #include <array>
@@ -51,9 +52,9 @@ class ControlPaths {
     unshown_[path].packets = 0;
     unshown_[path].enough_at = kNever;
   }
-  // A probe tells these counts. Returns dead paths, by bits. `long_rtt`: a probe that arrives so
-  // long after a control packet left shows its arrival.
-  std::uint32_t shown(const ControlCounts& counts, Time long_rtt, Time now) {
+  // A probe tells these counts. Returns dead paths, by bits. `newest_at`: when the newest control
+  // packet left that had arrived by then. `slack`: by how much paths may differ.
+  std::uint32_t shown(const ControlCounts& counts, Time newest_at, Time slack) {
     std::uint32_t dead = 0;
     bool any_arrived = false;
     for (std::uint8_t path = 0; path < kMaxPaths; ++path) {
@@ -63,7 +64,7 @@ class ControlPaths {
       // So many that 256 of them may have arrived count from here on.
       if (has_arrived || unshown.packets == kAmbiguous) begin(path);
       unshown.count = counts[path];
-      dead |= std::uint32_t{now - unshown.enough_at >= long_rtt} << path;
+      dead |= std::uint32_t{newest_at - unshown.enough_at >= slack} << path;
     }
     return any_arrived ? dead : 0;
   }

@@ -116,8 +116,7 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
   relaxed_store(peer.last_received_at, now);
   Arrivals& arrivals = arrivals_of(peer);
   const auto probe = static_cast<std::uint16_t>(lab.message);
-  const bool is_newest = static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0;
-  if (is_newest) arrivals.newest_probe = probe;
+  if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
   const bool was_queued = arrivals.nack_queued;
   arrived(peer, packet, false, now);
   // What was lost before is known by now, but its NACK may be lost, too.
@@ -129,9 +128,9 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
     note_loss(peer, kNackProbe, 2);
   else if (has_open_losses(arrivals) || (again && !(acknowledged && arrivals.unfinished.empty())))
     note_loss(peer, kNackProbe, 1);
-  // What an older probe counted, another path has overtaken.
-  const Time long_rtt = srtt_of(peer) + 4 * Time{peer.remote_rttvar_ns} * kNanosecond;
-  return is_newest ? peer.controls.shown(probe_.controls, long_rtt, now) : 0;
+  const std::int64_t age_ns = stamp_distance(stamp_of(now), probe_.newest_control_ns);
+  const Time newest_at = age_ns < 0 ? 0 : now - age_ns * kNanosecond;  // too old to tell
+  return peer.controls.shown(probe_.controls, newest_at, srtt_of(peer));
 }
 
 // Whether what was lost may be missing yet: a message is open that had begun, or been left out, by

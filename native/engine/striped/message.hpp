@@ -101,9 +101,8 @@ struct SendMessage {
   std::uint32_t next = 0;            // packets [0, next) have been sent at least once
   std::uint32_t limit = UINT32_MAX;  // packets from here on may not be sent yet
   std::uint32_t retransmit_pending = 0;
-  std::uint8_t path = kAnyPath;    // that all packets take
-  std::vector<std::uint8_t> ways;  // that first transmissions take in turn; empty: any
-  std::uint32_t turn = 0;
+  std::uint8_t path = kAnyPath;        // that all packets take
+  std::uint8_t first_path = kAnyPath;  // that all first transmissions take
   bool paused = false;
   bool cleared = true;  // else it waits for its receive (framing uc_immediate), or for its id
   bool in_retransmit_queue = false;

@@ -54,6 +54,7 @@ void MessageEngine::handle_packet(Packet& packet, Time now) {
   if (is_control(lab.kind) && state_.numbers_paths()) {
     const bool is_nack = lab.kind == LAB_KIND_CONTROL && lab.message_id == LAB_CONTROL_NACK;
     is_nack ? peer->controls.arrived(lab.path) : peer->controls.arrived(lab.path, lab.message);
+    peer->newest_control.note(lab.stamp_ns, now);
     sender_.probe_missing_controls(*peer);
   }
   if (joined) {  // a report behind the body

@@ -305,6 +305,7 @@ struct Peer {
   std::uint32_t sends_outstanding = 0;
   std::uint32_t control_sequence = 0;  // control messages and reports
   ControlPaths controls;               // if packets have numbers on paths
+  NewestStamp newest_control;          // likewise
   std::uint32_t nack_sequence = 0;
   std::uint32_t probe_sequence = 0;
   Time timer_at = kNever;              // the session's timer for the peer

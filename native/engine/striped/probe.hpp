@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The body of a path probe: how many control packets have arrived on each path, modulo 256, and the
-// next numbers of other paths than its own, whose number the header has. `attempt` of the header:
-// how often nothing has answered.
+// The body of a path probe: the newest timestamp of a control packet that has arrived, how many
+// have arrived on each path, modulo 256, and the next numbers of other paths than its own, whose
+// number the header has. `attempt` of the header: how often nothing has answered.
 //
-//   0 control packets of 16 paths u8     16 n x { path u8, number u24 }          big-endian
+//   0 newest_control_ns  4 control packets of 16 paths u8  20 n x { path u8, number u24 }
+//   big-endian
 #pragma once
 
 #include <algorithm>
@@ -22,15 +23,17 @@ struct ProbedPath {
 };
 
 struct Probe {
+  std::uint32_t newest_control_ns = 0;
   ControlCounts controls{};
   std::vector<ProbedPath> paths;
 };
 
-inline constexpr std::uint32_t kProbeFixedBytes = kMaxPaths, kProbedPathBytes = 4;
+inline constexpr std::uint32_t kProbeFixedBytes = 4 + kMaxPaths, kProbedPathBytes = 4;
 
 inline void write_probe(const Probe& probe, std::vector<std::uint8_t>& out) {
   out.resize(kProbeFixedBytes + probe.paths.size() * kProbedPathBytes);
-  std::uint8_t* at = std::ranges::copy(probe.controls, out.data()).out;
+  store32(out.data(), probe.newest_control_ns);
+  std::uint8_t* at = std::ranges::copy(probe.controls, out.data() + 4).out;
   for (const ProbedPath& each : probe.paths) {
     store32(at, std::uint32_t{each.path} << LAB_NUMBER_BITS | each.number);
     at += kProbedPathBytes;
@@ -43,7 +46,8 @@ inline bool read_probe(const std::uint8_t* body, std::uint32_t bytes, Probe& pro
   if (bytes < kProbeFixedBytes || bytes % kProbedPathBytes != 0 ||
       bytes > kProbeFixedBytes + kMaxPaths * kProbedPathBytes)
     return false;
-  std::copy_n(body, kMaxPaths, probe.controls.begin());
+  probe.newest_control_ns = load32(body);
+  std::copy_n(body + 4, kMaxPaths, probe.controls.begin());
   for (std::uint32_t at = kProbeFixedBytes; at < bytes; at += kProbedPathBytes) {
     const std::uint32_t word = load32(body + at);
     if (word >> LAB_NUMBER_BITS >= kMaxPaths) return false;

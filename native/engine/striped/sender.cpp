@@ -98,8 +98,7 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.in_retransmit_queue = false;
   message.paused = false;
   message.cleared = !peer.channels;
-  message.turn = 0;
-  message.ways.clear();
+  message.first_path = kAnyPath;
   message.timer_at = kNever;
   message.posted_at = now;
   message.first_at = 0;
@@ -216,7 +215,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   Sent& sent = message.sent[index];
   const std::uint16_t attempt = sent.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
-                            : retransmit             ? other_path(peer, message, sent.path())
+                            : retransmit             ? other_path(peer, sent.path())
                                                      : first_path(peer, message, now);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
   const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;

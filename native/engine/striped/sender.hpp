@@ -88,11 +88,12 @@ class Sender {
 
   // Of recovery by path numbers, sender_losses.cpp.
   std::uint8_t first_path(Peer& peer, SendMessage& message, Time now);
-  std::uint8_t other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on);
+  std::uint8_t other_path(Peer& peer, std::uint8_t lost_on);
+  std::uint8_t emptiest_path(const Peer& peer, std::uint8_t next, std::uint8_t except,
+                             Time now) const;
   void expect_again(Peer& peer, std::uint8_t path, Time now);
   Time next_trial(const Peer& peer, Time now) const;
   void change_port(Peer& peer, std::uint8_t path);
-  bool chooses_paths(const Peer& peer, const SendMessage& message) const;
   void probe_when_idle(Peer& peer, Time now);
   Time probes_due(const Peer& peer) const;
   void queue_probe(Peer& peer, std::uint32_t paths);
@@ -115,7 +116,6 @@ class Sender {
   bool is_worth(const SendMessage& message, const Peer& peer, std::uint32_t rows) const;
   void encode_tail(SendMessage& message, std::uint32_t rows);
   void build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet);
-  static std::uint8_t least_loaded_path(Peer& peer);
 
   // Of the framing uc_immediate, sender_channels.cpp.
   void wait_for_clearance(Peer& peer, SendMessage& message, Time now);

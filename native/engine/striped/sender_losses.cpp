@@ -12,8 +12,7 @@
 namespace softroce {
 namespace {
 
-constexpr std::uint32_t kPacketsOfAPath = 2;      // of a message that takes all paths,
-constexpr std::uint32_t kPacketsOfAFew = 8;       // and of a shorter one
+constexpr std::uint32_t kPacketsOfAPath = 8;      // of a message that may take one path
 constexpr std::uint32_t kPacketsToHeedMarks = 4;  // of a message, for each path
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
@@ -42,44 +41,31 @@ bool is_older(std::uint32_t id, std::uint32_t than) {
 
 }  // namespace
 
-// Whether its packets take the path with the fewest on their way. One that is over before reports
-// tell much takes its few paths in turn.
-bool Sender::chooses_paths(const Peer& peer, const SendMessage& message) const {
-  return state_.has(kPathChoice) && message.ways.size() == peer.schedule.paths();
-}
-
-// A message with two packets or more for each path takes all of them; a shorter one of n packets
-// takes n / 8, rounded up, other ones than that before it.
+// A message takes all paths, each packet the emptiest one. If packets are lost, a short message
+// takes one path: it is too short for parity, and the next packet on the path reveals a loss.
 std::uint8_t Sender::first_path(Peer& peer, SendMessage& message, Time now) {
   if (!state_.numbers_paths()) return peer.schedule.next();
-  if (message.ways.empty()) {
-    const std::uint32_t paths = peer.schedule.paths();
-    const std::uint32_t few = std::min((message.count - 1) / kPacketsOfAFew + 1, paths);
-    message.ways.resize(message.count >= kPacketsOfAPath * paths ? paths : few);
-    for (std::uint8_t& way : message.ways) way = peer.schedule.next();
-  }
-  const auto ways = static_cast<std::uint32_t>(message.ways.size());
-  const std::uint32_t choices = chooses_paths(peer, message) ? ways : 1;
-  const bool heeds_marks = message.count >= kPacketsToHeedMarks * ways;
-  const auto load = [&](std::uint32_t turn) {
-    const std::uint8_t path = message.ways[turn];
-    return heeds_marks ? peer.loads.with_marks(path, now) : peer.loads.of(path);
-  };
-  std::uint32_t best = message.turn;
-  for (std::uint32_t n = 1; n < choices; ++n) {
-    const std::uint32_t turn = (message.turn + n) % ways;
-    if (load(turn) < load(best)) best = turn;
-  }
-  message.turn = best + 1 < ways ? best + 1 : 0;
-  return message.ways[best];
+  if (message.next == 0 && message.count <= kPacketsOfAPath && flow_.loss_to(peer).loss() > 0)
+    message.first_path = peer.schedule.next();
+  if (message.first_path != kAnyPath) return message.first_path;
+  const bool heeds_marks = message.count >= kPacketsToHeedMarks * peer.schedule.paths();
+  return emptiest_path(peer, peer.schedule.next(), kAnyPath, heeds_marks ? now : kNever);
 }
 
 // Of a retransmission: another path than that which lost the packet, if there is another.
-std::uint8_t Sender::other_path(Peer& peer, const SendMessage& message, std::uint8_t lost_on) {
-  std::uint8_t best = peer.schedule.next_other(lost_on);
-  if (!state_.numbers_paths() || !chooses_paths(peer, message)) return best;
+std::uint8_t Sender::other_path(Peer& peer, std::uint8_t lost_on) {
+  const std::uint8_t next = peer.schedule.next_other(lost_on);
+  return state_.numbers_paths() ? emptiest_path(peer, next, lost_on, kNever) : next;
+}
+
+// `next` if no path has fewer packets on their way. `now`: congestion marks until now count, too.
+std::uint8_t Sender::emptiest_path(const Peer& peer, std::uint8_t next, std::uint8_t except,
+                                   Time now) const {
+  if (!state_.has(kPathChoice)) return next;
+  std::uint8_t best = next;
   for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path)
-    if (path != lost_on && peer.loads.of(path) < peer.loads.of(best)) best = path;
+    if (path != except && peer.loads.with_marks(path, now) < peer.loads.with_marks(best, now))
+      best = path;
   return best;
 }
 
@@ -141,6 +127,7 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   Peer& peer = state_.peers[probe_ring_.front()];
   probe_ring_.pop_front();
   const std::uint8_t path = path_of_probe(peer);
+  probe_.newest_control_ns = peer.newest_control.stamp_ns;
   probe_.controls = peer.controls.counts();
   peer.controls.told();
   probe_.paths.clear();

@@ -103,7 +103,7 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
   if (state_.has(kParityUncongested) && peer.marked) return 0;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);
-  const std::uint32_t most = std::min(std::max(block / 4, 1U), kMostParity);
+  const std::uint32_t most = std::min(block / 4, kMostParity);
   const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
   const std::uint32_t wanted = state_.parity.fixed >= 0
                                    ? static_cast<std::uint32_t>(state_.parity.fixed)
@@ -162,7 +162,7 @@ bool Sender::poll_parity(Packet& packet, Time now) {
 
 void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet) {
   const std::uint32_t row = message.tail.sent++;
-  const std::uint8_t path = least_loaded_path(peer);
+  const std::uint8_t path = emptiest_path(peer, peer.schedule.next(), kAnyPath, kNever);
   const TailCoder::Block block = state_.tail_block(nullptr, message.length, message.tail.block);
   packet.lab = {.kind = LAB_KIND_PARITY,
                 .path = path,
@@ -186,14 +186,6 @@ void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& pa
   if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
   state_.counters.add(Counter::tx_data);
   state_.counters.add(Counter::tx_parity);
-}
-
-// Ties go round-robin.
-std::uint8_t Sender::least_loaded_path(Peer& peer) {
-  std::uint8_t best = peer.schedule.next();
-  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path)
-    if (peer.loads.of(path) < peer.loads.of(best)) best = path;
-  return best;
 }
 
 // ---------------------------------------------------------------- receiver

@@ -37,7 +37,7 @@ ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 # keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
 KEEPALIVE_BYTES = 4 * 128
 _NUMBERS = 1 << 24  # a path has, then they wrap
-_COUNTED_PATHS = 16  # of control packets, a byte each at the begin of a probe's body
+_BEFORE_NAMED = 20  # bytes of a probe's body: a timestamp, and counts of control packets
 _PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 
 
@@ -504,7 +504,7 @@ def _named_in_probes(view: Striped, probes: Places) -> set[tuple[int, int]]:
     rows = view.evidence.packets[view.rows[probes]]
     for number, length in zip(rows["number"].tolist(), rows["lab_length"].tolist(), strict=True):
         body = view.evidence.capture.payload(number)[:length]
-        named = body[_COUNTED_PATHS:]
+        named = body[_BEFORE_NAMED:]
         words = np.frombuffer(named[: len(named) // 4 * 4], ">u4").tolist()
         found.update((word >> 24, word % _NUMBERS) for word in words)
     return found
