@@ -41,8 +41,9 @@ Packets of parity have a kind of their own, and stand behind the data: the first
 | `csa_ud` | 0 | packets of data that it covers: the last ones of the message |
 
 Parity of `csa_ud` is a systematic MDS code over GF(2^8), polynomial 0x11d. With k packets of data
-in the block, row i weights packet j by `1 / ((k + i) xor j)`. A row is as long as the longest packet
-of the block. Zeros complete a shorter last packet. A block has at most 64 packets and 4 rows.
+in the block, row i weights packet j by `1 / ((k + i) xor j)`. A row is as long as the longest
+packet of the block. Zeros complete a shorter last packet. A block has at most 64 packets, and at
+most 4 rows.
 
 In `uc_immediate` the offsets behind those of the data are parity."""
 
