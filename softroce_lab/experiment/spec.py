@@ -45,7 +45,6 @@ from softroce_lab.workloads.work import Workload
 MAX_RC_MESSAGE_BYTES = 1 << 31  # IBA 9.7.1
 MAX_UC_SLOTS = 1 << 10  # for messages outstanding, in the framing uc_immediate
 MAX_UC_PACKETS = 1 << 18  # of a message in the framing uc_immediate (docs/reference/wire-format.md)
-MAX_UD_PACKETS, UD_HEADER_BYTES = (1 << 24) - 1, 40  # of its data in the framing ud
 
 Overrides = Sequence[tuple[str, Data]]
 """Keys with dots, such as `workload.bytes`, and what they are to be instead."""
@@ -373,7 +372,7 @@ def _check_lengths(experiment: Experiment) -> None:
         most = MAX_RC_MESSAGE_BYTES
         if transport.entry.striped:
             _check_chunk(experiment, transport, path_mtu)
-            most = MAX_UD_PACKETS * (path_mtu - UD_HEADER_BYTES)
+            most = longest
             if transport.frames == "uc_immediate":
                 most = transport.most_data_packets(MAX_UC_PACKETS, path_mtu) * path_mtu
         if longest > most:

@@ -20,7 +20,7 @@ how the packet names its place in a message:
 | a data packet is | UD SEND ONLY | UC RDMA WRITE ONLY with immediate |
 | names its place by | the header below, 40 bytes | RETH and immediate, 20 bytes |
 | data in a packet | path MTU - 40 bytes | path MTU |
-| packets of a message, at most | 2^24 - 1 of data | 2^18, parity included |
+| packets of a message, at most | 2^32 / (path MTU - 40), below 2^24 | 2^18, parity included |
 | messages outstanding to a peer | `message_slots`, up to 2^31 | `message_slots`, up to 1024 |
 | sends and receives match | by the message's key | by the order of posting |
 | a send without a posted receive | is sent and refused by an RNR NAK | waits for CLEAR |
