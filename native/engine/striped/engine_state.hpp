@@ -60,7 +60,7 @@ struct EngineState {
       peer.controls.sent(packet.lab.path, peer.ports.tries_first(packet.lab.path), now);
     packet.lab.path = peer.ports.of(packet.lab.path);
     ud_framing::close(packet);
-    if (packet.lab.kind != LAB_KIND_DATA)
+    if (packet.lab.kind != LAB_KIND_DATA && packet.lab.kind != LAB_KIND_PARITY)
       counters.add(Counter::tx_control_bytes, frame_bytes(packet));
   }
 

@@ -272,7 +272,8 @@ void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_control);
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
   state_.counters.add(Counter::rx_nack);
-  if (answers_probe(peer, nack_)) peer.unanswered = 0;
+  // What the NACK names may be on its way, or be restored: then its acknowledgement may be lost.
+  if (answers_probe(peer, nack_)) arm_repeat(peer, now);
   for (std::size_t first = 0, end = 0; first < nack_.words.size(); first = end) {
     while (end < nack_.words.size() && nack_.words[end].id == nack_.words[first].id) ++end;
     find_lost(peer, {nack_.words.data() + first, end - first}, now);
