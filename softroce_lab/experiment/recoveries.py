@@ -20,7 +20,8 @@ from softroce_lab import _native
 from softroce_lab.experiment.forecast.base_rtt import Rails
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.plan.plan import Plan, Port
-from softroce_lab.telemetry.drops import Drops, addresses, packet_kinds
+from softroce_lab.telemetry import drops
+from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
 from softroce_lab.telemetry.repairs import CAUSES
 
@@ -125,7 +126,7 @@ def _columns(of: Recorded, found: Recoveries) -> Columns:
     cause = np.array(CAUSES, dtype=object)[np.where(lost, found["cause"], 0)]
     cause[~lost] = ""
     names = np.array([*of.links, ""], dtype=object)
-    kind = packet_kinds(found["packet_kind"])
+    kind = drops.packet_kinds(found["packet_kind"])
     kind[~lost & (event != _SENT_AGAIN)] = ""
     return {
         "time_ns": found["time_ns"],
