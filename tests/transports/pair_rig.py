@@ -28,7 +28,7 @@ GUARD_BYTES = 64
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 IBV_ACCESS_LOCAL_WRITE = 1
-DATA, CONTROL, REPORT = range(3)
+DATA, CONTROL, REPORT, PROBE, PARITY = range(5)
 UNCODED = {"codes": []}
 """Settings with which `sdr_ec` has no parity: what is lost is retransmitted, as by all others."""
 _NOISE = np.random.default_rng(1).integers(0, 256, 1 << 20, dtype=np.uint8)
