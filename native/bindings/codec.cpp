@@ -75,7 +75,8 @@ void each_field(Packet& packet, F&& field) {
   field("message", lab.message);
   field("message_id", lab.message_id);
   field("index", lab.index);
-  field("count", lab.count);
+  field("count", lab.count, LAB_COUNT_BITS);
+  field("code", lab.code);
   field("length", lab.length);
   field("stamp_ns", lab.stamp_ns);
   field("epoch", lab.epoch);

@@ -50,12 +50,23 @@ bool same_headers(const Packet& a, const Packet& b) {
          a.invalidate_rkey == b.invalidate_rkey;
 }
 
+bool same_lab_headers(const LabHeader& a, const LabHeader& b) {
+  return a.kind == b.kind && a.trimmed == b.trimmed && a.path == b.path && a.attempt == b.attempt &&
+         a.operation == b.operation && a.step == b.step && a.message == b.message &&
+         a.message_id == b.message_id && a.index == b.index && a.count == b.count &&
+         a.code == b.code && a.length == b.length && a.stamp_ns == b.stamp_ns &&
+         a.epoch == b.epoch && a.number == b.number && a.srtt == b.srtt && a.rttvar == b.rttvar;
+}
+
 void write_again(const Packet& packet) {
   Frame frame(packet.payload_bytes + kMostOverheadBytes + LAB_HDR_BYTES);
   frame.resize(encode(packet, 1, frame.data()));
   Packet again;
   require(!decode(frame.data(), frame.size(), again), "what was written is refused");
-  if (packet.has_lab_header) require(decode_lab_header(again), "a lost struct lab_hdr");
+  if (packet.has_lab_header) {
+    require(decode_lab_header(again), "a lost struct lab_hdr");
+    require(same_lab_headers(packet.lab, again.lab), "what was written is another header");
+  }
   require(same_headers(packet, again), "what was written is another packet");
   require(same_payload(packet, again), "what was written carries something else");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The lab's own header, reports and control messages as input of a live endpoint of striped
-// messages. An input is a row of datagrams from its peer:
+// messages, which with the framing ud takes parity as csa_ud's does. An input is a row of datagrams
+// from its peer:
 //
 //   0 how   bits 0-1: to the data QP (0), the recovery QP (1), or one that would not take it
 //           bits 2-3: time that goes by before; bit 4: the endpoint's output is taken away
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
@@ -45,6 +47,7 @@ MessageConfig config(std::uint32_t ip, bool uc) {
   config.message_slots = 4;
   config.window_packets = 64;
   config.framing = uc ? "uc_immediate" : "ud";
+  if (!uc) config.options = {{"parity", std::string("2")}, {"parity_budget", 1.0}};
   return config;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two live endpoints of `irn` or `srnic` (native/transport), and a network between them
-// that does what the input describes. Its first octet sets them up: bit 0 the transport, bit 1
-// without payload, bit 2 sprayed, bits 3-4 how long the third message is. Then deeds follow, an
-// octet each, of which bits 0-2 say what, and bit 3 to which end:
+// Two live endpoints of `irn`, `srnic` or `csa_ud` (native/transport), and a network between them
+// that does what the input describes. Its first octet sets them up: bit 0 `srnic`, bit 1 without
+// payload, bit 2 sprayed, bits 3-4 how long the third message is, bit 5 `csa_ud` with two packets
+// of parity behind each message. Then deeds follow, an octet each, of which bits 0-2 say what, and
+// bit 3 to which end:
 //
 //   0 deliver the oldest packet       1 lose it        2 deliver it, and keep it
 //   3 put it behind all others        4 the same, changed: which field, and four octets
@@ -20,10 +21,13 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
 #include "../engine/rnic/rnic.hpp"
+#include "../transport/transports.hpp"
 
 namespace {
 
@@ -60,12 +64,12 @@ class Input {
   std::span<const std::uint8_t> data_;
 };
 
-struct Options {
-  bool srnic, payload, spray;
+struct Setup {
+  bool srnic, payload, spray, csa_ud;
   std::uint32_t third;
 };
 
-MessageConfig config(int which, const Options& options) {
+MessageConfig config(int which, const Setup& options) {
   MessageConfig config;
   config.gid = Gid::of_ipv4(0x0A000001U + static_cast<std::uint32_t>(which));
   config.path_mtu = 256;
@@ -75,7 +79,15 @@ MessageConfig config(int which, const Options& options) {
   config.timing.most_attempts = 5;
   config.timing.rnr_retry = 3;  // 7 would be without end
   config.timing.keepalive_probes = 5;
-  config.transport = options.srnic ? "srnic" : "irn";
+  config.transport = options.csa_ud ? "csa_ud" : options.srnic ? "srnic" : "irn";
+  if (options.csa_ud) {
+    config.path_probes = true;
+    const auto csa_ud =
+        std::ranges::find(transports(), std::string_view("csa_ud"), &Transport::name);
+    for (const Option& each : csa_ud->options) config.options[each.name] = each.usual;
+    config.options["parity"] = std::string("2");
+    config.options["parity_budget"] = 1.0;
+  }
   config.spray = options.spray;
   config.carries_payload = options.payload;
   return config;
@@ -93,7 +105,7 @@ struct Flight {
 
 class End {
  public:
-  End(int which, const Options& options)
+  End(int which, const Setup& options)
       : which_(which),
         options_(options),
         arena_(kMessages * kStride + kGuardBytes, kGuard),
@@ -171,7 +183,7 @@ class End {
 
  private:
   int which_;
-  Options options_;
+  Setup options_;
   std::vector<std::uint8_t> arena_;
   Rnic rnic_;
   PeerIndex peer_ = 0;
@@ -183,7 +195,7 @@ class End {
 
 void change(Packet& packet, std::uint8_t field, std::uint32_t value) {
   LabHeader& lab = packet.lab;
-  switch (field % 12) {
+  switch (field % 13) {
     case 0:
       lab.index = value;
       break;
@@ -217,6 +229,9 @@ void change(Packet& packet, std::uint8_t field, std::uint32_t value) {
     case 10:
       packet.payload_bytes = std::min(packet.payload_bytes, value);
       break;
+    case 11:
+      lab.code = static_cast<std::uint8_t>(value);
+      break;
     default:
       packet.source_port = static_cast<std::uint16_t>(value);
       break;
@@ -225,7 +240,7 @@ void change(Packet& packet, std::uint8_t field, std::uint32_t value) {
 
 class Network {
  public:
-  explicit Network(const Options& options) : ends_{End(0, options), End(1, options)} {
+  explicit Network(const Setup& options) : ends_{End(0, options), End(1, options)} {
     for (End& end : ends_)
       for (std::uint32_t i = 0; i < 2; ++i) end.post(i, now_);
   }
@@ -306,6 +321,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Network network({.srnic = (how & 1) != 0,
                    .payload = (how & 2) == 0,
                    .spray = (how & 4) != 0,
+                   .csa_ud = (how & 32) != 0,
                    .third = kThird[how >> 3 & 3]});
   for (int n = 0; n < kMostDeeds && !input.empty(); ++n) network.deed(input.octet(), input);
   network.come_to_rest();

@@ -17,7 +17,7 @@ constexpr std::uint8_t kTrimTrafficClass = LAB_TRIM_DSCP << 2;
 
 // What remains without the data after the lab header and its padding.
 std::uint32_t trimmed_bytes(const Packet& packet, std::uint32_t length) {
-  if (!packet.has_lab_header || packet.lab.kind != LAB_KIND_DATA || packet.payload_bytes == 0)
+  if (!packet.has_lab_header || !lab_kind_is_named(packet.lab.kind) || packet.payload_bytes == 0)
     return 0;
   return length - (packet.payload_bytes + kMostPadBytes) / 4 * 4;
 }

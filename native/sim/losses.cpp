@@ -5,16 +5,24 @@
 #include "fabric.hpp"
 
 namespace softroce::sim {
+namespace {
+
+// Data or parity of a striped message. Of the framing uc_immediate, the fields that the sender had
+// in mind are still there.
+bool is_of_message(const Packet& packet) {
+  const bool channel =
+      packet.opcode == uc_framing::kOpcode && packet.destination_qp >= uc_framing::kFirstQp;
+  return (packet.has_lab_header || channel) && lab_kind_is_named(packet.lab.kind);
+}
+
+}  // namespace
 
 // Nothing: no data packet; nobody misses parity by itself. Of RC, packets with a request's payload:
-// those of a READ's response are left out. Of the framing uc_immediate, the fields that the sender
-// had in mind are still there.
+// those of a READ's response are left out.
 std::optional<PacketName> Fabric::name_of(const Load& load) {
   const Packet& packet = load.packet;
   PacketName name{.source = load.flow.src, .destination = load.flow.dst};
-  const bool channel =
-      packet.opcode == uc_framing::kOpcode && packet.destination_qp >= uc_framing::kFirstQp;
-  if (packet.has_lab_header || channel) {
+  if (packet.has_lab_header || is_of_message(packet)) {
     if (packet.lab.kind != LAB_KIND_DATA) return std::nullopt;
     name.first = packet.lab.message_id;
     name.second = packet.lab.index;
@@ -32,7 +40,7 @@ std::optional<PacketName> Fabric::name_of(const Load& load) {
 
 lab_packet Fabric::describe_as_sent(const Load& load) const {
   lab_packet packet = describe(load);
-  if (const auto name = name_of(load); name && name->striped) packet.id = identity_of(load);
+  if (is_of_message(load.packet)) packet.id = identity_of(load);
   return packet;
 }
 
@@ -126,8 +134,7 @@ void Fabric::note_sent_again(const Load& load, const Port& port) {
 // What rules and links that are down took is in `drops()`, unless its name is not on the wire.
 void Fabric::note_unruled(const Load& load, LinkIndex onto, DropCause cause) {
   if (recoveries_ == nullptr) return;
-  const auto name = name_of(load);
-  const bool hidden = name && name->striped && !load.packet.has_lab_header;
+  const bool hidden = is_of_message(load.packet) && !load.packet.has_lab_header;
   if (!hidden && (cause == DropCause::rule || cause == DropCause::link_down)) return;
   Recovery record = recovery_of(load);
   record.event = RecoveryKind::lost;

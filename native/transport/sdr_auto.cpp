@@ -7,8 +7,8 @@
 // lowest. It looks again with every message, so it changes its mind while it runs: a loss that
 // differs from what was measured so far by more than chance makes it forget that.
 //
-// A receiver knows the code of a message by its number of packets: k is the same for all codes, and
-// more parity has more packets. Immediates do not carry that number, so the framing is `ud`.
+// Packets carry the place of their message's code in the list of codes. Immediates have no room for
+// it, so the framing is `ud`.
 #include <algorithm>
 #include <array>
 #include <bit>

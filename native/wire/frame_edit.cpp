@@ -39,19 +39,20 @@ void set_traffic_class(std::uint8_t* frame, std::uint8_t value) {
     store16(ip, static_cast<std::uint16_t>((load16(ip) & 0xF00F) | value << 4));
 }
 
-// A packet of a striped message that still has data.
-bool is_whole_data(const std::uint8_t* udp) {
+// A packet of a striped message that still has its data or parity.
+bool is_whole_packet(const std::uint8_t* udp) {
   const std::uint8_t* bth = udp + kUdpBytes;
   const std::uint8_t* lab = bth + kBthBytes + kDethBytes;
   return load16(udp + 2) == LAB_ROCE_UDP_PORT && bth[0] == LAB_BTH_OPCODE_UD_SEND_ONLY &&
-         lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_DATA);
+         (lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_DATA) ||
+          lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_PARITY));
 }
 
 template <typename Ip>
 std::size_t trimmed_over(const std::uint8_t* frame, std::size_t bytes) {
   constexpr std::size_t kLeft = kEthernetBytes + Ip::kBytes + kBehindIp;
   const std::uint8_t* ip = frame + kEthernetBytes;
-  return bytes > kLeft && Ip::is_plain_udp(ip) && is_whole_data(ip + Ip::kBytes) ? kLeft : 0;
+  return bytes > kLeft && Ip::is_plain_udp(ip) && is_whole_packet(ip + Ip::kBytes) ? kLeft : 0;
 }
 
 // `bytes` of the frame may reach beyond its packet: Ethernet pads.

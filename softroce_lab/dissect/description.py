@@ -72,9 +72,17 @@ class Record:
 
 
 PREFIX = "softroce"
-HEADER_VERSION = 2
-DATA, CONTROL, REPORT, PATH_PROBE = range(4)
-KINDS = {DATA: "data", CONTROL: "control", REPORT: "report", PATH_PROBE: "probe"}
+HEADER_VERSION = 3
+DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)
+KINDS = {
+    DATA: "data",
+    CONTROL: "control",
+    REPORT: "report",
+    PATH_PROBE: "probe",
+    PARITY: "parity",
+}
+OF_MESSAGES = (DATA, PARITY)
+"""Kinds that name a packet of a message, and carry its bytes."""
 SPORT_BASE = 0xC000
 """UDP source port of path 0."""
 
@@ -92,7 +100,8 @@ HEADER = Record(
         Field("message", 32, "Message of the step"),
         Field("message_id", 32, "Message id"),
         Field("index", 32, "Packet index"),
-        Field("count", 32, "Packets of the message", default=1),
+        Field("code", 8, "Code; of parity of csa_ud, the packets of data that it covers"),
+        Field("count", 24, "Packets of data of the message", default=1),
         Field("length", 32, "Length in bytes"),
         Field("stamp_ns", 32, "Sender's clock modulo 2^32 (ns)"),
         Field("epoch", 8, "Connection epoch"),
@@ -226,6 +235,8 @@ REPORT_BODY = Record(
         Field("credit_packets", 32, "Credit (packets)"),
         Field("packets", 32, "Packets received"),
         Field("ce_packets", 32, "Packets marked CE"),
+        Field("lost_packets", 32, "Numbers skipped on paths"),
+        Field("loss_bursts", 32, "How often numbers in a row were skipped"),
         Field("marked_paths", 16, "Paths marked CE since the last report, by bits"),
         Field("paths", 16, "Paths"),
         Repeated(

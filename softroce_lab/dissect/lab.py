@@ -198,7 +198,7 @@ class LabHeader(Packet):
 
     def mysummary(self) -> str:
         kind = description.KINDS.get(self.kind, f"kind {self.kind}")
-        if self.kind != description.DATA:
+        if self.kind not in description.OF_MESSAGES:
             return f"{kind} {self.message}"
         message = f"{self.operation}.{self.step}.{self.message} id {self.message_id}"
         again = f" attempt {self.attempt}" * bool(self.attempt) + " trimmed" * bool(self.trimmed)

@@ -63,6 +63,7 @@ def _constants() -> Iterator[str]:
         "CONTROL": description.CONTROL,
         "REPORT": description.REPORT,
         "PATH_PROBE": description.PATH_PROBE,
+        "PARITY": description.PARITY,
         "SPORT_BASE": description.SPORT_BASE,
         "UD_SEND_ONLY": UD_SEND_ONLY,
         "RC_SEND_ONLY": RC_SEND_ONLY,

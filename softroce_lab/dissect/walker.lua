@@ -173,9 +173,13 @@ local function is_ours(payload)
     and last_value(port_field) == SPORT_BASE + payload(1, 1):uint()
 end
 
+local function is_of_message(kind) return kind == DATA or kind == PARITY end
+
 local function info_of(values, kind, told)
-  if kind ~= DATA then return string.format("%s %d%s", KINDS[kind], values.message, told) end
-  return string.format("data %d.%d.%d id %d packet %d/%d", values.operation, values.step,
+  if not is_of_message(kind) then
+    return string.format("%s %d%s", KINDS[kind], values.message, told)
+  end
+  return string.format("%s %d.%d.%d id %d packet %d/%d", KINDS[kind], values.operation, values.step,
     values.message, values.message_id, values.index, values.count)
     .. (values.attempt > 0 and string.format(" attempt %d", values.attempt) or "")
 end
@@ -200,7 +204,7 @@ local function dissect(payload, pinfo, tree, snapped)
     if kind == CONTROL and values.length > 0 and report_bytes >= REPORT_BODY.bytes then
       told = ": " .. add_body(tree, body(0, values.length):tvb(), kind)
         .. ", " .. add_record(tree, body(values.length):tvb(), REPORT_BODY)
-    elseif kind ~= DATA then
+    elseif not is_of_message(kind) then
       told = ": " .. add_body(tree, body, kind)
     else
       data_dissector:call(body, pinfo, tree)

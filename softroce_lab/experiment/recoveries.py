@@ -20,6 +20,7 @@ from softroce_lab import _native
 from softroce_lab.experiment.forecast.base_rtt import Rails
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.telemetry import drops
 from softroce_lab.telemetry.drops import Drops, addresses
 from softroce_lab.telemetry.recoveries import (
     EVENTS,
@@ -37,7 +38,6 @@ _RETRANSMIT, _SENT_AGAIN, _LOST, _NAK_SENT, _PARITY_SENT = map(
     EVENTS.index, ("retransmit", "sent_again", "lost", "nak_sent", "parity_sent")
 )
 _POLICY = REASONS.index("policy")
-_KINDS = ("data", "control", "report", "probe", "other")
 _NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "attempt", "sport",
             "qpn", "psn", "last_psn")  # fmt: skip
 
@@ -134,7 +134,7 @@ def _columns(of: Recorded, found: Recoveries) -> Columns:
     cause = np.array(CAUSES, dtype=object)[np.where(lost, found["cause"], 0)]
     cause[~lost] = ""
     names = np.array([*of.links, ""], dtype=object)
-    kind = np.array(_KINDS, dtype=object)[np.minimum(found["packet_kind"], len(_KINDS) - 1)]
+    kind = drops.packet_kinds(found["packet_kind"])
     kind[~lost & (event != _SENT_AGAIN)] = ""
     return {
         "time_ns": found["time_ns"],

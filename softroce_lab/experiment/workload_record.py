@@ -16,7 +16,13 @@ from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.workload_run import Flows, WorkloadRun
 from softroce_lab.plan.effects import Fault
 from softroce_lab.telemetry import transitions
-from softroce_lab.telemetry.drops import EFFECT_DOWN, EFFECTS, Drops, addresses
+from softroce_lab.telemetry.drops import (
+    EFFECT_DOWN,
+    EFFECTS,
+    Drops,
+    addresses,
+    packet_kinds,
+)
 from softroce_lab.telemetry.repairs import CAUSES
 from softroce_lab.telemetry.rundir import RunDirectory
 
@@ -190,7 +196,6 @@ def first_losses(directory: Path, run: WorkloadRun) -> collections.Counter[tuple
 
 # By their numbers in a record.
 _WORDS = np.array([EFFECTS.get(effect, "") for effect in range(max(EFFECTS) + 1)], dtype=object)
-_KINDS = np.array(["data", "control", "report", "probe", "other"], dtype=object)
 _AS_RECORDED = ("operation", "step", "message", "index", "attempt", "sport", "psn", "qpn")
 
 
@@ -208,7 +213,7 @@ def injected(found: Drops, links: Sequence[str], faults: Iterable[Fault]) -> Col
         "event": _WORDS[found["effect"] & ~np.uint32(EFFECT_DOWN)],
         "link": np.array(links, dtype=object)[found["directed_link"]],
         "rule": np.array([names.get(number, "") for number in met.tolist()], dtype=object)[rows],
-        "packet_kind": _KINDS[np.minimum(found["kind"], len(_KINDS) - 1)],
+        "packet_kind": packet_kinds(found["kind"]),
         **{name: found[name] for name in _AS_RECORDED},
         "packets": np.broadcast_to(np.uint32(1), len(found)),
         "src": addresses(found["src"]),

@@ -25,7 +25,7 @@ from softroce_lab.plan.effects import RC_TAILS, Filter, PacketKind
 MAX_ITER = 64
 QPN_MAX = PSN_MAX = 2**24 - 1
 
-_KINDS: tuple[PacketKind, ...] = ("data", "control", "probe", "report", "other")
+_KINDS: tuple[PacketKind, ...] = ("data", "parity", "control", "probe", "report", "other")
 
 
 def _parse_kinds(value: object) -> tuple[PacketKind, ...]:
@@ -78,14 +78,16 @@ class DropEvent(Compact):
     message: Annotated[int, number("message", 0, NUMBER_MAX), NUMBER_SCHEMA] | None = Field(
         None,
         description=(
-            "Number of a message of the workload, from 0. Without `packet`: the whole message."
+            "Number of a message of the workload, from 0. Without `packet`: the whole message, "
+            "its parity, too."
         ),
     )
     packet: Annotated[tuple[int, ...], numbers("packet", 0, NUMBER_MAX), NUMBERS_SCHEMA] | None = (
         Field(
             None,
             description=(
-                "Numbers of packets of that message, from 0: a number, a range `0-7`, or several."
+                "Numbers of packets of data of that message, from 0: a number, a range `0-7`, or "
+                "several."
             ),
         )
     )
@@ -111,15 +113,15 @@ class DropEvent(Compact):
     only: Kinds | None = Field(
         None,
         description=(
-            "Packets of these kinds: `data`, `control`, `probe`, `report`, `other`. A "
+            "Packets of these kinds: `data`, `parity`, `control`, `probe`, `report`, `other`. A "
             "path probe is `control`, too."
         ),
     )
     tail: Annotated[int, number("tail", 1, NUMBER_MAX), NUMBER_SCHEMA] | None = Field(
         None,
         description=(
-            "This many last packets of each message. RC: `1` is the last packet of a SEND "
-            "or a WRITE, in its first transmission."
+            "This many last packets of the data of each message, not of its parity. RC: `1` is the "
+            "last packet of a SEND or a WRITE, in its first transmission."
         ),
     )
 
@@ -166,7 +168,7 @@ class DropEvent(Compact):
             raise KeyedError("psn", "psn 0 can match nothing", hint)
 
     def _check_carriers(self) -> None:
-        """Packets that have all that is asked of them: data of striped messages, or RC's tails.
+        """Packets that have all that is asked of them: of striped messages, or RC's tails.
 
         Striped messages alone have numbers and attempts; all packets of them are UD.
         """
@@ -176,12 +178,12 @@ class DropEvent(Compact):
         only = self.only or _KINDS
         asked = Filter((), message=self.message, tail=self.tail, iters=self.iter or ())
         tails = RC_TAILS if asked.takes_rc_tails and "other" in only else frozenset[int]()
-        probes = striped == ["iter"] and "probe" in only
-        if striped and "data" not in only and not tails and not probes:
+        carries = any(kind in only for kind in asked.carriers)
+        if striped and not carries and not tails:
             what = f"{striped[0]!r} can match nothing: only {', '.join(only)} packets count"
-            raise KeyedError(striped[0], what, "striped messages travel in data packets")
+            raise KeyedError(striped[0], what, f"known to {', '.join(asked.carriers)} packets")
         ours = striped or "other" not in only
-        sends = not striped or "data" in only or probes
+        sends = not striped or carries
         lab = frozenset({UD_SEND_ONLY}) if sends else frozenset[int]()
         if ours and self.opcode is not None and self.opcode not in lab | tails:
             beside = striped[0] if striped else "only"

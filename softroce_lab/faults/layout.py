@@ -37,8 +37,9 @@ _KEYS = enumerators("lab_fault_key")
 _KINDS = {kind: 1 << bit for kind, bit in enumerators("lab_kind").items()}
 _KINDS["other"] = CONSTANTS["LAB_KIND_BIT_OTHER"]
 _KINDS["probe"] = CONSTANTS["LAB_KIND_BIT_PROBE"]
+_KINDS["parity"] = CONSTANTS["LAB_KIND_BIT_PARITY"]
 _KIND_TAIL: int = CONSTANTS["LAB_KIND_BIT_TAIL"]
-_ALL_KINDS = _KIND_TAIL - 1
+_ALL_KINDS = sum(_KINDS.values())
 _NEEDS = enumerators("lab_fault_need")
 _NAMES = enumerators("lab_name_tuple")
 _EFFECTS = enumerators("lab_effect")
@@ -77,12 +78,9 @@ def _masked(**numbers: int | None) -> dict[str, int]:
 def _kinds(wanted: Filter) -> int:
     """The kinds of packets that have all that is asked of them."""
     kinds = sum(_KINDS[kind] for kind in wanted.kinds) or _ALL_KINDS
-    ours = wanted.message is not None or wanted.tail is not None or wanted.iters
-    if not ours:
+    if not wanted.carriers:
         return kinds
-    numbered = _KINDS["data"]
-    if wanted.message is None and wanted.tail is None:
-        numbered |= _KINDS["probe"]
+    numbered = sum(_KINDS[kind] for kind in wanted.carriers)
     return kinds & numbered | _KIND_TAIL * wanted.takes_rc_tails
 
 

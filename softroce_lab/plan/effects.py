@@ -18,7 +18,7 @@ import json
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 FaultKey = Literal["identity", "index"]
-PacketKind = Literal["data", "control", "probe", "report", "other"]
+PacketKind = Literal["data", "parity", "control", "probe", "report", "other"]
 """`probe`: of a path, which is `control`, too; `other`: without a header of the lab's."""
 
 Distribution = Literal["uniform", "normal", "pareto"]
@@ -97,12 +97,24 @@ class Filter:
     qpn: int | None = None  # destination QP: the n-th that its sender spoke to, from 1
     absolute: bool = False  # `qpn` is the number on the wire instead
     message: int | None = None  # the workload's number of a striped message
-    tail: int | None = None  # the last so many packets of each message
+    tail: int | None = None  # the last so many packets of data of each message
     iters: tuple[int, ...] = ()  # transmissions from 1 to 64; striped messages alone carry it
 
     @property
     def everything(self) -> bool:
         return self == Filter()
+
+    @property
+    def carriers(self) -> tuple[PacketKind, ...]:
+        """Kinds of packets with the numbers asked for; (): no message, place or attempt is.
+
+        A probe has a transmission, parity a message, too. A message ends with data.
+        """
+        if self.tail is not None:
+            return ("data",)
+        if self.message is not None:
+            return ("data", "parity")
+        return ("data", "parity", "probe") if self.iters else ()
 
     @property
     def takes_rc_tails(self) -> bool:

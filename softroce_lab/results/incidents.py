@@ -284,8 +284,8 @@ def _message_of(
     qpn: int,
     psn: int,
 ) -> tuple[int, int]:
-    """Row and packet of a data packet between two addresses; (NO_MESSAGE, 0) of others."""
-    if kind == "data":
+    """Row and packet of data or parity between two addresses; (NO_MESSAGE, 0) of others."""
+    if kind in ("data", "parity"):
         return messages.row(messages.host(ends[0]), messages.host(ends[1]), key), index
     return messages.of_psn(ends[1], qpn, psn) if kind == "other" else (NO_MESSAGE, 0)
 
@@ -306,7 +306,7 @@ def _recoveries(
             kind = "data"
         elif what is not What.SENT_AGAIN and what is not What.DROP:
             kind = ""
-        if qpn and kind != "data":
+        if qpn and kind not in ("data", "parity"):
             spans, packets = messages.of_psns(dst, qpn, psn, last_psn), 0
         else:
             spans = [(messages.row(*ends, (operation, step, message)), index, last)]

@@ -27,6 +27,7 @@ from softroce_lab.results.steps import Steps
 
 DATA = ("data", "other", "response")
 """Kinds of packets with data: named, of a queue pair, and a READ's or an atomic's result."""
+PARITY = "parity"
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _WAITED = "waiting for its turn"
 RESTORED = "until parity restored it"
@@ -309,7 +310,8 @@ def step_words(known: Explained, steps: Steps, step: int) -> str:
     """How long a step took, by its index, and what was lost in it."""
     rows = steps.rows(step).tolist()
     delivered = int((known.messages.columns["status"][rows] == _SUCCESS).sum())
-    lost = sum(each.what is What.DROP for row in rows for each in known.of_message.get(row, ()))
+    found = [each for row in rows for each in known.of_message.get(row, ())]
+    lost = sum(each.what is What.DROP and each.kind in DATA for each in found)
     count = units.format_count(len(rows), "message")
     name = f"{known.name}: step {steps.every[step].name}, {count}"
     taken_ns = steps.times_ns(known.messages.columns).get(step)
@@ -402,6 +404,9 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
         lines.append("Which lost packets were its own is not known: they name no message.")
     else:
         lines.append("None of its packets was lost.")
+    parity = sum(each.what is What.DROP and each.kind == PARITY for each in tale.incidents)
+    if parity:
+        lines.append(f"{units.format_count(parity, 'packet')} of its parity lost.")
     if tale.last_packet is not None:
         lines.append(f"Of the lost packets, packet {tale.last_packet} came last:")
         lines += [f"  {line}" for line in packet_words(tale, tale.last_packet)]

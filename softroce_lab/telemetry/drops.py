@@ -23,11 +23,24 @@ EFFECT_DROP, EFFECT_CORRUPT = _NUMBERS["drop"], _NUMBERS["corrupt"]
 EFFECT_REORDER, EFFECT_DOWN = _NUMBERS["reorder"], _NUMBERS["down"]
 
 KIND_NONE: int = CONSTANTS["LAB_KIND_NONE"]  # a frame without the lab's header
+_KINDS = enumerators("lab_kind")
+PACKET_KINDS = (*sorted(_KINDS, key=_KINDS.__getitem__), "other")
+"""By the number in a record; `other`: every number beyond."""
 
 DROP = np.dtype(Struct("lab_drop").dtype)
 Drops: TypeAlias = npt.NDArray[np.void]  # of dtype DROP
 
 _HEADER = Struct("lab_file_header")
+
+
+def packet_kind(number: int) -> str:
+    """The kind of a packet in a word."""
+    return PACKET_KINDS[min(number, len(PACKET_KINDS) - 1)]
+
+
+def packet_kinds(numbers: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
+    """The kinds of packets in words."""
+    return np.array(PACKET_KINDS, dtype=object)[np.minimum(numbers, len(PACKET_KINDS) - 1)]
 
 
 def addresses(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:

@@ -19,13 +19,13 @@ from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.telemetry import capture_file
+from softroce_lab.telemetry.drops import PACKET_KINDS
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
 
 _ETHERNET_BYTES = 14
 _IPV4, _IPV6, _TCP, _UDP = 0x0800, 0x86DD, 6, 17
 _PROTOCOLS = {1: "ICMP", _TCP: "TCP", _UDP: "UDP", 58: "ICMPv6"}
 _BTH_ENDS = {False: 54, True: 74}  # in an Ethernet frame of IPv4, of IPv6
-_LAB_KINDS = ("data", "control", "report", "probe")
 _UC_WRITE_ONLY_IMMEDIATE = 0x2B
 _SYNDROMES = {0: "ACK", 1: "RNR NAK", 3: "NAK"}
 
@@ -124,15 +124,15 @@ def _immediate(opcode: int, value: int) -> str:
 
 def _lab(row: np.void, has: Has) -> str:
     """Of a striped message."""
-    path, message, kind = row["lab_path"], row["lab_message"], _LAB_KINDS[row["lab_kind"]]
+    path, message, kind = row["lab_path"], row["lab_message"], PACKET_KINDS[row["lab_kind"]]
     trimmed = " trimmed" if Has.TRIMMED in has else ""
-    if row["lab_kind"]:
+    if kind not in ("data", "parity"):
         return f" {kind} {message} path {path}{trimmed}"
     step = row["lab_operation"], row["lab_step"]
     name = f"{step[0]}.{step[1]}.{message}" if any(step) else f"{message}"
     again = f" attempt {row['lab_attempt']}" if row["lab_attempt"] else ""
     place = f"packet {row['lab_index']} of {row['lab_count']} path {path}"
-    return f" data {name} {place}{again}{trimmed}"
+    return f" {kind} {name} {place}{again}{trimmed}"
 
 
 def _address(gid: bytes | np.ndarray) -> str:

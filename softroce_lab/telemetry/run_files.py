@@ -75,7 +75,7 @@ FILES = (
             "action of the transport",
             "link": "directed link of a rule",
             "rule": "name of the rule",
-            "packet_kind": "`data`, `control`, `probe`, `report` or `other`",
+            "packet_kind": "`data`, `parity`, `control`, `probe`, `report` or `other`",
         }
         | _NAME
         | {

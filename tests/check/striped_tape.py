@@ -15,7 +15,7 @@ from softroce_lab.check import suites
 from softroce_lab.transports import control
 from tests import control_bodies
 from tests.check.plant import Frame, Tape
-from tests.transports.pair_rig import CONTROL, DATA, PairRig
+from tests.transports.pair_rig import CONTROL, DATA, PARITY, PairRig
 from tests.transports.sabotage import rule
 
 PATH_MTU = 256
@@ -64,6 +64,10 @@ class StripedTape(Tape):
     def data(self, **fields):
         """Numbers of the frames of data with these fields, on a link."""
         return self._with(DATA, fields)
+
+    def parity(self, **fields):
+        """Likewise of parity."""
+        return self._with(PARITY, fields)
 
     def sent(self, kind, link=BACK_UP):
         """Numbers of the control messages of a type, and what they say."""

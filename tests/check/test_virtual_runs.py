@@ -84,6 +84,39 @@ def test_a_sender_that_chooses_its_code_may_retransmit_by_its_timer(tmp_path, li
     assert verdicts["sr.only-holes"].checked > 20
 
 
+@pytest.mark.parametrize("loss", ["0.1%", "10%"])
+@pytest.mark.parametrize("message", ["3kB", "7kB"])
+def test_headers_tell_the_code_of_each_message(tmp_path, message, loss):
+    """Messages of two packets and more, with parity, with other parity and with none."""
+    faults = f'faults: [{{name: loss, links: "s1->s2", loss: random {loss}}}]\n'
+    text = "mtu: 1500\n" + LINE.replace("400kB", "2MB").replace("40kB", message) + faults
+    verdicts = checked(tmp_path, text, "sdr_auto", ("*",), 0)
+    assert failed(verdicts) == set()
+    assert verdicts["parity.once"].outcome == Outcome.PASS
+
+
+PARITY = "{name: csa_ud, options: {parity: 2}}"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "loss: random 5%",
+        "drop: {only: parity}",
+        "drop: {tail: 1, iter: 1}",
+        "corrupt: 5%",
+        "duplicate: 20%",
+    ],
+)
+@pytest.mark.parametrize("links", [("*",), ("h2",)], ids=str)
+def test_parity_of_csa_ud_keeps_its_rules(tmp_path, fault, links):
+    faults = f'faults: [{{name: rule, links: "s1->s2", {fault}}}]\n'
+    verdicts = checked(tmp_path, LINE + faults, PARITY, links, 0)
+    assert failed(verdicts) == set()
+    for rule in ("parity.block", "parity.once"):
+        assert verdicts[rule].outcome == Outcome.PASS or (links == ("h2",) and "only" in fault)
+
+
 @pytest.mark.parametrize(
     ("transport", "links"), [("csa_ud", ("*",)), ("irn", ("h2",)), ("sdr_sr", ("*",))]
 )

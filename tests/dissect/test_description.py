@@ -55,6 +55,7 @@ def test_the_header_is_the_c_struct():
     described = [(part.name, part.bits) for part in description.HEADER.parts]
     split = {
         "version_kind": ["version", "trimmed", "kind"],
+        "code_count": ["code", "count"],
         "epoch_number": ["epoch", "number"],
     }
     bits = dict(described)
@@ -101,7 +102,7 @@ def test_names_of_values_are_those_of_the_policies():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"version": 1}, {"version": 3}, {"version": 0}, {"kind": 4}, {"kind": 7, "trimmed": 1}],
+    [{"version": 2}, {"version": 4}, {"version": 0}, {"kind": 5}, {"kind": 7, "trimmed": 1}],
 )
 def test_what_our_engine_would_not_take_is_a_payload(changes):
     frame = frames.Frame(lab=frames.Lab(**changes), payload=b"12345678").encode()
@@ -126,7 +127,7 @@ def test_defaults_build_what_the_engine_takes():
         assert number >= description.PACKET_ACK or control.decode(reported["payload"])
         assert reported["payload"][0] == number
     reported = _native.decode_frame(bytes(packet / ReceiverReport()), True)
-    assert (reported["kind"], reported["length"]) == (description.REPORT, 36)
+    assert (reported["kind"], reported["length"]) == (description.REPORT, 44)
 
 
 # ---------------------------------------------------------------- bodies
@@ -144,10 +145,13 @@ def test_control_messages_are_read_as_policies_read_them(message, room):
 
 def test_reports_are_as_the_engine_writes_them():
     """native/engine/striped/report.hpp: the last word before the paths is two of 16 bits."""
-    body = struct.pack(">5I2H", 1, 2, 3, 4, 5, 3, 2) + struct.pack(">IQIQ", 6, 7, 8, 2**64 - 1)
+    body = struct.pack(">7I2H", 1, 2, 3, 4, 5, 6, 7, 3, 2) + struct.pack(
+        ">IQIQ", 6, 7, 8, 2**64 - 1
+    )
     report = ReceiverReport(body)
-    names = ("echo_stamp_ns", "echo_delay_ns", "credit_packets", "packets", "ce_packets", "paths")
-    assert [report.getfieldval(name) for name in names] == [1, 2, 3, 4, 5, 2]
+    names = ("echo_stamp_ns", "echo_delay_ns", "credit_packets", "packets", "ce_packets",
+             "lost_packets", "loss_bursts", "paths")  # fmt: skip
+    assert [report.getfieldval(name) for name in names] == [1, 2, 3, 4, 5, 6, 7, 2]
     assert report.marked_paths == 3
     assert [(each.packets, each.bytes) for each in report.arrived] == [(6, 7), (8, 2**64 - 1)]
     assert bytes(forget(report)) == body

@@ -55,13 +55,17 @@ LINES = {
         operation=1, step=2, message=3, message_id=4, index=5, count=6, attempt=1, length=9
     )
     / b"data",
+    ENDS + "UD SEND Only qp 0x12 psn 9, parity 1.2.3 id 4 packet 7/6": STRIPED
+    / LabHeader(kind=4, operation=1, step=2, message=3, message_id=4, index=7, count=6, code=6)
+    / b"parity",
     ENDS + "UD SEND Only qp 0x12 psn 9, control 7, SACK id 4 operation 1 step 2 message 3 "
     "missing [3, 5-6]": STRIPED
     / LabHeader(message=7)
     / Sack(id=4, operation=1, step=2, message=3, missing=[PacketSet.of([3, 5, 6])]),
     ENDS + "UD SEND Only qp 0x12 psn 9, probe 5": STRIPED / LabHeader(kind=3, message=5),
     ENDS + "UD SEND Only qp 0x12 psn 9, report 0, receiver report echo_stamp_ns 0 "
-    "echo_delay_ns 0 credit_packets 8 packets 0 ce_packets 0 marked_paths 0 paths 1 "
+    "echo_delay_ns 0 credit_packets 8 packets 0 ce_packets 0 lost_packets 0 loss_bursts 0 "
+    "marked_paths 0 paths 1 "
     "arrived [0.0]": STRIPED
     / LabHeader()
     / ReceiverReport(credit_packets=8),

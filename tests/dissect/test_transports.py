@@ -66,6 +66,7 @@ def test_all_kinds_of_striped_packets_are_among_them(reported):
         assert any(packet[LabHeader].attempt for packet in reported[name])
         kinds = {packet[LabHeader].kind for packet in reported[name]}
         assert (description.PATH_PROBE in kinds) == (name == "csa_ud")
+        assert (description.PARITY in kinds) == (name in ("csa_ud", "sdr_auto", "sdr_ec")), name
 
 
 def test_what_uc_frames_carry_is_told(reported):

@@ -158,7 +158,9 @@ def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     assert len(lines) == len(striped)
     assert not any("_ws.lua.text" in line for line in lines)
     infos = [line["_ws.col.Info"][0] for line in lines if "softroce.kind" in line]
-    assert all(text.startswith(("data ", "control ", "report ", "probe ")) for text in infos)
+    assert all(
+        text.startswith(("data ", "parity ", "control ", "report ", "probe ")) for text in infos
+    )
 
 
 MEANT = ("softroce.imm.slot", "softroce.imm.offset", "softroce.imm.user")

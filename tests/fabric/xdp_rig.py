@@ -53,11 +53,12 @@ def lab_header(
     index: int = 0,
     attempt: int = 0,
     count: int = 1,
+    code: int = 0,
 ) -> bytes:
     """struct lab_hdr of xdp/lab_wire.h."""
     return struct.pack(
         "!BBHHHIIIIIIIHH",
-        2 << 4 | kind,
+        3 << 4 | kind,
         0,
         attempt,
         operation,
@@ -65,7 +66,7 @@ def lab_header(
         message,
         0,
         index,
-        count,
+        code << 24 | count,
         *(0,) * 5,
     )
 

@@ -31,6 +31,11 @@ def read(drop: str) -> FaultRule:
         ("drop: {opcode: 256}", "3:16: opcode 256 can match nothing"),
         ("drop: {only: []}", "3:14: an empty list can match nothing"),
         ("drop: {tail: 1, only: control}", "3:8: 'tail' can match nothing: only control packets"),
+        ("drop: {tail: 1, only: parity}", "3:8: 'tail' can match nothing: only parity packets"),
+        (
+            "drop: {only: [parity], message: 1, tail: 1}",
+            "3:24: 'message' can match nothing: only p",
+        ),
         ("drop: {tail: 2, only: other}", "3:8: 'tail' can match nothing: only other packets"),
         ("drop: {opcode: 0, tail: 1}", "3:8: 'opcode' can match nothing beside 'tail'"),
         ("drop: {opcode: 4, message: 1}", "3:8: 'opcode' can match nothing beside 'message'"),
@@ -49,3 +54,9 @@ def test_numbers_as_perftest_prints_them() -> None:
         read("drop: qpn 0x10g")
     with pytest.raises(UserError, match="unexpected 'true'"):
         read("drop: qpn 5 true")
+
+
+@pytest.mark.parametrize("more", ["", ", message: 3", ", iter: 1", ", message: 3, iter: [1, 2]"])
+def test_parity_is_a_kind_of_its_own(more: str) -> None:
+    (event,) = read(f"drop: {{only: parity{more}}}").drop or ()
+    assert event.only == ("parity",)

@@ -22,7 +22,7 @@ SPORT_BASE = 0xC000
 ROCE_PORT = 4791
 UD_SEND_ONLY = 0x64
 DATA_QP, RECOVERY_QP = 0x11, 0x12
-DATA, CONTROL, REPORT = range(3)
+DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)
 
 
 def captured(name: str) -> list[bytes]:
@@ -127,13 +127,14 @@ class Lab:
     message_id: int = 0
     index: int = 0
     count: int = 1
+    code: int = 0
     length: int = 0
     stamp_ns: int = 0
     epoch: int = 0
     number: int = 0
     srtt: int = 0
     rttvar: int = 0
-    version: int = 2
+    version: int = 3
     trimmed: int = 0
 
     def encode(self) -> bytes:
@@ -147,7 +148,7 @@ class Lab:
             self.message,
             self.message_id,
             self.index,
-            self.count,
+            self.code << 24 | self.count,
             self.length,
             self.stamp_ns,
             self.epoch << 24 | self.number,

@@ -112,7 +112,7 @@ def test_reports_of_nscc_name_the_paths_that_were_marked(name, named):
     made.check()
     packets = [_native.decode_frame(f, True) for _, who, f in made.pair.take_sent() if who == 1]
     reports = [bytes(each["payload"]) for each in packets if each["kind"] == REPORT]
-    marked = [struct.unpack(">2H", body[20:24]) for body in reports]
+    marked = [struct.unpack(">2H", body[28:32]) for body in reports]
     assert {paths for _, paths in marked} == {8}
     assert functools.reduce(operator.or_, (bits for bits, _ in marked)) == named
 

@@ -25,7 +25,7 @@ from softroce_lab.transports.control import (
 )
 from tests import control_bodies
 from tests.native import frames
-from tests.native.frames import CONTROL, RECOVERY_QP, REPORT, Frame, Lab
+from tests.native.frames import CONTROL, DATA, PARITY, RECOVERY_QP, REPORT, Frame, Lab
 from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
@@ -155,17 +155,19 @@ PACKET_FIELDS = {
 HEADER_FIELDS = {
     "rx_bad_header": [
         {"version": 0},
-        {"version": 1},
-        {"version": 3},
+        {"version": 2},
+        {"version": 4},
         {"version": 15},
         {"kind": 3},
+        {"kind": 5},
         {"kind": 7},
         {"path": 4, "source_port": frames.SPORT_BASE},
         {"source_port": 4791},
         {"lab": None, "payload": b"", "source_port": frames.SPORT_BASE},
         {"lab": None, "payload": b"\x20" + bytes(38), "source_port": frames.SPORT_BASE},
     ],
-    "rx_bad_count": [{"count": count} for count in (0, 1, PACKETS - 1, PACKETS + 1, U32)]
+    "rx_bad_count": [{"count": count} for count in (0, 1, PACKETS - 1, PACKETS + 1, 2**24 - 1)]
+    + [{"code": code} for code in (1, 255)]
     + [{"length": length} for length in (0, CHUNK, LENGTH + CHUNK, U32)],
     "rx_bad_index": [{"index": index} for index in (PACKETS, PACKETS + 1, 1 << 31, U32)],
     "rx_bad_length": [
@@ -241,6 +243,51 @@ def test_one_wrong_field(transport, addresses):
             frame = data_frame(**ends(addresses) | fields)
             assert inject(rig, frame) == {counter: 1}, (counter, fields)
     ends_well(rig)
+
+
+PARITY_FIELDS = {
+    "rx_bad_count": [{"code": code} for code in (0, PACKETS + 1, 65, 255)]
+    + [{"count": PACKETS + 1}, {"length": LENGTH + CHUNK}],
+    "rx_bad_index": [{"index": index} for index in (0, PACKETS - 1, PACKETS + 4, U32)]
+    + [{"kind": DATA, "code": 0}],
+    "rx_bad_length": [{"payload": FORGED[:size]} for size in (0, CHUNK - 4, CHUNK + 4)]
+    + [{"code": 1}],  # the last packet, which is shorter
+    "rx_inconsistent": [{"message": KEY[2] + 1}, {"length": LENGTH - 1}],
+    "rx_stale_generation": [{"message_id": ID - SLOTS & U32}],
+    "rx_slot_busy": [{"message_id": ID + SLOTS}],
+    "rx_no_recv": [{"message_id": UNKNOWN_ID, "message": 99}],
+    "rx_message_too_long": [{"message_id": UNKNOWN_ID, "message": SMALL_KEY[2]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, V6_ADDRESSES], ids=["ipv4", "ipv6"])
+def test_one_wrong_field_of_parity(addresses):
+    """Of csa_ud. Without a row that is right, nothing is restored."""
+    rig = begun(addresses=addresses)
+    parity = {"kind": PARITY, "index": PACKETS, "code": PACKETS, **ends(addresses)}
+    for counter, cases in PARITY_FIELDS.items():
+        for fields in cases:
+            assert inject(rig, data_frame(**parity | fields)) == {counter: 1}, (counter, fields)
+    ends_well(rig)
+
+
+def test_parity_of_a_transport_without_codes_is_refused():
+    rig = begun("ud_rto")
+    assert inject(rig, data_frame(kind=PARITY, index=PACKETS)) == {"rx_bad_index": 1}
+    assert inject(rig, data_frame(kind=PARITY, index=PACKETS, code=PACKETS)) == {"rx_bad_count": 1}
+    ends_well(rig)
+
+
+def test_rows_of_parity_count_once_and_have_one_block():
+    rig = begun()
+    row = {"kind": PARITY, "index": PACKETS, "code": PACKETS}
+    assert inject(rig, data_frame(**row)) == {}
+    assert inject(rig, data_frame(**row)) == {"rx_duplicate": 1}
+    other = row | {"index": PACKETS + 1, "code": PACKETS - 1}
+    assert inject(rig, data_frame(**other)) == {"rx_inconsistent": 1}
+    trimmed = data_frame(**row)
+    trimmed = trimmed.but(lab=dataclasses.replace(trimmed.lab, trimmed=1), payload=b"")
+    assert inject(rig, trimmed) == {"rx_trimmed": 1}
 
 
 # ---------------------------------------------------------------- not a whole RoCE frame
@@ -348,13 +395,13 @@ def test_noise(rig):
 
 
 def report(echo_ns=0, delay_ns=0, credit=100, packets=10, ce=0, paths=8, cut=None):
-    body = struct.pack(">6I", echo_ns & U32, delay_ns, credit, packets, ce, paths)
+    body = struct.pack(">8I", echo_ns & U32, delay_ns, credit, packets, ce, 0, 0, paths)
     return (body + bytes(12 * min(paths, 100)))[:cut]
 
 
 BAD_REPORTS = {
     "empty": lambda now: b"",
-    "cut": lambda now: report(now - 10**6, cut=23),
+    "cut": lambda now: report(now - 10**6, cut=31),
     "a path short": lambda now: report(now - 10**6, cut=-12),
     "a byte long": lambda now: report(now - 10**6) + b"\0",
     "no path": lambda now: report(now - 10**6, paths=0),

@@ -244,7 +244,7 @@ def test_a_clearance_is_for_these_channels_and_whole():
 def test_a_report_that_names_what_was_not_sent_is_of_no_effect(newest, last_path):
     rig = begun()
     paths = 8
-    body = struct.pack(">IIIIII", last_path, 0, 100, 3, 0, paths) + bytes(12 * paths)
+    body = struct.pack(">8I", last_path, 0, 100, 3, 0, 0, 0, paths) + bytes(12 * paths)
     body += struct.pack(f">{paths}I", *[newest] * paths)
     name = "rx_report" if last_path < 16 else "rx_bad_report"
     assert inject(rig, recovery_frame(rig, body, kind=frames.REPORT), to=0) == {name: 1}

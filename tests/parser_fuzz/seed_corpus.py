@@ -149,12 +149,21 @@ def frames() -> dict[str, bytes]:
 
 def datagrams() -> dict[str, bytes]:
     """A message that arrives whole, one with a hole and a report, and control messages."""
-    report = struct.pack(">6I", 1, 2, 64, 100, 3, 8) + 8 * struct.pack(">IQ", 12, 3000)
+    report = struct.pack(">8I", 1, 2, 64, 100, 3, 1, 1, 8) + 8 * struct.pack(">IQ", 12, 3000)
     sack = control_bodies.encode(control.Sack(1, (1, 0, 1), None), 256)
     return {
         "whole": b"".join(map(_datagram, range(_PACKETS))),
         "hole": b"".join(_datagram(n) for n in range(_PACKETS) if n != 3),
         "trimmed": b"".join(_datagram(n, trimmed=1) for n in range(4)),
+        "parity": b"".join(_datagram(n) for n in range(_PACKETS) if n not in (3, _PACKETS - 1))
+        + _parity(0)
+        + _parity(1),
+        "parity-first": _parity(0)
+        + _parity(3)
+        + _parity(4)
+        + _parity(0, code=3)
+        + b"".join(_datagram(n) for n in range(_PACKETS))
+        + _parity(1),
         "report": b"".join(_reported_to(1 | n << 2, _header(2) + report) for n in range(4)),
         "control": b"".join(_reported_to(1 | 4, _header(1) + sack) for _ in range(3)),
         "uc": b"".join(_write(index) for index in range(16)),
@@ -171,15 +180,21 @@ _CHUNK, _MESSAGE = 256 - 40, 4000  # as in native/fuzz/datagrams.cpp
 _PACKETS = -(-_MESSAGE // _CHUNK)
 
 
-def _header(kind: int, index: int = 0, trimmed: int = 0) -> bytes:
+def _header(kind: int, index: int = 0, trimmed: int = 0, code: int = 0) -> bytes:
     """`struct lab_hdr` (xdp/lab_wire.h)."""
-    name = (1, 0, 1, 1, index, _PACKETS, _MESSAGE, 5000, index // 4, 1000, 100)
-    return struct.pack(">BBHHH7I2H", 2 << 4 | trimmed << 3 | kind, index % 4, 0, *name)
+    name = (1, 0, 1, 1, index, code << 24 | _PACKETS, _MESSAGE, 5000, index // 4, 1000, 100)
+    return struct.pack(">BBHHH7I2H", 3 << 4 | trimmed << 3 | kind, index % 4, 0, *name)
 
 
 def _datagram(index: int, trimmed: int = 0) -> bytes:
     data = bytes(min(_CHUNK, _MESSAGE - index * _CHUNK))
     return _reported_to(0x14 if index % 4 == 0 else 0, _header(0, index, trimmed) + data)
+
+
+def _parity(row: int, code: int = _PACKETS) -> bytes:
+    """Parity of csa_ud."""
+    index = _PACKETS + row
+    return _reported_to(0x14, _header(4, index, code=code) + bytes(_CHUNK))
 
 
 def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
@@ -199,7 +214,7 @@ def _cleared() -> bytes:
         control.Clear(4, 16, 0x800000, 0x53445200, 256 << 18, receives), 216
     )
     name = (1, 1, 0, 1, len(body), 5000, 0, 1000, 100)  # message_id 1: for the engine
-    return _reported_to(0x91, struct.pack(">BBHHH7I2H", 2 << 4 | 1, 0, 0, 0, 0, *name) + body)
+    return _reported_to(0x91, struct.pack(">BBHHH7I2H", 3 << 4 | 1, 0, 0, 0, 0, *name) + body)
 
 
 def _reported_to(how: int, body: bytes) -> bytes:
@@ -207,7 +222,7 @@ def _reported_to(how: int, body: bytes) -> bytes:
 
 
 def networks() -> dict[str, bytes]:
-    """Inputs with losses of two messages, of `irn` and of `srnic`, with payload and without."""
+    """Inputs with losses of two messages, with payload and without."""
     bodies = {
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
@@ -220,10 +235,11 @@ def networks() -> dict[str, bytes]:
     }
     there, back, later = bytes([8]), bytes([0]), bytes([5, 27])  # deliver; 0.13 ms go by
     changed = (bytes([12, field]) + struct.pack(">I", value) + back
-               for field in range(12) for value in (0, 7, 1 << 31))  # fmt: skip
+               for field in range(13) for value in (0, 7, 1 << 31))  # fmt: skip
     deeds = {
         "whole": (there + back) * 100,
         "lossy": (3 * there + back + bytes([9, 3, 11, 10, 1]) + later) * 25,
+        "tail": (there + back) * 148 + bytes([9, 9]) + there * 8 + later,  # of 2 x 75 packets
         "silent": (bytes([9, 9, 1]) + bytes([5, 32])) * 40,
         "changed": b"".join(changed),
         "posted": bytes([6, 2, 14, 2]) + (there + back) * 40 + bytes([6, 3]) + later + there * 40,
@@ -233,7 +249,7 @@ def networks() -> dict[str, bytes]:
     }
     return {
         f"{transport}-{payload}-{name}": bytes([how | setup]) + deed
-        for how, transport in enumerate(("irn", "srnic"))
+        for how, transport in ((0, "irn"), (1, "srnic"), (0x20, "csa_ud"))
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()
     }

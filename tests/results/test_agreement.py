@@ -35,7 +35,7 @@ WORKLOADS = (
     "{kind: all-to-all, bytes: 32KiB, hosts: [h1, h4, h6]}",
 )
 LOSSES = ("random 0.5%", "random 2%", "random 5%", "gemodel 1% 30%", "burst 1% 3")
-DATA = 0  # LAB_KIND_DATA
+DATA, PARITY = 0, 4  # enum lab_kind
 
 
 def drawn(number):
@@ -71,7 +71,7 @@ def captured(evidence, hosts):
     capture = evidence.capture
     rows = capture.packets
     rows = rows[(rows["kind"] == Kind.ROCE) & ((rows["has"] & Has.LAB) != 0)]
-    rows = rows[rows["lab_kind"] == DATA]
+    rows = rows[np.isin(rows["lab_kind"], (DATA, PARITY))]
     begins = [interface.name.partition("->")[0] for interface in capture.interfaces]
     sent, dropped = collections.Counter(), collections.Counter()
     for row in rows:

@@ -159,7 +159,7 @@ def test_the_header_of_the_lab(read):
     "frame",
     [
         Frame(lab=Lab(version=1), payload=b"x"),
-        Frame(lab=Lab(kind=4)),
+        Frame(lab=Lab(kind=5)),
         Frame(lab=Lab(path=3), source_port=0xC004),
         Frame(payload=b"\x20" + bytes(38)),
     ],

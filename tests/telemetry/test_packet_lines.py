@@ -87,6 +87,8 @@ def test_striped_messages():
     more = lab | {"attempt": 2, "operation": 8, "step": 9, "trimmed": True}
     reported = f"{base} data 8.9.3 packet 17 of 512 path 1 attempt 2 trimmed"
     assert text(roce(0x64, **more)) == reported
+    parity = more | {"kind": 4, "index": 513, "attempt": 0, "trimmed": False}
+    assert text(roce(0x64, **parity)) == f"{base} parity 8.9.3 packet 513 of 512 path 1"
     control = lab | {"kind": 1, "message": 40}
     assert text(roce(0x64, **control)) == f"{base} control 40 path 1"
     assert text(roce(0x64)) == base

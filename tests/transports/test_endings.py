@@ -14,6 +14,7 @@ from tests.transports.pair_rig import (
     CONTROL,
     DATA,
     MILLISECOND_NS,
+    PARITY,
     SECOND_NS,
     UNCODED,
     PairRig,
@@ -204,6 +205,7 @@ def test_that_a_send_has_failed_is_said_until_it_is_heard(transport, lost_words)
     rig = make(transport, most_attempts=2)
     sabotage = ControlLoss(rig, 0, lost_words, control.REFUSE)
     lose(rig, 0, kind=DATA)
+    lose(rig, 0, kind=PARITY)
     rig.transfer(KEY, 10 * CHUNK)
     rig.finish(within_ns=SECOND_NS)
     assert statuses(rig) == [[RETRY], [RETRY]]
@@ -216,6 +218,7 @@ def test_refusals_that_a_peer_never_acknowledges_are_bounded(transport):
     slots, rounds = 4, 5
     rig = make(transport, most_attempts=2, settings={"message_slots": slots, "framing": "ud"})
     lose(rig, 0, kind=DATA)
+    lose(rig, 0, kind=PARITY)
     lose(rig, 0, kind=CONTROL, body=control.REFUSE)
     rig.sides[1].receive((9, 9, 9), 0)
     for at in range(rounds):

@@ -43,7 +43,7 @@ def test_given_values_are_read_by_type_and_unit():
         ("window", "2 miles", "unknown unit 'miles'", "use ns, us, ms, s"),
         ("chunk", "1 B", "1 B is out of bounds", "at least 1 KiB"),
         ("rule", "liner", "unknown value 'liner'", "did you mean 'linear'?"),
-        ("rule", 7, "7 is not a text", "one of: fixed, linear"),
+        ("rule", 7, "unknown value '7'", "one of: fixed, linear"),
         ("eager", 1, "1 is not true or false", None),
     ],
 )

@@ -13,6 +13,8 @@ def packet(*, kind, opcode=_native.NO_OPCODE, new_tail=False, **values):
     bit = 1 << kind
     if kind == _KINDS["probe"]:
         bit = 1 << _KINDS["control"] | CONSTANTS["LAB_KIND_BIT_PROBE"]
+    if kind == _KINDS["parity"]:
+        bit = CONSTANTS["LAB_KIND_BIT_PARITY"]
     if kind == CONSTANTS["LAB_KIND_NONE"]:
         bit = CONSTANTS["LAB_KIND_BIT_OTHER"]
     names = {name: value for name, value in values.items() if name in _IDENTITY.members}

@@ -32,7 +32,7 @@ from tests.xdp.packets import packet as native_packet
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 H1, H3 = 0x0A000001, 0x0A000003
-DATA, CONTROL, REPORT = 0, 1, 2
+DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def absorb(state: int, word: int) -> int:
 
 def digest(packet: Packet) -> int:
     words = [packet.src << 32 | packet.dst, packet.kind << 40, packet.message << 32]
-    if packet.kind == DATA:
+    if packet.kind in (DATA, PARITY):
         words[1] |= packet.attempt << 32 | packet.operation << 16 | packet.step
         words[2] |= packet.index
     state = 0
@@ -110,6 +110,7 @@ SOME = [
     Packet(operation=7, step=65535, message=2**32 - 1, index=2**32 - 1, attempt=255),
     Packet(src=H3, dst=H1, kind=CONTROL, message=12),
     Packet(src=0xFFFFFFFF, dst=0, kind=REPORT, message=12),
+    Packet(kind=PARITY, operation=1, step=2, message=12, index=17),
 ]
 
 
@@ -128,6 +129,7 @@ def test_digests_stay_for_ever():
         0x06FAE4ACD5A5282E,
         0x6B5CEBBF3BBF041C,
         0x3A8A86F4CEB143E9,
+        0xB13BDD7BB50E5F12,
     ]
 
 
@@ -136,6 +138,56 @@ def test_control_and_reports_are_named_by_kind_and_sequence_alone(kind):
     plain = Packet(kind=kind, message=77).native()
     busy = Packet(kind=kind, message=77, operation=1, step=2, index=3, attempt=4).native()
     assert _native.identity_digest(plain) == _native.identity_digest(busy)
+
+
+KINDS = {DATA: "data", CONTROL: "control", REPORT: "report", PATH_PROBE: "probe", PARITY: "parity",
+         CONSTANTS["LAB_KIND_NONE"]: "other"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        (Filter(), set(KINDS.values())),
+        (Filter(kinds=("parity",)), {"parity"}),
+        (Filter(kinds=("data",)), {"data"}),
+        (Filter(kinds=("control",)), {"control", "probe"}),
+        (Filter(kinds=("data", "parity", "report")), {"data", "parity", "report"}),
+        (Filter(opcode=0x64), set(KINDS.values())),
+        (Filter(message=12), {"data", "parity"}),
+        (Filter(message=12, kinds=("parity",)), {"parity"}),
+        (Filter(iters=(1,)), {"data", "parity", "probe"}),
+        (Filter(tail=1), {"data"}),
+        (Filter(tail=3, iters=(1,)), {"data"}),
+        (Filter(tail=1, kinds=("data", "parity")), {"data"}),
+    ],
+    ids=str,
+)
+def test_which_kinds_of_packets_a_filter_takes(wanted, taken):
+    """Beside another rule with a filter: then each rule's is looked at."""
+    faults = [
+        Fault("a", 1, 0, "identity", 1, Drop(), wanted),
+        Fault("b", 2, 0, "identity", 1, Drop(), Filter(opcode=0)),
+    ]
+    dropped = set()
+    for kind, name in KINDS.items():
+        values = dataclasses.asdict(Packet(kind=kind, message=12, index=17))
+        # Parity lies behind the data: `tail` of the first row is 0.
+        one = native_packet(**values, opcode=0x64, tail=0 if kind == PARITY else 1)
+        if link(*faults).decide(one).effects:
+            dropped.add(name)
+    assert dropped == taken
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_a_packet_of_parity_has_no_name(row):
+    """A message of eight packets of data: named drops name data."""
+    blank = {"qpn": None, "psn": None, "absolute": False, "iters": ()}
+    name = NamedDrop(message=0, packet=8 + row, **blank)
+    named = _native.LinkFaults(link_rules([Fault("r", 0, 0, "identity", 1, name)]).value)
+    parity = native_packet(
+        **dataclasses.asdict(Packet(kind=PARITY, index=8 + row)), tail=-row % 2**32
+    )
+    assert not named.decide(parity).effects
 
 
 def test_the_first_rule_that_hits_decides():

@@ -20,7 +20,7 @@ how the packet names its place in a message:
 | a data packet is | UD SEND ONLY | UC RDMA WRITE ONLY with immediate |
 | names its place by | the header below, 40 bytes | RETH and immediate, 20 bytes |
 | data in a packet | path MTU - 40 bytes | path MTU |
-| packets of a message, at most | 2^32 / (path MTU - 40) | 2^18 |
+| packets of a message, at most | 2^32 / (path MTU - 40), below 2^24 | 2^18, parity included |
 | messages outstanding to a peer | `message_slots`, up to 2^31 | `message_slots`, up to 1024 |
 | sends and receives match | by the message's key | by the order of posting |
 | a send without a posted receive | is sent and refused by an RNR NAK | waits for CLEAR |
@@ -30,6 +30,22 @@ how the packet names its place in a message:
 Control messages and reports are packets of the framing `ud` in both cases. With `uc_immediate`
 switches see no attempt, no message and no transmission time. Fault rules that name messages do not
 match these packets, and trimming queues do not trim them."""
+
+_PARITY = """\
+Packets of parity have a kind of their own, and stand behind the data: the first has the index
+`count`. `code` says what they belong to.
+
+| transport | `code` of data | `code` of parity |
+|---|---|---|
+| `sdr_ec`, `sdr_auto`, a policy | 1 + place in the run's list of codes; 0: no code | the same |
+| `csa_ud` | 0 | packets of data that it covers: the last ones of the message |
+
+Parity of `csa_ud` is a systematic MDS code over GF(2^8), polynomial 0x11d. With k packets of data
+in the block, row i weights packet j by `1 / ((k + i) xor j)`. A row is as long as the longest
+packet of the block. Zeros complete a shorter last packet. A block has at most 64 packets, and at
+most 4 rows.
+
+In `uc_immediate` the offsets behind those of the data are parity."""
 
 _IMMEDIATE = """\
 SDR-RDMA (arXiv 2505.05366) defines the immediate. A receive has a *slot* until its message is
@@ -62,6 +78,7 @@ def page() -> str:
         about,
         markdown.section("Framings", _DATA),
         markdown.section("The header", _fields(description.HEADER)),
+        markdown.section("Parity", _PARITY),
         markdown.section(
             "Control messages",
             "The payload behind a header of kind `control`. A report may follow the body.",

@@ -16,6 +16,7 @@ from softroce_lab.check.striped.messages import (
     CONTROL,
     DATA,
     NEVER,
+    PARITY,
     PATH_PROBE,
     Places,
     Stream,
@@ -64,7 +65,8 @@ def _named(view: Striped, losses: Losses, number: int) -> str:
 
 @RULES.rule(
     "csa.nack",
-    "a lost packet is named by a NACK within the bound, or its message ends in error",
+    "a lost packet is named by a NACK within the bound, restored from parity, or its message ends "
+    "in error",
     _NACKS,
 )
 @_of_each_stream
@@ -73,8 +75,12 @@ def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
     bound_ns = lab.bounds(stream).nack_ns
     refused = lab.controls.places(lab.controls.refused)
     doubt = lab.controls.doubts_feedback(stream) or view.doubts_timers
-    early = 0
+    early = restored = 0
     for number in _mine(losses, stream):
+        if losses.restored[number]:
+            tally.passed()
+            restored += 1
+            continue
         if _need_not_follow(lab, number):
             tally.passed()
             early += not lab.controls.failed[losses.message[number]]
@@ -92,6 +98,8 @@ def _nack(lab: Understood, stream: Stream, tally: Tally) -> None:
             )
     if early:
         tally.notes_that(f"{early} were asked for before they were lost, and retransmitted for it")
+    if restored:
+        tally.notes_that(f"parity restored {restored}")
 
 
 def _need_not_follow(lab: Understood, number: int) -> bool:
@@ -145,7 +153,7 @@ def _retransmit(lab: Understood, stream: Stream, tally: Tally) -> None:
     refused = lab.controls.places(lab.controls.refused)
     doubt = _doubts_retransmissions(view, stream)
     for number in _mine(losses, stream):
-        if _need_not_follow(lab, number):
+        if losses.restored[number] or _need_not_follow(lab, number):
             tally.passed()
             continue
         if losses.asked_at[number] == NEVER:
@@ -265,6 +273,8 @@ def check_complete(view: Striped, controls: Controls, stream: Stream, tally: Tal
     arrived = view.packet_arrived_at < acked[of]
     there = arrived if stream.arrives else _perhaps_there(view, acked)
     have = np.bincount(of[there & within], minlength=len(messages))
+    restored = view.restored_at < acked
+    have[restored] = _with_block(view, there & within)[restored]
     # Where nothing shows arrivals, packets that were not seen may have taken other links.
     seen = np.bincount(of[within], minlength=len(messages))
     need = messages["count"] if stream.whole else seen
@@ -284,6 +294,15 @@ def check_complete(view: Striped, controls: Controls, stream: Stream, tally: Tal
         tally.notes_that("captured at neither end: only packets known lost count as holes")
     for number in np.flatnonzero(short & ~unsure).tolist():
         _show_hole(view, controls, number, there, tally)
+
+
+def _with_block(view: Striped, there: np.ndarray) -> np.ndarray:
+    """How many packets of data each message has, if parity restored what its last block lacked."""
+    messages, of = view.messages, view.packet_message
+    begin = messages["count"].astype(np.int64) - messages["block"]
+    index = view.transmissions["index"][view.packet_begins]
+    before = there & (index < begin[of])
+    return np.bincount(of[before], minlength=len(messages)) + messages["block"]
 
 
 def _perhaps_there(view: Striped, acked: np.ndarray) -> np.ndarray:
@@ -386,7 +405,7 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
 
 @RULES.rule(
     "csa.numbers",
-    "data packets and probes of a path count up by one, in one connection epoch",
+    "packets of data and parity, and probes, of a path count up by one, in one connection epoch",
     "docs/explanation/csa-ud.md, Path numbers",
 )
 @RULES.rule(
@@ -401,7 +420,7 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
 )
 def _path_numbers(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
     view, controls = lab.view, lab.controls
-    numbered = np.isin(view.kinds, (DATA, PATH_PROBE))
+    numbered = np.isin(view.kinds, (DATA, PARITY, PATH_PROBE))
     for number in sorted(controls.of(CSA_UD) - controls.cleared):
         stream = view.streams[number]
         mine = np.flatnonzero(numbered & (view.stream_of == number))
@@ -447,20 +466,29 @@ def _probes(view: Striped, stream: Stream, sent: Places, tally: Tally) -> None:
     bound_ns = Bounds.of(view, stream).probe_ns
     times = view.time_ns(view.places[sent])
     silent = np.flatnonzero(np.diff(np.append(times, view.end_ns)) > bound_ns)
-    probes = view.column("lab_kind", sent) == PATH_PROBE
+    kinds = view.column("lab_kind", sent)
+    probes = kinds == PATH_PROBE
     by_others = _named_in_probes(view, sent[probes])
     paths = view.column("lab_path", sent) % _PATHS
     numbers = view.column("lab_number", sent).astype(np.int64)
-    last = np.full(int(paths.max()) + 1, -1)
+    last = np.full(int(paths.max()) + 1, -1)  # probe, or data, of each path
+    last_numbered = last.copy()
     begin = 0
+
+    def is_named(data: int) -> bool:
+        """Whether a probe on another path names the number behind it, or behind its parity."""
+        newest = int(last_numbered[paths[data]])
+        behind = range(1, (int(numbers[newest]) - int(numbers[data])) % _NUMBERS + 2)
+        return any(
+            (int(paths[data]), (int(numbers[data]) + n) % _NUMBERS) in by_others for n in behind
+        )
+
     for end in silent.tolist():
         part = np.arange(begin, end + 1)
-        last[paths[part]] = part  # of several the last one stays
-        open_ = [
-            n
-            for n in last[last >= 0].tolist()
-            if not probes[n] and (int(paths[n]), (int(numbers[n]) + 1) % _NUMBERS) not in by_others
-        ]
+        last_numbered[paths[part]] = part  # of several the last one stays
+        part = part[kinds[part] != PARITY]
+        last[paths[part]] = part
+        open_ = [n for n in last[last >= 0].tolist() if not probes[n] and not is_named(n)]
         begin = end + 1
         if not open_:
             tally.passed()

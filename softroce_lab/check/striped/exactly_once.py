@@ -11,7 +11,7 @@ from softroce_lab.check.evidence import DUPLICATED, ends
 from softroce_lab.check.striped import csa_ud
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.losses import Understood
-from softroce_lab.check.striped.messages import DATA, NEVER, Stream, Striped
+from softroce_lab.check.striped.messages import DATA, NEVER, PARITY, Stream, Striped
 from softroce_lab.check.striped.rows import packet_sizes
 from softroce_lab.check.striped.selective_repeat import SeenPackets
 from softroce_lab.check.verdict import Rules, Tally
@@ -52,7 +52,7 @@ def _check_acknowledged(view: Striped, controls: Controls, stream: Stream, tally
     if doubt := controls.doubts_feedback(stream):
         tally.doubts(doubt, len(silent))
         return
-    last = np.flatnonzero((view.stream_of == stream.back) & (view.kinds != DATA))
+    last = np.flatnonzero((view.stream_of == stream.back) & ~np.isin(view.kinds, (DATA, PARITY)))
     last_ns = view.time_ns(int(view.places[last[-1]])) if len(last) else 0
     whole_at = np.zeros(len(messages), np.int64)
     np.maximum.at(whole_at, of[here], arrived[here])
@@ -181,24 +181,24 @@ def _length(lab: Understood, tally: Tally) -> None:
     """All packets of a message but the last are of one size, the same for all of a stream."""
     view = lab.view
     which = np.flatnonzero(view.column("has", view.data) & Has.TRIMMED == 0)
-    bytes_, index, total, length = (
+    bytes_, index, count, length = (
         view.column(name, view.data[which]).astype(np.int64)
         for name in ("payload_bytes", "lab_index", "lab_count", "lab_length")
     )
     size = packet_sizes(view)[view.stream_of[view.data[which]]]
-    messages = view.messages[np.repeat(view.transmissions["message"], view.sightings)[which]]
-    parity = messages["parity"].astype(np.int64)
-    count = np.where(parity > 0, messages["count"], total)
+    is_parity = np.repeat(view.transmissions["parity"], view.sightings)[which]
     wanted = np.where(index < count - 1, size, length - (count - 1) * size)
     known = (size >= 0) | (count == 1)
     # Parity is as long as the chunk that it covers, which may be shorter than a packet.
-    of_parity = (index >= count) & (index < count + parity) & (bytes_ > 0)
-    of_parity &= ~known | (bytes_ <= np.maximum(size, length))
-    wrong = ~of_parity & ((index >= count) | known & (bytes_ != wanted))
+    fits = (index >= count) & (bytes_ > 0) & (~known | (bytes_ <= np.maximum(size, length)))
+    wrong = np.where(is_parity, ~fits, (index >= count) | known & (bytes_ != wanted))
     tally.passed(int((known & ~wrong).sum()))
     for number in np.flatnonzero(wrong).tolist():
-        of = f"packet {index[number]} of a message of {count[number]} packets"
-        if index[number] < count[number]:
+        what = "packet of parity" if is_parity[number] else "packet"
+        of = f"{what} {index[number]} of a message of {count[number]} packets"
+        if is_parity[number]:
+            of += f" has {bytes_[number]} bytes"
+        elif index[number] < count[number]:
             of += f" has {bytes_[number]} bytes instead of {wanted[number]}"
         tally.failed(view.frames(view.places[view.data[which[number]]]), of)
 
@@ -251,9 +251,13 @@ def _id(lab: Understood, tally: Tally) -> None:
     view = lab.view
     message_of = np.repeat(view.transmissions["message"], view.sightings)
     wrong = np.zeros(len(view.data), dtype=np.bool_)
-    for name in ("operation", "step", "message", "length"):
+    for name in ("operation", "step", "message", "length", "count"):
         wrong |= view.column("lab_" + name, view.data) != view.messages[name][message_of]
-    wrong |= view.column("lab_count", view.data) != view.messages["packets"][message_of]
+    is_parity = np.repeat(view.transmissions["parity"], view.sightings)
+    block, code = (view.messages[name][message_of] for name in ("block", "code"))
+    due = np.where(is_parity & (block > 0), block, code)
+    known = ~is_parity | (block > 0) | (code > 0)  # only parity may have been captured
+    wrong |= known & (view.column("lab_code", view.data) != due)
     bad = np.unique(message_of[wrong])
     tally.passed(len(view.messages) - len(bad))
     for number in bad.tolist():

@@ -82,7 +82,8 @@ class Losses:
     def __init__(self, view: Striped, controls: Controls) -> None:
         self.view = view
         sent = view.transmissions
-        self.of = np.flatnonzero(sent["gone_at"] != NEVER)  # of view.transmissions
+        # Of view.transmissions, data alone: nobody asks for parity.
+        self.of = np.flatnonzero((sent["gone_at"] != NEVER) & ~sent["parity"])
         lost = sent[self.of]
         self.message = lost["message"].astype(np.int64)
         self.index = lost["index"].astype(np.int64)
@@ -92,6 +93,10 @@ class Losses:
         self.retransmitted_at = self._retransmitted_at()
         self.arrived_at = view.packet_arrived_at[self.packet]
         self.covered, self.unsure = self._earlier_copies()
+        self.restored = self._restored()
+        blind = ~view.are_arrivals_seen[self.stream]
+        self.unsure |= blind & self.restored
+        self.restored &= ~blind
         self.asked_at = np.full(len(self.of), NEVER, dtype=np.int64)
         self.last_received_at = np.full(len(self.of), NEVER, dtype=np.int64)
         for message in np.unique(self.message).tolist():
@@ -120,6 +125,12 @@ class Losses:
             unsure[number] |= blind[number] and not bool(np.all(before["gone_at"] != NEVER))
             unsure[number] |= blind[number] and len(before) < sent["attempt"][place]
         return covered, unsure & ~covered
+
+    def _restored(self) -> npt.NDArray[np.bool_]:
+        """Losses that parity of csa_ud made up for."""
+        messages = self.view.messages[self.message]
+        begin = messages["count"].astype(np.int64) - messages["block"]
+        return (self.view.restored_at[self.message] != NEVER) & (self.index >= begin)
 
     def _find_asked(self, message: int, asked: list[Asked]) -> None:
         """The first request that names each packet after it was lost; and where one arrived."""

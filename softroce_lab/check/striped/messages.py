@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
-from softroce_lab.check.striped.rows import Taps, addresses, mix, split_parity, translated
+from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
 
@@ -34,7 +34,7 @@ _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 _PACING = ("swift", "dcqcn")
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
 
-DATA, CONTROL, REPORT, PATH_PROBE = range(4)  # enum lab_kind
+DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)  # enum lab_kind
 
 TRANSMISSION = np.dtype(
     [
@@ -43,6 +43,7 @@ TRANSMISSION = np.dtype(
         ("psn", "u4"),
         ("attempt", "u2"),
         ("path", "u1"),
+        ("parity", "?"),  # else data
         ("duplicated", "?"),  # by a rule, on a captured link
         ("at", "i8"),  # place of the first sighting
         ("lost_at", "i8"),  # where it was dropped, corrupted or trimmed; NEVER
@@ -64,8 +65,9 @@ MESSAGE = np.dtype(
         ("step", "u2"),
         ("message", "u4"),
         ("count", "u4"),  # of its data packets
-        ("parity", "u4"),  # packets behind them, of an erasure-coded message
-        ("packets", "u4"),  # that its headers have
+        ("parity", "u4"),  # packets of it that were seen
+        ("code", "u1"),  # of its data: 1 and the place in the run's list of codes; 0: none
+        ("block", "u1"),  # of csa_ud: how many last packets the parity covers; 0: there is none
         ("length", "u4"),
         ("begin", "i8"),  # its transmissions are [begin, end)
         ("end", "i8"),
@@ -220,8 +222,11 @@ class Striped:
     # ---------------------------------------------------------------- messages, transmissions
 
     def _group(self) -> None:
-        """Rows of data -> transmissions, sorted by message, index and attempt; -> messages."""
-        which = np.flatnonzero(self.kinds == DATA)
+        """Rows of data and parity -> transmissions, sorted by message, index and attempt.
+
+        Transmissions -> messages.
+        """
+        which = np.flatnonzero((self.kinds == DATA) | (self.kinds == PARITY))
         column = functools.partial(self.column, which=which)
         stream = self.stream_of[which].astype(np.uint64)
         names = stream << np.uint64(32) | column("lab_message_id")
@@ -236,7 +241,7 @@ class Striped:
         self.begins = np.flatnonzero(new)  # of transmissions in self.data
         self.transmissions = self._transmissions(message_of[order])
         self.messages = self._messages()
-        split_parity(self)
+        self._find_parity()
         self._find_gone()
 
     def _transmissions(self, message_of: npt.NDArray[np.int64]) -> Table:
@@ -252,6 +257,7 @@ class Striped:
             ("path", "lab_path"),
         ):
             table[mine] = self.column(theirs, self.data[begins])
+        table["parity"] = self.kinds[self.data[begins]] == PARITY
         rows, places = self.rows[self.data], self.places[self.data]
         trimmed = self.column("has", self.data) & Has.TRIMMED != 0
         lost = self.evidence.is_lost[rows] | trimmed | self.corrupted_before(rows, places, begins)
@@ -321,7 +327,7 @@ class Striped:
         mine = np.flatnonzero(table["stream"] == stream)
         sent = self.transmissions
         fresh = np.flatnonzero(
-            (sent["attempt"] == 0) & (table["stream"][sent["message"]] == stream)
+            (sent["attempt"] == 0) & ~sent["parity"] & (table["stream"][sent["message"]] == stream)
         )
         if not len(fresh):
             return
@@ -330,6 +336,26 @@ class Striped:
         distance = (table["id"][mine].astype(np.int64) - oldest) % (1 << 32)
         table["begun"][mine] = (distance > 0) & (distance < 1 << 31)
         table["begun"][first["message"]] = first["index"] == 0
+
+    def _find_parity(self) -> None:
+        """Which code each message has, and what parity.
+
+        Data without a code that parity follows are those of csa_ud: so are all of the stream.
+        """
+        messages, sent = self.messages, self.transmissions
+        if not len(messages):
+            return
+        packets = sent[self.packet_begins]
+        messages["parity"] = np.bincount(
+            packets["message"][packets["parity"]], minlength=len(messages)
+        )
+        codes = self.column("lab_code", self.data[self.begins])
+        has_data = ~sent["parity"][messages["begin"]]
+        messages["code"] = np.where(has_data, codes[messages["begin"]], 0)
+        tails = has_data & (messages["code"] == 0) & (messages["parity"] > 0)
+        of_tails = np.isin(messages["stream"], messages["stream"][tails])
+        which = np.flatnonzero(sent["parity"] & of_tails[sent["message"]])[::-1]
+        messages["block"][sent["message"][which]] = codes[which]  # the first one's
 
     def _find_gone(self) -> None:
         """What both ends should have seen and one did not was lost between, by whatever."""
@@ -398,17 +424,21 @@ class Striped:
 
     @functools.cached_property
     def packet_counts(self) -> npt.NDArray[np.bool_]:
-        """Whether each packet is one of those that its message has: none lies behind the end."""
-        index = self.transmissions["index"][self.packet_begins]
-        total = self.messages["count"] + self.messages["parity"]
-        within: npt.NDArray[np.bool_] = index < total[self.packet_message]
+        """Whether each packet may restore its message: all but data behind the end.
+
+        Parity of csa_ud counts as what it restores (`restored_at`).
+        """
+        first = self.transmissions[self.packet_begins]
+        coded = first["parity"] & (self.messages["block"][self.packet_message] == 0)
+        within: npt.NDArray[np.bool_] = coded | self.packet_is_data
         return within
 
     @functools.cached_property
     def packet_is_data(self) -> npt.NDArray[np.bool_]:
-        """Whether each packet is one of its message's data, not of its parity."""
-        index = self.transmissions["index"][self.packet_begins]
-        data: npt.NDArray[np.bool_] = index < self.messages["count"][self.packet_message]
+        """Whether each packet is one of its message's data: neither parity, nor behind the end."""
+        first = self.transmissions[self.packet_begins]
+        data: npt.NDArray[np.bool_] = ~first["parity"]
+        data &= first["index"] < self.messages["count"][self.packet_message]
         return data
 
     @functools.cached_property
@@ -418,6 +448,36 @@ class Striped:
             return np.zeros(0, dtype=np.int64)
         arrived: Places = np.minimum.reduceat(self.transmissions["arrived_at"], self.packet_begins)
         return arrived
+
+    @functools.cached_property
+    def packet_alive_at(self) -> Places:
+        """As `packet_arrived_at`; where arrivals were not captured, when what may arrive was sent.
+
+        That is a transmission that is not known to be lost.
+        """
+        sent = self.transmissions
+        if not len(self.packet_begins):
+            return np.zeros(0, dtype=np.int64)
+        seen = self.are_arrivals_seen[self.messages["stream"][sent["message"]]]
+        maybe = np.where(sent["gone_at"] == NEVER, sent["at"], NEVER)
+        at = np.where(seen, sent["arrived_at"], maybe)
+        alive: Places = np.minimum.reduceat(at, self.packet_begins)
+        return alive
+
+    @functools.cached_property
+    def restored_at(self) -> Places:
+        """Of each message, where parity of csa_ud and data sufficed for its last block; NEVER."""
+        restored = np.full(len(self.messages), NEVER, dtype=np.int64)
+        packets = self.transmissions[self.packet_begins]
+        for number in np.flatnonzero(self.messages["block"]).tolist():
+            begin, end = np.searchsorted(self.packet_message, [number, number + 1])
+            count, block = (int(self.messages[name][number]) for name in ("count", "block"))
+            mine = packets[begin:end]
+            of_block = mine["parity"] | (mine["index"] >= max(count - block, 0))
+            at = np.sort(self.packet_alive_at[begin:end][of_block])
+            if len(at) >= block:
+                restored[number] = at[block - 1]
+        return restored
 
     def time_ns(self, places: Places | int) -> npt.NDArray[np.int64]:
         rows = self.evidence.in_time[places]

@@ -8,9 +8,8 @@ A UC WRITE with immediate names a slot, a generation and an offset; which messag
 and its length are in the receiver's message before: CLEAR. The attempt is how often it was sent
 before.
 
-Our header has the number of all packets and the bytes of the data: what is left when the bytes are
-cut into packets is parity. An immediate has neither: there, packets behind the length of the
-receive are parity, unless the run's transport has no codes.
+The kind of a packet in our header tells parity. An immediate has no kind: there, packets behind the
+length of the receive are parity, unless the run's transport has no codes.
 
 What follows from a packet that is *not* there depends on the place of capture. A host sends with a
 hop limit of 64 and switches take one off, so a packet with 64 is on the link of its sender; what
@@ -31,7 +30,7 @@ from softroce_lab.telemetry.packets import Has, Packets
 from softroce_lab.transports import control
 
 _OPCODE = 0x2B  # UC RDMA WRITE Only with immediate
-_DATA, _CONTROL = 0, 1  # enum lab_kind
+_DATA, _CONTROL, _PARITY = 0, 1, 4  # enum lab_kind
 _SLOT_AT, _INDEX_AT, _INDICES = 22, 4, 1 << 18  # 10 bits slot, 18 bits offset, 4 bits user's
 _PATHS = 16  # channels of a generation
 _SOURCE_PORT = 0xC000  # of path 0
@@ -136,9 +135,11 @@ def _fill(evidence: Evidence, packets: Packets, rows: _Indices, cleared: _Cleare
     length = np.array([each[1] for each in receives], dtype=np.int64)
     count = np.maximum(1, -(-length // cleared.chunk_bytes))
     keys = np.array([each[0] for each in receives], dtype=np.int64).reshape(-1, 3)
+    is_coded = _is_coded(evidence)
     columns = {
         "qkey": cleared.qkey,
-        "lab_kind": _DATA,
+        "lab_kind": np.where(is_coded & (index >= count), _PARITY, _DATA),
+        "lab_code": is_coded,
         "lab_path": path,
         "lab_attempt": _attempts(packets, rows, ids, index),
         "lab_operation": keys[:, 0],
@@ -152,6 +153,13 @@ def _fill(evidence: Evidence, packets: Packets, rows: _Indices, cleared: _Cleare
     for column, values in columns.items():
         packets[column][rows] = values
     packets["has"][rows] |= np.uint32(Has.LAB)
+
+
+def _is_coded(evidence: Evidence) -> bool:
+    """Whether messages have a code: unless the run says otherwise, they may."""
+    one = None if evidence.run is None else evidence.run.only
+    protocol = None if one is None else one.get("protocol")
+    return not protocol or protocol in CODED
 
 
 def _ids(
@@ -185,7 +193,7 @@ def _attempts(packets: Packets, rows: _Indices, ids: _Indices, index: _Indices) 
     return np.minimum(attempts, _MOST_ATTEMPTS)
 
 
-# ---------------------------------------------------------------- parity
+# ---------------------------------------------------------------- sizes
 
 
 def packet_sizes(view: Any) -> npt.NDArray[np.int64]:
@@ -201,27 +209,6 @@ def packet_sizes(view: Any) -> npt.NDArray[np.int64]:
         seen, times = np.unique(bytes_[(stream_of == stream) & inner], return_counts=True)
         size[stream] = seen[times.argmax()]
     return size
-
-
-def split_parity(view: Any) -> None:
-    """Make `count` of each message that of its data, and `parity` the rest."""
-    messages = view.messages
-    if not len(messages):
-        return
-    size = packet_sizes(view)[messages["stream"]]
-    length, total = messages["length"].astype(np.int64), messages["count"].astype(np.int64)
-    data = np.where(size > 0, np.maximum(-(-length // np.maximum(size, 1)), 1), total)
-    data = np.minimum(data, total)
-    run = view.evidence.run
-    protocol = run is not None and run.only is not None and run.only.get("protocol")
-    beyond = np.zeros(len(messages), np.int64)
-    if not protocol or protocol in CODED:
-        highest = np.maximum.reduceat(view.transmissions["index"], messages["begin"])
-        uc = [view.counts_attempts(each.number) for each in view.streams]
-        is_uc = np.array(uc, dtype=np.bool_)[messages["stream"]]
-        beyond[is_uc] = np.maximum(highest.astype(np.int64) + 1 - total, 0)[is_uc]
-    messages["packets"] = messages["count"]
-    messages["count"], messages["parity"] = data, total - data + beyond
 
 
 # ---------------------------------------------------------------- places of capture

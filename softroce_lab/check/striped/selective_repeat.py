@@ -368,7 +368,7 @@ def _repaired(lab: Understood, tally: Tally) -> None:
     done |= (view.messages["parity"] > 0)[losses.message] & (
         controls.places(controls.acked)[losses.message] != NEVER
     )
-    done |= losses.index >= view.messages["count"][losses.message]
+    done |= losses.restored
     done |= (losses.retransmitted_at != NEVER) | (losses.arrived_at != NEVER)
     tally.passed(int(done.sum()))
     for number in np.flatnonzero(~done).tolist():

@@ -169,8 +169,10 @@ def _has_opcode(transport: Transport, opcode: int) -> bool:
 def _sees(fault: Fault, transport: Transport, *, cnps: bool) -> bool:
     """Whether any packet of this transport can match the rule. `cnps`: it sends CNPs, too."""
     asks = fault.filter
-    if set(asks.kinds) == {"probe"}:
-        return True  # beside one that drops tails, it is for those that would find them by a probe
+    if asks.kinds and set(asks.kinds) <= {"probe", "parity"}:
+        # Beside a rule that drops tails, such a rule is for transports that send these packets.
+        hides_parity = transport.entry.codes is not None and not transport.shows_messages
+        return not ("parity" in asks.kinds and hides_parity)
     if asks.opcode not in (None, *[CNP] * cnps) and not _has_opcode(transport, asks.opcode):
         return False
     if transport.shows_messages:

@@ -13,12 +13,11 @@ from softroce_lab.results.blame import counterfactual
 from softroce_lab.results.blame.charges import Blame, Charge
 from softroce_lab.results.blame.investigation import Investigation
 from softroce_lab.results.story import ordinal
-from softroce_lab.telemetry.drops import KIND_NONE
+from softroce_lab.telemetry.drops import packet_kind
 
 HEAD = ("charge", "message", "step", "undone as", "loss", "which packet", "dropped")
 _NUMBERS = 5  # of these columns
 _MOST_ROWS = 12
-_DATA = 0  # LAB_KIND_DATA
 
 
 def sentences(found: Blame, of: Investigation) -> Iterator[str]:
@@ -99,10 +98,12 @@ def _row(
 
 
 def _packet(record: np.void) -> str:
-    kind = int(record["kind"])
-    if kind == _DATA:
+    kind = packet_kind(int(record["kind"]))
+    if kind == "data":
         return f"packet {int(record['index'])}, {ordinal(int(record['attempt']))} transmission"
-    if kind == KIND_NONE:
+    if kind == "parity":
+        return f"packet {int(record['index'])}, parity"
+    if kind == "other":
         return f"PSN {int(record['psn'])} of QP {int(record['qpn'])}"
     return "control packet"
 

@@ -48,6 +48,7 @@ OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
 OF_NATIVE = {"once.told"}  # of irn and srnic
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
+OF_PARITY = {rule for rule in RULES if rule.startswith("parity.")}
 
 
 def csa_ud(losses=LOSSES, **more):
@@ -81,7 +82,7 @@ def every(tape, number, **fields):
 
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - {
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_PARITY - {
         "csa.probes"
     }  # no silence
     assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
@@ -92,7 +93,7 @@ def test_csa_ud_keeps_every_rule(tmp_path):
 
 def test_ud_rto_keeps_every_rule(tmp_path):
     verdicts = ud_rto().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD - OF_PARITY
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["once.whole"].checked == MESSAGES
 
@@ -650,7 +651,7 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
 
 # ---------------------------------------------------------------- feedback of receivers
 
-NOT_THEIRS = OF_RUNS | OF_CSA_UD | {"sr.other-path", "recovery.detected"}
+NOT_THEIRS = OF_RUNS | OF_CSA_UD | OF_PARITY | {"sr.other-path", "recovery.detected"}
 
 
 def in_run_of(folder, tape, transport, faults=(), timing=None):

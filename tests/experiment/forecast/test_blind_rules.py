@@ -99,3 +99,13 @@ def test_who_cannot_be_hit_is_left_out_if_others_can(tmp_path):
     assert "rc left out: rule 'rule' of link h1->s1 cannot hit its packets" in found.notes
     manifest = json.loads((found.directory / "manifest.json").read_text())
     assert manifest["left_out"] == document["left_out"]
+
+
+def test_parity_that_no_switch_can_tell_is_told():
+    """Others send none, or none just now."""
+    transports = "[irn, {name: csa_ud, options: {parity: 0}}, {name: sdr_ec, framing: ud}, sdr_ec]"
+    text = FILE.replace('"*->*"', '"*->*", drop: {only: parity}')
+    text = text.replace("[rc, sdr_sr, csa_ud, {name: csa_ud, framing: uc_immediate}]", transports)
+    whole, left_out = forecast.compared(spec.of(yaml_source.parse(text, "file.yaml")))
+    assert [each.transport for each in left_out] == ["sdr_ec"]
+    assert len(whole.transports) == 3

@@ -41,7 +41,8 @@ STREAM = 0x0123456789ABCDEF
 PERCENT = 2**64 // 100
 EVERYTHING, ALWAYS = Filter(), Window()
 HEADERS = 14 + 20 + 8 + 12 + 8  # Ethernet to DETH
-MESSAGE_PACKETS = 8
+MESSAGE_PACKETS, PARITY_PACKETS = 8, 2
+DATA, PARITY = 0, 4
 
 
 def downlink(rig: Rig) -> int:
@@ -61,10 +62,15 @@ def fault(
     return Fault("r", rule_id, downlink(rig), key, STREAM + rule_id, effect, wanted, window)
 
 
+def place(n: int) -> dict[str, int]:
+    """What packet n is: messages have eight packets of data, and two of parity behind them."""
+    message, index = divmod(n, MESSAGE_PACKETS + PARITY_PACKETS)
+    return {"kind": DATA if index < MESSAGE_PACKETS else PARITY, "message": message, "index": index}
+
+
 def data(rig: Rig, n: int, attempt: int = 0) -> bytes:
-    """Packet n of messages of eight packets, from h1 to h2."""
-    message, index = divmod(n, MESSAGE_PACKETS)
-    header = lab_header(message=message, index=index, attempt=attempt, count=MESSAGE_PACKETS)
+    """Packet n of them, from h1 to h2."""
+    header = lab_header(**place(n), attempt=attempt, count=MESSAGE_PACKETS, code=MESSAGE_PACKETS)
     return roce(rig.address("h1"), rig.address("h2"), psn=n, lab=header)
 
 
@@ -81,15 +87,12 @@ def positions(frames: list[bytes]) -> set[int]:
 
 
 def packet(rig: Rig, n: int, attempt: int = 0) -> bytes:
-    message, index = divmod(n, MESSAGE_PACKETS)
     return native_packet(
         src=number(rig.address("h1")),
         dst=number(rig.address("h2")),
-        kind=0,
-        message=message,
-        index=index,
+        **place(n),
         attempt=attempt,
-        tail=MESSAGE_PACKETS - index,
+        tail=(MESSAGE_PACKETS - place(n)["index"]) % 2**32,
         opcode=0x64,
         qpn=17,
         psn=n,
@@ -114,6 +117,7 @@ MODELS: dict[str, tuple[Effect, FaultKey, Filter]] = {
     "tails": (Drop(), "identity", Filter(tail=2)),
     "one message": (Drop(), "identity", Filter(message=4)),
     "data only": (Drop(), "identity", Filter(kinds=("data",))),
+    "parity only": (Drop(), "identity", Filter(kinds=("parity",))),
     "control only": (Drop(), "identity", Filter(kinds=("control", "report"))),
     "opcode": (Drop(), "identity", Filter(opcode=0x64)),
     "another opcode": (Drop(), "identity", Filter(opcode=0x04)),
@@ -147,7 +151,7 @@ def test_rules_meet_a_packet_in_their_order(rig):
     rig.xdp.set_faults(faults)
     assert positions(send(rig, [data(rig, n) for n in range(400)])) == survivors(rig, faults, 400)
     seen = {hits.rule_id: hits.seen for hits in rig.xdp.hits()[downlink(rig)]}
-    assert seen == {1: 200, 2: 200, 3: 100}  # a Drop passes by what its filter lets through
+    assert seen == {1: 160, 2: 240, 3: 120}  # a Drop passes by what its filter lets through
 
 
 def test_changes_of_a_link_are_told_apart():
@@ -168,13 +172,16 @@ def named(rig: Rig, *, rule_id: int = 0, **name: object) -> Fault:
 
 
 def test_a_packet_is_dropped_by_its_name_on_the_transmission_that_was_named(rig):
-    faults = [named(rig, rule_id=5, message=2, packet=3, iters=(1, 3))]
+    faults = [
+        named(rig, rule_id=5, message=2, packet=3, iters=(1, 3)),
+        named(rig, rule_id=6, message=2, packet=MESSAGE_PACKETS),  # that is parity, without a name
+    ]
     rig.xdp.set_faults(faults)
-    arrived = [len(send(rig, [data(rig, 2 * 8 + 3, attempt)])) for attempt in range(4)]
+    arrived = [len(send(rig, [data(rig, 23, attempt)])) for attempt in range(4)]
     assert arrived == [0, 1, 0, 1]
-    assert len(send(rig, [data(rig, n) for n in range(40) if n != 19])) == 39
-    (hits,) = rig.xdp.hits()[downlink(rig)]
-    assert (hits.rule_id, hits.hits) == (5, 2)
+    assert len(send(rig, [data(rig, n) for n in range(50) if n != 23])) == 49
+    hits = {each.rule_id: each.hits for each in rig.xdp.hits()[downlink(rig)]}
+    assert hits == {5: 2, 6: 0}
 
 
 def test_a_packet_without_an_attempt_is_counted_by_the_switch(rig):
