@@ -29,7 +29,7 @@ from softroce_lab.results import aside, figures_of, ratio_plot, sweeps
 from softroce_lab.results.incidents import What
 from softroce_lab.results.plot_style import COLOURS, DASHES, MARKERS, wrapped
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
-from softroce_lab.results.story import Explained
+from softroce_lab.results.story import PARITY, Explained
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
@@ -441,7 +441,11 @@ def _timeline(axes: Any, asked: Asked) -> None:
              What.RESTORED: "D"}  # fmt: skip
     middle = len(shown) / 2
     for at, (what, marker) in enumerate(shown.items()):
-        found = [each for each in known.incidents if each.what is what and each.message >= 0]
+        found = [
+            each
+            for each in known.incidents
+            if each.what is what and each.message >= 0 and each.kind != PARITY
+        ]
         x = [each.time_ns / 1000 for each in found]
         y = [rows[of[each.message]] + _LANE * (middle - at) for each in found]
         axes.plot(x, y, marker, ms=3, mfc="none", color=COLOURS[at], label=what.value,

@@ -86,7 +86,11 @@ def _points(known: Explained) -> Series:
     at_row = np.array([row_of[host] for host in of["destination"].tolist()])
     series: dict[str, tuple[Any, Any]] = {}
     for what in _SHOWN:
-        found = [e for e in known.incidents if e.what is what and e.message >= 0]
+        found = [
+            each
+            for each in known.incidents
+            if each.what is what and each.message >= 0 and each.kind != story.PARITY
+        ]
         if what is not What.DROP:
             found = found[:: _every(len(found))]
         if found:
