@@ -26,7 +26,8 @@ class LossEstimate {
   void note(std::uint32_t packets, std::int32_t lost, std::int32_t bursts) {
     packets_ = std::min(packets_ + packets, kMemory);
     const double keep = std::exp(-static_cast<double>(packets) / packets_);
-    lost_ = std::max(lost_ * keep + lost / packets_, 0.0);
+    // After an outage numbers may be further ahead than what the mean is about.
+    lost_ = std::clamp(lost_ * keep + lost / packets_, 0.0, 1.0);
     bursts_ = std::max(bursts_ * keep + bursts / packets_, 0.0);
     seen_ += packets;
   }
