@@ -31,7 +31,7 @@ HEADERS = {
         "cm::Kind cm::Verb cm::Hello cm::Mad cm::Parameters cm::Call cm::Reply cm::Event"
     ),
     "native/endpoint/loss_record.hpp": "LossKind LossRecord",
-    "native/engine/verbs/qp_event.hpp": "RetransmitReason",
+    "native/engine/verbs/qp_event.hpp": "RetransmitReason ParityReason",
     "native/endpoint/recoveries.hpp": "RecoveryKind Recovery",
     "native/endpoint/statistics.hpp": "statistics::Header statistics::Qp",
     "native/monitor/protocol.hpp": "monitor::Word monitor::Request monitor::Answer",

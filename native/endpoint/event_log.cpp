@@ -76,13 +76,19 @@ const char* name_of(LossReason reason) {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
+const char* name_of(ParityReason reason) {
+  constexpr const char* kNames[] = {"idle", "gain"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
 const char* name_of(EventKind kind) {
   constexpr const char* kNames[] = {"post_send",    "sent",       "post_recv",
                                     "first_packet", "tail_seen",  "receive_complete",
                                     "timer",        "peer_timer", "control_received",
                                     "no_receive",   "too_long",   "late_packet",
-                                    "gap",          "loss"};
-  static_assert(std::size(kNames) == static_cast<std::size_t>(EventKind::loss) + 1);
+                                    "gap",          "loss",       "parity",
+                                    "chunk"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(EventKind::chunk) + 1);
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -94,13 +100,31 @@ const char* nak_name(std::uint8_t syndrome) {
 }
 
 const char* name_of(const QpEvent& event) {
-  constexpr const char* kNames[] = {"state",         "post_send",       "post_recv",
-                                    "sent",          "retransmit",      "timeout",
-                                    "ack_received",  "nak_received",    "rnr_nak_received",
-                                    "ack_sent",      "nak_sent",        "rnr_nak_sent",
-                                    "response_sent", "out_of_sequence", "duplicate_request",
-                                    "dropped",       "completion",      "",
-                                    "retransmit",    "control_sent"};
+  constexpr const char* kNames[] = {"state",
+                                    "post_send",
+                                    "post_recv",
+                                    "sent",
+                                    "retransmit",
+                                    "timeout",
+                                    "ack_received",
+                                    "nak_received",
+                                    "rnr_nak_received",
+                                    "ack_sent",
+                                    "nak_sent",
+                                    "rnr_nak_sent",
+                                    "response_sent",
+                                    "out_of_sequence",
+                                    "duplicate_request",
+                                    "dropped",
+                                    "completion",
+                                    "",
+                                    "retransmit",
+                                    "control_sent",
+                                    "",
+                                    "",
+                                    "parity_sent",
+                                    "restored"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(QpEventKind::message_restored) + 1);
   if (event.kind == QpEventKind::message) return name_of(static_cast<EventKind>(event.code));
   return kNames[static_cast<std::size_t>(event.kind)];
 }
@@ -210,9 +234,22 @@ void add_members(std::string& text, const QpEvent& event) {
       add(text, "packets", event.packets);
       add(text, "index", event.psn);
       return add(text, "last_index", event.last_psn);
+    case QpEventKind::message_parity:
+      add(text, "reason", name_of(static_cast<ParityReason>(event.code)));
+      add_message(text, event);
+      add(text, "packets", event.packets);
+      add(text, "index", event.psn);
+      add(text, "last_index", event.last_psn);
+      return add(text, "loss_ppm", event.loss_ppm);
+    case QpEventKind::message_restored:
+      add_message(text, event);
+      return add(text, "index", event.psn);
     case QpEventKind::control_sent:
       add(text, "peer", event.peer);
       return add(text, "bytes", event.bytes);
+    case QpEventKind::message_nack_sent:
+    case QpEventKind::message_nack_received:
+      return;  // `note` refuses them
   }
 }
 

@@ -23,6 +23,8 @@ enum class RecoveryKind : std::uint8_t {
   nak_received,   // of a queue pair
   nack_sent,      // of a message: `packets` are missing, among [index, last_index]
   nack_received,  // of a message: the same, at its sender
+  parity_sent,    // of a message: `packets` of parity behind [index, last_index]; `cause`: why
+  restored,       // of a message: packets [index, last_index], from parity
 };
 
 // A row of recovery.parquet; what does not apply is 0.
@@ -39,7 +41,7 @@ struct Recovery {
   std::uint16_t operation = 0, step = 0, sport = 0, attempt = 0;
   RecoveryKind event{};
   RetransmitReason reason{};
-  std::uint8_t cause = 0;  // DropCause, of a simulated fabric
+  std::uint8_t cause = 0;  // DropCause, of a simulated fabric; of parity_sent: ParityReason
   std::uint8_t packet_kind = 0;
 };
 
@@ -86,6 +88,15 @@ class RecoverySink final : public QpEventSink {
       case QpEventKind::message_nack_received:
         record.event = RecoveryKind::nack_received;
         about_message(record, event, true);
+        break;
+      case QpEventKind::message_parity:
+        record.event = RecoveryKind::parity_sent;
+        record.cause = event.code;
+        about_message(record, event, true);
+        break;
+      case QpEventKind::message_restored:
+        record.event = RecoveryKind::restored;
+        about_message(record, event, false);
         break;
       case QpEventKind::retransmit:
         record.reason = static_cast<RetransmitReason>(event.code);

@@ -61,9 +61,9 @@ namespace softroce {
   X(rx_ud_too_long)                 /* UD SEND larger than the posted receive */
 // What only the RNIC counts.
 #define SOFTROCE_RNIC_COUNTERS(X) \
-  X(tx_data)                        /* packets of striped messages, retransmissions included */ \
+  X(tx_data)                        /* packets of striped messages, retransmissions and parity included */ \
   X(tx_retransmitted)               /* packets of striped messages that were sent before */ \
-  X(tx_parity)                      /* packets with parity of erasure-coded messages */ \
+  X(tx_parity)                      /* packets with parity of striped messages; they are in `tx_data`, too */ \
   X(tx_control)                     /* control messages of the transport */ \
   X(tx_nack)                        /* NACKs that the engine sent */ \
   X(tx_probe)                       /* path probes */ \
@@ -77,7 +77,9 @@ namespace softroce {
   X(rx_placed)                      /* packets of striped messages whose payload was placed */ \
   X(rx_restored)                    /* packets of data that were restored from parity */ \
   X(rx_name_waits)                  /* receives that waited for a slot and generation, of uc_immediate */ \
-  X(rx_late_parity)                 /* packets of parity that came when their message was complete */ \
+  X(rx_needless)                    /* retransmissions of packets that were restored before, the first that arrived of each */ \
+  X(rx_overtaken)                   /* first transmissions that arrived when parity had restored their packets */ \
+  X(rx_late_parity)                 /* packets of parity whose message was complete, or that had arrived before */ \
   X(rx_control)                     /* control messages handed to the transport */ \
   X(rx_nack)                        /* valid NACKs handled by the engine */ \
   X(rx_probe)                       /* valid path probes */ \

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from softroce_lab.errors import LabError, RunError, UserError
 from softroce_lab.faults import resolve
 from softroce_lab.plan import locate
@@ -29,6 +31,7 @@ from softroce_lab.telemetry.rundir import give_to_user
 from softroce_lab.verbs.device import GID
 
 if TYPE_CHECKING:
+    from softroce_lab.experiment.workload_run import WorkloadRun
     from softroce_lab.fabric.lab import Lab
     from softroce_lab.fabric.observe.view import View
     from softroce_lab.sim.fabric import SimFabric
@@ -151,11 +154,10 @@ def capturing_virtually(
     found.figures = Figures(tuple(each))
 
 
-def comment_transitions(
-    path: Path, transitions: Iterable[Mapping[str, Any]], plan: Plan, begun_ns: int
-) -> dict[str, str]:
-    """Write transitions of queue pairs with a backup as comments on the packets that followed them.
+def comment(path: Path, run: WorkloadRun, plan: Plan, begun_ns: int) -> dict[str, str]:
+    """Write what hosts did as comments on the packets of theirs that followed.
 
+    Those are transitions of queue pairs with a backup, and packets restored from parity.
     `begun_ns`: the capture's time when the run began. Returns facts for the manifest:
     none, or why they were not written, for the run and its capture are whole without them.
     """
@@ -170,13 +172,32 @@ def comment_transitions(
     }
     notes = [
         Note(begun_ns + row["time_ns"], gids[row["host"]], f"shift: {transition.line(row)}")
-        for row in transitions
+        for row in run.transitions
+    ]
+    names = {str(port.address): host.name for host in plan.plain_hosts for port in host.ports}
+    notes += [
+        Note(begun_ns + time_ns, gids[host], text)
+        for part in run.recoveries
+        for time_ns, host, text in _restorations(part, names)
     ]
     try:
         annotate(path, notes)
     except LabError as error:
         return {"comments_not_written": error.what}
     return {}
+
+
+def _restorations(
+    part: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[tuple[int, str, str]]:
+    """Times, hosts and texts, of columns of recovery.parquet; `names` of hosts, by address."""
+    rows = np.flatnonzero(part["event"] == "restored")
+    columns = ("time_ns", "host", "src", "operation", "step", "message", "index")
+    for time_ns, host, source, *key, index in zip(
+        *(part[column][rows].tolist() for column in columns), strict=True
+    ):
+        message = f"{names.get(source, source)}->{host}:{'/'.join(map(str, key))}"
+        yield time_ns, host, f"restored: packet {index} of {message}, from parity"
 
 
 def wall_clock_ns(monotonic_ns: int) -> int:

@@ -44,6 +44,7 @@ SIZE_CLASSES = {
 RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
 SPURIOUS = ("rx_duplicate", "duplicate_request")  # and what the network duplicated
 _SENT = ("tx_data", "tx_connected")
+_PARITY = ("tx_parity",)  # among `tx_data`
 _ANSWERS = (  # of RC, which counts them as its packets, too
     "tx_ack", "tx_rnr_nak", "tx_nak_sequence", "tx_nak_invalid", "tx_nak_access",
     "tx_nak_operation",
@@ -57,9 +58,9 @@ def total(counters: Mapping[str, int], names: Iterable[str]) -> int:
 
 
 def data_packets(counters: Mapping[str, int]) -> int:
-    """Packets with data of messages that a host sent, retransmitted ones included."""
+    """Packets with data of messages that a host sent: with retransmissions, without parity."""
     # An answer is counted before it leaves; a program's counters may be read between.
-    return max(total(counters, _SENT) - total(counters, _ANSWERS), 0)
+    return max(total(counters, _SENT) - total(counters, (*_ANSWERS, *_PARITY)), 0)
 
 
 def quantile(values: npt.NDArray[Any], per_mille: int) -> Any:
@@ -305,6 +306,15 @@ def _lost_by_machine(run: Any) -> int:
     return _on_links("emulator_drops")(run) + stage + sockets
 
 
+def _data_packets(run: Any) -> int:
+    return sum(map(data_packets, run.counters.values()))
+
+
+def _parity_share(run: Any) -> float | None:
+    data = _data_packets(run)
+    return run.count(_PARITY) / data if data else None
+
+
 def _counted(*names: str) -> Callable[[Any], int]:
     return lambda run: run.count(names)
 
@@ -491,7 +501,13 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
     Figure("packets_sent", PACKETS, "data packets sent",
            about="transmissions of packets with message data, retransmissions included",
            always=True,
-           of=lambda run: sum(map(data_packets, run.counters.values()))),
+           of=_data_packets),
+    Figure("parity_packets", PACKETS, "parity packets",
+           about="packets of parity, which are neither data nor control packets",
+           of=_counted(*_PARITY)),
+    Figure("parity_share", SHARE,
+           about="`parity_packets` over `packets_sent`; null if no data was sent",
+           of=_parity_share, sweep="parity", place=7),
     Figure("control_packets", PACKETS, "control packets",
            about="all other packets: acknowledgements, NAKs, NACKs, reports, CNPs",
            of=_counted(*CONTROL), better="less"),
@@ -520,9 +536,17 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            about="retransmissions of packets with message data",
            of=_counted(*RETRANSMITTED), better="less",
            always=True, sweep="retransmitted", place=6, crosschecked=True),
+    Figure("restored", PACKETS, "restored from parity",
+           about="data packets that receivers restored from parity before they arrived",
+           of=_counted("rx_restored")),
+    Figure("needless_retransmissions", PACKETS, "needless",
+           about="retransmissions of packets that the receiver had restored from parity when "
+                 "they arrived; not among the spurious ones. Over the framing `uc_immediate` "
+                 "late first transmissions are among them",
+           of=_counted("rx_needless")),
     Figure("spurious_retransmissions", PACKETS, "spurious",
-           about="arrivals of packets that had arrived before; duplicates of the network are "
-                 "among them",
+           about="arrivals of data packets that had arrived before; duplicates of the network "
+                 "are among them, parity and needless retransmissions are not",
            of=_counted(*SPURIOUS), always=True,
            sweep="spurious", place=7),
     Figure("contexts_missed", COUNT, "QP contexts missed",

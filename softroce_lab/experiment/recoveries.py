@@ -22,14 +22,20 @@ from softroce_lab.experiment.hosts.messenger import RailQueuePairs
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry import drops
 from softroce_lab.telemetry.drops import Drops, addresses
-from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, REASONS, Recoveries
+from softroce_lab.telemetry.recoveries import (
+    EVENTS,
+    NO_LINK,
+    PARITY_REASONS,
+    REASONS,
+    Recoveries,
+)
 from softroce_lab.telemetry.repairs import CAUSES
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
 _PART = 1 << 16  # rows: fewer make a larger file, more take more memory
-_RETRANSMIT, _SENT_AGAIN, _LOST, _NAK_SENT = map(
-    EVENTS.index, ("retransmit", "sent_again", "lost", "nak_sent")
+_RETRANSMIT, _SENT_AGAIN, _LOST, _NAK_SENT, _PARITY_SENT = map(
+    EVENTS.index, ("retransmit", "sent_again", "lost", "nak_sent", "parity_sent")
 )
 _POLICY = REASONS.index("policy")
 _NUMBERS = ("operation", "step", "message", "index", "last_index", "packets", "attempt", "sport",
@@ -122,6 +128,8 @@ def _columns(of: Recorded, found: Recoveries) -> Columns:
     why[event != _RETRANSMIT] = ""
     decided = (event == _RETRANSMIT) & (found["reason"] == _POLICY) & (found["cause"] != 0)
     why[decided] = np.array(_native.RETRANSMIT_CAUSES, dtype=object)[found["cause"][decided]]
+    parity = event == _PARITY_SENT
+    why[parity] = np.array(PARITY_REASONS, dtype=object)[found["cause"][parity]]
     lost = event == _LOST
     cause = np.array(CAUSES, dtype=object)[np.where(lost, found["cause"], 0)]
     cause[~lost] = ""

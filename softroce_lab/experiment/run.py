@@ -25,7 +25,7 @@ from softroce_lab.experiment.capturing import (
     NOTHING,
     Wanted,
     capturing,
-    comment_transitions,
+    comment,
     wall_clock_ns,
 )
 from softroce_lab.experiment.forecast import idle_rules, memory
@@ -294,10 +294,10 @@ class _Runs:
                     found = real.run(experiment, transport, seed, progress, lab, self.hosts)
             if capture is None:
                 return found
-            if found.transitions:
+            if "workload_begun_ns" in found.facts:
                 begun_ns = found.facts["begun_monotonic_ns"] + found.facts["workload_begun_ns"]
                 clock_ns = wall_clock_ns(begun_ns)
-                failed = comment_transitions(wanted.path, found.transitions, lab.plan, clock_ns)
+                failed = comment(wanted.path, found, lab.plan, clock_ns)
                 found = dataclasses.replace(found, facts={**found.facts, **failed})
             return found.with_capture(capture)
 

@@ -186,6 +186,8 @@ class Experiment:
         )
         if not document["expect"]:
             del document["expect"]
+        if document["last_of_step"] == "workload":
+            del document["last_of_step"]
         return document | {
             "depth": self.depth,
             "topology": self.topology,

@@ -18,7 +18,7 @@ from softroce_lab.experiment.capturing import (
     NOTHING,
     Wanted,
     capturing_virtually,
-    comment_transitions,
+    comment,
 )
 from softroce_lab.experiment.forecast import base_rtt, idle_rules
 from softroce_lab.experiment.forecast.base_rtt import Rails
@@ -130,7 +130,7 @@ def _run(
     with capturing_virtually(run.fabric, wanted, run.host_names()) as capture:
         found = run.go()
     if capture is not None:
-        failed = comment_transitions(capture.wanted.path, found.transitions, run.plan, 0)
+        failed = comment(capture.wanted.path, found, run.plan, 0)
         found = dataclasses.replace(found, facts={**found.facts, **failed})
     found = added(run.workload, found, *alone_by_job(experiment, transport, seed))
     return found if capture is None else found.with_capture(capture)
@@ -284,8 +284,15 @@ class VirtualRun:
                 rc=tuning.rc,
                 qkey=QKEY,
             )
-            depth = self.experiment.depth
-            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=tuning.path_mtu)
+            host = HostDriver(
+                self.schedule,
+                index,
+                self.experiment.depth,
+                rails,
+                memory,
+                path_mtu=tuning.path_mtu,
+                marks=self.experiment.raw.last_of_step,
+            )
             self.hosts[index] = host
             if isinstance(rails[0], ShiftMessenger):
                 self.shifting[host] = rails[0]

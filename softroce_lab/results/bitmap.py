@@ -61,7 +61,7 @@ def _selective(tale: Story) -> tuple[_Points, _Spans]:
         if each.what is What.DROP and not each.attempt:
             points.append((each.time_ns, each.first))
             spans.setdefault(each.first, (each.time_ns, _over_ns(tale)))
-        elif each.what is What.ARRIVED and each.first in spans:
+        elif each.what in (What.ARRIVED, What.RESTORED) and each.first in spans:
             spans[each.first] = spans[each.first][0], each.time_ns
     return points, spans
 

@@ -37,6 +37,8 @@ class What(enum.StrEnum):
     TIMEOUT = "timeout"
     CONTROL = "control message"
     ARRIVED = "arrived"
+    PARITY = "parity sent"
+    RESTORED = "restored from parity"
 
 
 class Incident(NamedTuple):
@@ -51,7 +53,7 @@ class Incident(NamedTuple):
     where: str  # directed link, or host
     why: str  # rule, cause, reason, or name of the control message
     kind: str  # of a packet: data, control, report, other; "": no packet
-    packets: int = 0  # how many of `first` to `last` it is about; 0: all of them
+    packets: int = 0  # how many of `first` to `last` it is about, 0: all of them; or of parity
 
     def about(self, packet: int) -> bool:
         """Whether it may be about this packet of the message."""
@@ -226,8 +228,14 @@ def incidents(recorded: Recorded, run: Run, messages: Messages) -> list[Incident
             found = [each for each in found if each.what is not What.DROP or each.kind != "other"]
         found += _recoveries(recorded.table("recovery", run), messages, rules)
     if recorded.has("repairs"):
-        found += _repairs(recorded.table("repairs", run), messages)
+        restored = {_at(each) for each in found if each.what is What.RESTORED}
+        repaired = _repairs(recorded.table("repairs", run), messages)
+        found += (each for each in repaired if _at(each) not in restored)
     return sorted(found, key=lambda each: each.time_ns)
+
+
+def _at(each: Incident) -> tuple[int, int, int]:
+    return each.time_ns, each.message, each.first
 
 
 def rows_of(table: Columns, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -294,7 +302,9 @@ def _recoveries(
         ends = messages.host(src), messages.host(dst)
         what, where, why = _recovered(event, host, reason, cause, link)
         why = rules.get((time_ns, link), why) if what is What.DROP else why
-        if what is not What.SENT_AGAIN and what is not What.DROP:
+        if what is What.RESTORED:
+            kind = "data"
+        elif what is not What.SENT_AGAIN and what is not What.DROP:
             kind = ""
         if qpn and kind not in ("data", "parity"):
             spans, packets = messages.of_psns(dst, qpn, psn, last_psn), 0
@@ -315,6 +325,10 @@ def _recovered(event: str, host: str, reason: str, cause: str, link: str) -> tup
             return What.SENT_AGAIN, host, ""
         case "lost":
             return What.DROP, link, cause
+        case "parity_sent":
+            return What.PARITY, host, reason
+        case "restored":
+            return What.RESTORED, host, ""
         case "timeout":
             return What.TIMEOUT, host, "timeout"
         case _:

@@ -12,6 +12,7 @@ from softroce_lab.results.story import Story, ordinal
 
 _WIDTH = 30  # characters between the two hosts
 _MOST_LINES = 60
+_THERE = (What.ARRIVED, What.RESTORED)
 _IDLE = "|" + " " * (_WIDTH - 2) + "|"
 
 
@@ -68,7 +69,7 @@ def _joined(found: list[Incident]) -> Iterator[tuple[Incident, int]]:
     for each in found:
         if held is not None and _follows(held, each):
             held = held._replace(last=max(held.last, each.last), packets=0)
-            if held.what is What.ARRIVED:  # they are all there with the last of them
+            if held.what in _THERE:  # they are all there with the last of them
                 held = held._replace(time_ns=each.time_ns)
             count += 1
             continue
@@ -86,7 +87,7 @@ def _follows(held: Incident, each: Incident) -> bool:
         return False
     if held.what is What.CONTROL:
         return held.time_ns == each.time_ns
-    return held.what in (What.SENT_AGAIN, What.ARRIVED) and each.first == held.last + 1
+    return held.what in (What.SENT_AGAIN, *_THERE) and each.first == held.last + 1
 
 
 def _drawn(rung: Rung) -> str:
@@ -126,9 +127,13 @@ def _rung(tale: Story, each: Incident, count: int) -> Rung:
         case What.SENT_AGAIN:
             number = f"{ordinal(each.attempt)} transmission" if each.attempt else "sent again"
             return Rung(at, ">", packets, number)
-        case What.ARRIVED:
+        case What.ARRIVED | What.RESTORED:
             here = "is" if each.first == each.last else "are"
-            return Rung(at, "", "", f"{packets} {here} at {each.where}")
+            how = f"{each.what} " if each.what is What.RESTORED else ""
+            return Rung(at, "", "", f"{packets} {here} {how}at {each.where}")
+        case What.PARITY:
+            behind = f"behind {each.first} to {each.last}"
+            return Rung(at, ">", f"{each.packets} of parity", f"{behind}: {each.why}")
         case What.CONTROL if each.why in _RECEIVED:
             return Rung(at, "", "", f"{each.where} has the {_RECEIVED[each.why]}")
         case What.CONTROL:

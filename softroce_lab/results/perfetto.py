@@ -93,7 +93,7 @@ def _messages(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
 
 
 def _packets(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
-    """Losses, and an arrow from each to the transmission that follows it."""
+    """Losses, and an arrow from each to the transmission, or the restoration, that follows it."""
     lost: dict[tuple[int, int], list[float]] = {}
     arrow = 0
     for each in known.incidents:
@@ -110,9 +110,16 @@ def _packets(known: Explained, numbers: dict[str, int]) -> Iterator[Event]:
             yield {**head, "ph": "X", "dur": _SHORT_US, "cat": "loss", "name": f"lost: {name}",
                    "args": about}  # fmt: skip
             lost.setdefault(key, []).append(each.time_ns / 1000)
-        elif each.what is What.SENT_AGAIN:
-            yield {**head, "ph": "X", "dur": _SHORT_US, "cat": "retransmission",
-                   "name": f"sent again: {name}", "args": {"attempt": each.attempt}}  # fmt: skip
+        elif each.what is What.PARITY:
+            over = f"packets {each.first} to {each.last} of {known.messages.name(each.message)}"
+            about = {"packets": each.packets, "why": each.why}
+            yield {**head, "ph": "X", "dur": _SHORT_US, "cat": "parity",
+                   "name": f"parity of {over}", "args": about}  # fmt: skip
+        elif each.what in (What.SENT_AGAIN, What.RESTORED):
+            about = {"attempt": each.attempt} if each.what is What.SENT_AGAIN else {}
+            cat = "retransmission" if each.what is What.SENT_AGAIN else "parity"
+            yield {**head, "ph": "X", "dur": _SHORT_US, "cat": cat,
+                   "name": f"{each.what}: {name}", "args": about}  # fmt: skip
             for begin in lost.pop(key, ()):
                 arrow += 1
                 flow = {"cat": "recovery", "name": "recovery", "id": arrow, "pid": source,

@@ -29,12 +29,12 @@ from softroce_lab.results import aside, figures_of, ratio_plot, sweeps
 from softroce_lab.results.incidents import What
 from softroce_lab.results.plot_style import COLOURS, DASHES, MARKERS, wrapped
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
-from softroce_lab.results.story import Explained
+from softroce_lab.results.story import PARITY, Explained
 from softroce_lab.statistics import median_interval, spread_name
 
 SUFFIXES = ("pdf", "svg", "png")
 _MOST_LINKS = 20
-_LANE = 0.16  # between the kinds of points of a receiver, where 1 is between receivers
+_LANE = 0.14  # between the kinds of points of a receiver, where 1 is between receivers
 _INCHES = (3.4, 2.4)  # a column of a paper
 _PANEL_INCHES = 0.9  # the height of one of several above each other
 _WIDEST_TITLE, _WIDEST_LABEL, _MOST_LINES = 52, 20, 3  # characters, and lines, of a sweep's cells
@@ -437,10 +437,15 @@ def _timeline(axes: Any, asked: Asked) -> None:
     of = known.messages.columns["destination"]
     hosts = sorted(set(of.tolist()), key=lambda host: (len(host), host))
     rows = {host: row for row, host in enumerate(hosts)}
-    shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o"}
+    shown = {What.DROP: "x", What.DECISION: "^", What.SENT_AGAIN: "s", What.ARRIVED: "o",
+             What.RESTORED: "D"}  # fmt: skip
     middle = len(shown) / 2
     for at, (what, marker) in enumerate(shown.items()):
-        found = [each for each in known.incidents if each.what is what and each.message >= 0]
+        found = [
+            each
+            for each in known.incidents
+            if each.what is what and each.message >= 0 and each.kind != PARITY
+        ]
         x = [each.time_ns / 1000 for each in found]
         y = [rows[of[each.message]] + _LANE * (middle - at) for each in found]
         axes.plot(x, y, marker, ms=3, mfc="none", color=COLOURS[at], label=what.value,

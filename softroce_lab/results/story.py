@@ -2,8 +2,8 @@
 """The story of a message: what was lost, how that was detected, and where its time went.
 
 The time of a message is cut at the packet that came last of those that were lost: until it was
-dropped, until its sender decided to retransmit it, until it left, until it arrived or was dropped
-again.
+dropped, until its sender decided to retransmit it, until it left, until it arrived, was restored
+from parity, or was dropped again.
 The parts add up to the whole. This cut is the project's.
 """
 
@@ -30,6 +30,8 @@ DATA = ("data", "other", "response")
 PARITY = "parity"
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 _WAITED = "waiting for its turn"
+RESTORED = "until parity restored it"
+"""The part that ends when a lost packet was restored."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Story:
             "taken_ns": self.taken_ns,
             "dropped": self.count(What.DROP),
             "sent_again": self.sent_again,
+            "restored": self.count(What.RESTORED),
             "last_packet": self.last_packet,
             "names_packets": self.names_packets,
             "parts": [
@@ -148,6 +151,9 @@ def _cuts_of(packet: int, found: Sequence[Incident]) -> list[tuple[str, int]]:
         elif each.what is What.ARRIVED:
             cuts.append(("retransmission under way", each.time_ns))
             break
+        elif each.what is What.RESTORED:
+            cuts.append((RESTORED, each.time_ns))
+            break
     return cuts
 
 
@@ -189,8 +195,7 @@ class Explained:
         of, found = self.messages.columns, self.of_message.get(row, ())
         times = {name: int(of[name][row]) for name in _TIMES}
         status = int(of["status"][row])
-        arrived = [each.first for each in found if each.what is What.ARRIVED]
-        last = arrived[-1] if arrived else None
+        last = self._last_repaired(found)
         sent_again = sum(each.what is What.SENT_AGAIN and each.kind in DATA for each in found)
         return Story(
             run=self.name,
@@ -208,6 +213,18 @@ class Explained:
             parts=_parts(times, last, found) if status == _SUCCESS else [],
             names_packets=self.messages.names_packets,
         )
+
+    def _last_repaired(self, found: Sequence[Incident]) -> int | None:
+        """The lost packet that came last."""
+        if self.messages.run.get("clock") == "real":  # arrivals are not recorded there
+            return None
+        lost = {each.first for each in found if each.what is What.DROP and each.kind in DATA}
+        repaired = [
+            each.first
+            for each in found
+            if each.what is What.ARRIVED or (each.what is What.RESTORED and each.first in lost)
+        ]
+        return repaired[-1] if repaired else None
 
     def bound_ns(self, tale: Story) -> int | None:
         """What this message took under oracle with the same seed; None: that did not run."""
@@ -380,7 +397,9 @@ def words(tale: Story, bound_ns: int | None = None) -> list[str]:
         lines.append("It was never posted: what it waited for did not happen.")
     elif dropped or again:
         lost = units.format_count(dropped, "transmission")
-        lines.append(f"{lost} lost, {again:,} sent again.")
+        restored = tale.count(What.RESTORED)
+        more = f", {restored:,} restored from parity" if restored else ""
+        lines.append(f"{lost} lost, {again:,} sent again{more}.")
     elif not tale.names_packets:
         lines.append("Which lost packets were its own is not known: they name no message.")
     else:
@@ -423,7 +442,7 @@ def packet_words(tale: Story, packet: int) -> list[str]:
         after = "" if since is None else f", {units.format_duration(each.time_ns - since)} later"
         lines.append(f"{at}{after}: {_worded(each)}")
         since = each.time_ns
-        if each.what is What.ARRIVED:
+        if each.what in (What.ARRIVED, What.RESTORED):
             break
     return lines
 
@@ -443,5 +462,10 @@ def _worded(each: Incident) -> str:
             return f"the timer of {each.where} ended"
         case What.ARRIVED:
             return f"arrived at {each.where}"
+        case What.PARITY:
+            parity = units.format_count(each.packets, "packet")
+            return f"{each.where} sent {parity} of parity over it and others, because of {each.why}"
+        case What.RESTORED:
+            return f"restored from parity at {each.where}"
         case _:
             return f"{each.what} on {each.where} by {each.why}"

@@ -46,24 +46,22 @@ def annotate(path: Path, notes: Sequence[Note]) -> int:
     if not notes:
         return 0
     packets = capture_file.read(path).packets
+    packets = packets[np.argsort(packets["time_ns"], kind="stable")]
+    times, offsets = packets["time_ns"].astype(np.int64), packets["offset"]
+    of_hosts = {
+        addresses: (times[theirs], offsets[theirs])
+        for addresses in {note.addresses for note in notes}
+        if (theirs := _is_of(addresses, packets)).any()
+    }
     chosen: dict[int, list[str]] = collections.defaultdict(list)
     for note in notes:
-        row = _packet_of(note, packets)
-        if row is not None:
-            chosen[int(packets["offset"][row])].append(note.text)
+        if note.addresses in of_hosts:
+            when, where = of_hosts[note.addresses]
+            at = min(int(np.searchsorted(when, note.time_ns)), len(when) - 1)
+            chosen[int(where[at])].append(note.text)
     if chosen:
         _rewrite(path, dict(sorted(chosen.items())))
     return sum(map(len, chosen.values()))
-
-
-def _packet_of(note: Note, packets: Packets) -> int | None:
-    times = packets["time_ns"].astype(np.int64)
-    theirs = _is_of(note.addresses, packets)
-    later = np.flatnonzero(theirs & (times >= note.time_ns))
-    if len(later):
-        return int(later[np.argmin(times[later])])
-    before = np.flatnonzero(theirs)
-    return int(before[np.argmax(times[before])]) if len(before) else None
 
 
 def _is_of(addresses: frozenset[bytes], packets: Packets) -> npt.NDArray[np.bool_]:

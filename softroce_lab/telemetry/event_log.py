@@ -101,6 +101,15 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ("late_packet", "packets of a message that has ended; likewise", _COUNTED),
     ("gap", "at the receiver: so many packets were overtaken and are missing", _COUNTED),
     ("loss", "at the sender: a NACK says that so many packets are lost", f"{_COUNTED} reason"),
+    ("parity", "the parity of a part of a message may be computed and sent", _COUNTED),
+    ("chunk", "at the receiver: what lacks of a part can be restored from its parity", _COUNTED),
+    (
+        "parity_sent",
+        "`csa_ud`: so many packets of parity leave behind packets `index` to `last_index`; "
+        "`reason`: `idle` or `gain`; `loss_ppm`: the measured loss, packets in 10^6",
+        f"{_NAMED} reason packets index last_index loss_ppm",
+    ),
+    ("restored", "this packet of a message was restored from parity", f"{_NAMED} index"),
     ("peer_timer", "a timer of a peer ended", "qp peer"),
     ("control_received", "a control message arrived", "qp peer bytes"),
     ("control_sent", "a control message left", "qp peer bytes"),

@@ -12,6 +12,7 @@ from softroce_lab.structs import Struct, enumerators
 
 EVENTS = tuple(enumerators("RecoveryKind"))
 REASONS = tuple(enumerators("RetransmitReason"))
+PARITY_REASONS = tuple(enumerators("ParityReason"))
 NO_LINK = 2**32 - 1
 MOST_RECORDS = 1 << 20  # kMostRecords: of a run; the others are counted
 

@@ -96,8 +96,11 @@ FILES = (
             "time_ns": "when",
             "host": "the host that acted",
             "event": "`retransmit` (a decision), `sent_again`, `nack_sent`, `nack_received`, "
-            "`lost` (not by a rule, virtual clock), `timeout`, `nak_sent` or `nak_received`",
-            "reason": "why a sender decided to retransmit",
+            "`lost` (not by a rule, virtual clock), `timeout`, `nak_sent`, `nak_received`, "
+            "`parity_sent` (packets of parity, behind the range that they cover) or `restored` "
+            "(from parity, at the receiver)",
+            "reason": "why a sender decided to retransmit, or to send parity: it had nothing else "
+            "to send (`idle`), or the round trip that parity may save is worth it (`gain`)",
             "cause": "what lost a packet: `link down`, `full queue` and others",
             "link": "directed link of a lost packet",
             "packet_kind": "kind of a packet that was lost or sent again",
@@ -107,7 +110,8 @@ FILES = (
         | _NAME
         | {
             "last_index": "last packet of the range that begins with `index`",
-            "packets": "packets of the range; of a NACK, how many are missing",
+            "packets": "packets of the range; of a NACK, how many are missing; of parity, how many "
+            "packets of parity",
             "attempt": "earlier transmissions; 0 for RC",
             "sport": "UDP source port of the packet",
             "qpn": "number of the destination's queue pair, of RC",

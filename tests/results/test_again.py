@@ -84,12 +84,12 @@ def test_fates_are_those_of_first_transmissions(ring_run, tmp_path, attempt):
     one, other = (as_real(ring_run, tmp_path / str(n), 1) for n in range(2))
     table = pq.read_table(other.path / "events.parquet")
     of = {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
-    rows = (of["transport"] == "csa_ud") & (of["seed"] == 1) & (of["event"] == "drop")
+    rows = (of["transport"] == "irn") & (of["seed"] == 1) & (of["event"] == "drop")
     rows &= (of["packet_kind"] == "data") & (of["attempt"] == attempt)
     gone = np.flatnonzero(rows)[0]
     pq.write_table(table.filter(np.arange(len(rows)) != gone), other.path / "events.parquet")
     found = {each.what: each for each in rerun.compare(one, other).differences}
-    fates = found["csa_ud/1: fates of first transmissions"]
+    fates = found["irn/1: fates of first transmissions"]
     assert fates.same == bool(attempt)
     assert fates.detail.endswith(" losses" if attempt else " losses, 1 differ")
 

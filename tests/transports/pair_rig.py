@@ -92,13 +92,13 @@ class Side:
         verb(self.peer, key, self.memory_key, posted.offset, length, posted.wr_id)
         return posted
 
-    def send(self, key, data: np.ndarray) -> Posted:
+    def send(self, key, data: np.ndarray, **more) -> Posted:
         posted = Posted(len(self.posted), key, self.allocate(len(data)), len(data))
         self.posted.append(posted)
         for bytes_ in (self.arena, self.expected):
             bytes_[posted.offset : posted.offset + len(data)] = data
         self.endpoint.post_send(
-            self.peer, key, self.memory_key, posted.offset, len(data), posted.wr_id
+            self.peer, key, self.memory_key, posted.offset, len(data), posted.wr_id, **more
         )
         return posted
 
@@ -181,13 +181,15 @@ class PairRig:
     def now_ns(self) -> int:
         return self.pair.now_ns
 
-    def transfer(self, key, length: int, *, sender: int = 0, capacity: int | None = None) -> Posted:
+    def transfer(
+        self, key, length: int, *, sender: int = 0, capacity: int | None = None, **more
+    ) -> Posted:
         """Post a receive and its send; returns the send."""
         data = noise(hash((key, sender)), length)
         receiver = self.sides[1 - sender]
         receive = receiver.receive(key, length if capacity is None else capacity)
         receiver.expect(receive, data)
-        return self.sides[sender].send(key, data)
+        return self.sides[sender].send(key, data, **more)
 
     def step(self, until_ns: int, *, most_steps: int = 200_000) -> bool:
         """Let what waits be handled, then let time go on until something happens; whether it did.

@@ -12,7 +12,16 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.transports.erasure.code import ErasureCode
 from softroce_lab.transports.options import OptionError
-from tests.transports.pair_rig import ADDRESSES, DATA, MACS, MILLISECOND_NS, QKEY, PairRig, config
+from tests.transports.pair_rig import (
+    ADDRESSES,
+    DATA,
+    MACS,
+    MILLISECOND_NS,
+    PARITY,
+    QKEY,
+    PairRig,
+    config,
+)
 from tests.transports.sabotage import lose, rule
 
 MTU = 1024
@@ -32,9 +41,10 @@ def make(options=MDS, framing="uc_immediate", seed=1, **settings):
 
 
 def lose_first(rig, *packets):
-    """The first transmission of these packets."""
+    """The first transmission of these packets, of data or of parity."""
     for packet in packets:
-        lose(rig, 0, kind=DATA, index_first=packet, index_last=packet, limit=1)
+        for kind in (DATA, PARITY):
+            lose(rig, 0, kind=kind, index_first=packet, index_last=packet, limit=1)
 
 
 def sent(rig, length=None, framing="uc_immediate", packets=K):
@@ -76,6 +86,9 @@ def test_more_than_m_losses_fall_back_to_selective_repeat(framing):
         assert rig.counters(0)["tx_retransmitted"] == missing, lost
         # The first of the retransmissions is enough to restore the others.
         assert rig.counters(1)["rx_restored"] == missing - 1, lost
+        # These come all the same: nobody needs them, and they had not come before.
+        assert rig.counters(1)["rx_needless"] == missing - 1, lost
+        assert rig.counters(1)["rx_duplicate"] == 0, lost
         assert rig.sides[1].endpoint.figures()["fallbacks"] == 1
 
 

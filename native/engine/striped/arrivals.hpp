@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "path_sequence.hpp"
@@ -33,6 +34,19 @@ struct Arrivals {
     }
     return all;
   }
+
+  // What has been lost for a round trip at least: a packet that was taken for lost may come by then.
+  LossCount confirmed_lost(Time now, Time srtt) {
+    const LossCount all = lost();
+    if (now - counted_at >= srtt) {
+      confirmed = std::exchange(counted, all);
+      counted_at = now;
+    }
+    return static_cast<std::int32_t>(all.packets - confirmed.packets) < 0 ? all : confirmed;
+  }
+
+  LossCount counted, confirmed;  // `lost` at `counted_at`, and when that was counted before
+  Time counted_at = 0;
 
   std::vector<std::uint32_t> unfinished;  // ids below `end` that are not over, ascending
   std::uint32_t end = 0;                  // the newest id that began, and one

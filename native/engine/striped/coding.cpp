@@ -121,7 +121,28 @@ void Receiver::note_restored(ReceiveMessage& message, std::uint32_t index, Time 
   --message.lacking;
   state_.grants.expect(peer, -1);
   state_.counters.add(Counter::rx_restored);
+  const auto [known, fresh] = restored_.try_emplace(restored_key(peer, message.id));
+  if (fresh || known->second.id != message.id) {
+    known->second.id = message.id;
+    known->second.packets.reset(message.count);
+  }
+  known->second.packets.set(index);
+  state_.events.note_restored(message, index, peer.address.gid, now);
   if (state_.on_restored) state_.on_restored(peer.address.gid, message.id, index, now);
+}
+
+// Of a packet that was there before it came: whether it comes for the first time, and parity had
+// restored it. It counts as needless if it was sent again. Packets of the framing uc_immediate do
+// not tell their attempt, and count as sent again.
+bool Receiver::came_when_restored(const Peer& peer, const LabHeader& lab) {
+  if (restored_.empty() || lab.kind != LAB_KIND_DATA) return false;
+  const auto known = restored_.find(restored_key(peer, lab.message_id));
+  if (known == restored_.end() || known->second.id != lab.message_id) return false;
+  Bitmap& packets = known->second.packets;
+  if (lab.index >= packets.bits() || !packets.clear(lab.index)) return false;
+  const bool again = lab.attempt != 0 || peer.channels != nullptr;
+  state_.counters.add(again ? Counter::rx_needless : Counter::rx_overtaken);
+  return true;
 }
 
 // Waits for a policy's thread that decodes.

@@ -94,6 +94,38 @@ void EventQueue::note_retransmit(const SendMessage& message, std::span<const std
   }
 }
 
+void EventQueue::note_parity(const SendMessage& message, const Parity& parity, const Gid& to,
+                             Time now) {
+  if (event_sink_ == nullptr) [[likely]]
+    return;
+  event_sink_->note({.kind = QpEventKind::message_parity,
+                     .code = static_cast<std::uint8_t>(parity.why),
+                     .qp = data_qp_,
+                     .at = now,
+                     .psn = message.count - parity.block,
+                     .last_psn = message.count - 1,
+                     .peer = message.peer,
+                     .packets = parity.rows,
+                     .peer_address = static_cast<std::uint32_t>(to.low),
+                     .loss_ppm = static_cast<std::uint32_t>(parity.loss * 1e6),
+                     .key = message.key});
+}
+
+void EventQueue::note_restored(const ReceiveMessage& message, std::uint32_t index, const Gid& from,
+                               Time now) {
+  if (event_sink_ == nullptr) [[likely]]
+    return;
+  event_sink_->note({.kind = QpEventKind::message_restored,
+                     .qp = data_qp_,
+                     .at = now,
+                     .psn = index,
+                     .last_psn = index,
+                     .peer = message.peer,
+                     .packets = 1,
+                     .peer_address = static_cast<std::uint32_t>(from.low),
+                     .key = message.key});
+}
+
 void EventQueue::note_control(PeerIndex peer, std::uint32_t bytes, Time now) {
   if (event_sink_ == nullptr) [[likely]]
     return;

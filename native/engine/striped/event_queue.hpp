@@ -77,6 +77,13 @@ class EventQueue {
                        .peer_address = static_cast<std::uint32_t>(to.low),
                        .key = message.key});
   }
+  struct Parity {  // of the last `block` packets of a message
+    std::uint32_t block = 0, rows = 0;
+    ParityReason why{};
+    double loss = 0;  // measured
+  };
+  void note_parity(const SendMessage& message, const Parity& parity, const Gid& to, Time now);
+  void note_restored(const ReceiveMessage& message, std::uint32_t index, const Gid& from, Time now);
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log

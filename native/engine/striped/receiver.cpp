@@ -115,8 +115,12 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   relaxed_store(message.last_at, now);
   if (!mutated(Mutant::bit_skipped) && !message.bitmap.set(lab.index)) {
     if (mutated(Mutant::duplicate_counts) && lab.index < message.count) --message.lacking;
-    relaxed_store(message.duplicates, message.duplicates + 1);
-    state_.counters.add(Counter::rx_duplicate);
+    if (lab.kind == LAB_KIND_PARITY) {
+      state_.counters.add(Counter::rx_late_parity);
+    } else if (!came_when_restored(peer, lab)) {
+      relaxed_store(message.duplicates, message.duplicates + 1);
+      state_.counters.add(Counter::rx_duplicate);
+    }
     if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
     return;
   }
@@ -219,7 +223,7 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
     return true;
   }
   if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
-    state_.counters.add(Counter::rx_duplicate);
+    if (!came_when_restored(peer, lab)) state_.counters.add(Counter::rx_duplicate);
     if (state_.reacting != nullptr && slot.state == State::complete)
       state_.reacting->packet_came_late(peer.index, lab);
     else

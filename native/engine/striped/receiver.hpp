@@ -78,6 +78,10 @@ class Receiver {
   void take_parity(ReceiveMessage& message, const Packet& packet, Time now);
   void restore_tail(ReceiveMessage& message, Time now);
   void note_restored(ReceiveMessage& message, std::uint32_t index, Time now);
+  std::uint64_t restored_key(const Peer& peer, std::uint32_t id) const {
+    return std::uint64_t{peer.index} << 32 | state_.slot_of(id);
+  }
+  bool came_when_restored(const Peer& peer, const LabHeader& lab);
   void note_chunk(ReceiveMessage& message, std::uint32_t index, Time now);
   static void end_coding(ReceiveMessage& message);
   void arm_gap_check(ReceiveMessage& message, Time not_before);
@@ -96,6 +100,12 @@ class Receiver {
   Pool<ReceiveMessage, kReceiveTag> messages_;
   TailCoder coder_;
   LossDetector losses_{state_, reporter_, messages_};
+  struct Restored {  // packets of a message that parity restored, and that have not arrived
+    std::uint32_t id = 0;
+    Bitmap packets;
+  };
+  // By peer and slot: kept beyond the message's end, until parity restores another one's packets.
+  std::unordered_map<std::uint64_t, Restored> restored_;
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
   // Of messages that were given up before a receive was posted: the next one of the key ends so.
 };

@@ -138,7 +138,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
       .credit_packets = credit_for(peer, now),
       .packets = peer.arrived_packets,
       .ce_packets = peer.ce_packets,
-      .lost = peer.arrivals != nullptr ? peer.arrivals->lost() : LossCount{},
+      .lost = lost_from(peer, now),
       .paths = state_.config.paths,
       .marked_paths = std::exchange(peer.marked_paths, 0),
       .arrived = peer.arrived};
@@ -148,6 +148,12 @@ void Reporter::fill_report(Peer& peer, Time now) {
   peer.unreported = 0;
   peer.report_at = kNever;
   measure_rate(peer);
+}
+
+LossCount Reporter::lost_from(Peer& peer, Time now) const {
+  if (peer.arrivals == nullptr) return {};
+  const Time srtt = Time{peer.remote_srtt_ns} * kNanosecond;
+  return peer.arrivals->confirmed_lost(now, srtt != 0 ? srtt : state_.config.initial_rtt);
 }
 
 // Of what arrived since the last report; the pause before the first packet is not in it.

@@ -44,6 +44,7 @@ class Reporter {
   Time report_delay(const Peer& peer) const;
   Time report_due_at(const Peer& peer, Time since) const;
   void measure_rate(Peer& peer);
+  LossCount lost_from(Peer& peer, Time now) const;
   std::uint32_t credit_for(Peer& peer, Time now);
   void notify_congestion(Peer& peer, Time now);
 

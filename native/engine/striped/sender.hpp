@@ -113,7 +113,8 @@ class Sender {
   void note_sent_data(const SendMessage& message, Time now);
   bool start_parity(Time now);
   std::uint32_t rows_for(const SendMessage& message, const Peer& peer) const;
-  bool is_worth(const SendMessage& message, const Peer& peer, std::uint32_t rows) const;
+  std::optional<ParityReason> reason_for(const SendMessage& message, const Peer& peer,
+                                         std::uint32_t rows) const;
   void encode_tail(SendMessage& message, std::uint32_t rows);
   void build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet);
 

@@ -2,6 +2,7 @@
 #include "tail_parity.hpp"
 
 #include <bit>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -90,8 +91,15 @@ bool Sender::start_parity(Time now) {
     const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
     if (state_.has(kParityUnacknowledged) && now - last_at > srtt) return true;
     const std::uint32_t rows = rows_for(*message, peer);
-    if (rows == 0 || !is_worth(*message, peer, rows)) return false;
+    if (rows == 0) return false;
+    const auto why = reason_for(*message, peer, rows);
+    if (!why) return false;
     encode_tail(*message, rows);
+    const EventQueue::Parity made{.block = message->tail.block,
+                                  .rows = rows,
+                                  .why = *why,
+                                  .loss = flow_.loss_to(peer).loss()};
+    state_.events.note_parity(*message, made, peer.address.gid, now);
     parity_ring_.push_back({handle, peer.index});
     ++peer.parity_waiting;
     return true;
@@ -116,10 +124,11 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
 }
 
 // Parity saves a round trip if a packet is lost. It costs nothing while the host waits; else the
-// time of its packets, to each message that waits behind it.
-bool Sender::is_worth(const SendMessage& message, const Peer& peer, std::uint32_t rows) const {
-  if (order_.empty() && (!more_follow_ || !state_.has(kParityMarks))) return true;
-  if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return true;
+// time of its packets, to each message that waits behind it. Nothing: it is not worth it.
+std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const Peer& peer,
+                                               std::uint32_t rows) const {
+  if (order_.empty() && (!more_follow_ || !state_.has(kParityMarks))) return ParityReason::idle;
+  if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);
   const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
@@ -127,7 +136,7 @@ bool Sender::is_worth(const SendMessage& message, const Peer& peer, std::uint32_
       (1 - std::pow(1 - loss.loss(), block / loss.burst_packets())) * static_cast<double>(srtt);
   const double cost = static_cast<double>(rows) * std::max(order_.messages(), 1U) *
                       static_cast<double>(state_.packet_time);
-  return gain > cost;
+  return gain > cost ? std::optional(ParityReason::gain) : std::nullopt;
 }
 
 void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
@@ -211,7 +220,7 @@ void Receiver::take_parity(ReceiveMessage& message, const Packet& packet, Time n
   relaxed_store(message.last_at, now);
   if (tail.block != 0 && tail.block != packet.lab.code)
     return state_.counters.add(Counter::rx_inconsistent);
-  if ((tail.rows >> row & 1) != 0) return state_.counters.add(Counter::rx_duplicate);
+  if ((tail.rows >> row & 1) != 0) return state_.counters.add(Counter::rx_late_parity);
   tail.block = packet.lab.code;
   tail.rows |= static_cast<std::uint8_t>(1U << row);
   if (mutated(Mutant::tail_row_too_few)) tail.rows |= (tail.rows + 1) & ((1U << kMostParity) - 1);

@@ -34,7 +34,13 @@ enum class QpEventKind : std::uint8_t {
   control_sent,           // `bytes` of a control message
   message_nack_sent,      // `packets` of it are missing, among indices [psn, last_psn]
   message_nack_received,  // the same, at its sender
+  message_parity,  // `packets` of parity leave behind packets [psn, last_psn]; `code`: ParityReason
+  message_restored,  // packets [psn, last_psn] of it were restored from parity
 };
+
+// Why parity that is not part of each message leaves: the host has nothing else to send until
+// something arrives, or the round trip that it may save is longer than what it delays.
+enum class ParityReason : std::uint8_t { idle, gain };
 
 // `policy`: a session or a user's policy decided; `cause` says why (striped/decision.hpp).
 // `informed`: the simulated fabric informed an omniscient transport.
@@ -51,7 +57,8 @@ struct QpEvent {
   std::uint64_t bytes = 0;
   std::uint32_t peer = 0;  // this and the rest: of striped messages
   std::uint32_t packets = 0;
-  std::uint32_t peer_address = 0;  // IPv4, as a number; of message_retransmit and NACKs
+  std::uint32_t peer_address = 0;  // IPv4, as a number; of message_retransmit and what follows it
+  std::uint32_t loss_ppm = 0;      // of message_parity: measured by the sender, packets in 10^6
   MessageKey key{};
 };
 

@@ -178,7 +178,9 @@ class ShiftMessenger(Messenger):
 
     # ---------------------------------------------------------------- posts
 
-    def post_send(self, number: int, message: Message, offset: int) -> None:
+    def post_send(
+        self, number: int, message: Message, offset: int, *, more_follow: bool = False
+    ) -> None:
         self._posted_ns[number] = self.backup.now_ns
         data = socket.htonl(immediate(message.key))
         place = self._place(offset, message.length_bytes)

@@ -29,11 +29,12 @@ from softroce_lab.results.blame.critical_path import (
 )
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
-from softroce_lab.results.story import Explained
+from softroce_lab.results.story import RESTORED, Explained
 
 WAITING, SENDING, RECOVERING = "waiting", "sending", "recovering"
+RESTORING = "restoring from parity"
 ACKNOWLEDGING, COMPUTING = "acknowledging", "computing"
-SHARES = (SENDING, RECOVERING, WAITING, ACKNOWLEDGING, COMPUTING)
+SHARES = (SENDING, RECOVERING, RESTORING, WAITING, ACKNOWLEDGING, COMPUTING)
 _WORTH_PROCESSES_S = 6.0  # two of them take more than a second to begin
 _OF_PART = {
     "waiting for its turn": WAITING,
@@ -41,6 +42,7 @@ _OF_PART = {
     "sending until the loss": SENDING,
     "rest of the transfer": SENDING,
     "acknowledgement": ACKNOWLEDGING,
+    RESTORED: RESTORING,
 }
 """Of the parts of a story; all others begin with a loss."""
 

@@ -210,6 +210,7 @@ SHAPES = {  # points.js draws each
     "triangle": "M7 2 L12 12 L2 12 Z",
     "square": "M2 2 H12 V12 H2 Z",
     "circle": "M7 2 A5 5 0 1 1 7 12 A5 5 0 1 1 7 2 Z",
+    "diamond": "M7 1 L13 7 L7 13 L1 7 Z",
     "plus": "M7 2 L7 12 M2 7 L12 7",
 }
 

@@ -20,12 +20,13 @@ from softroce_lab.results.recorded import Recorded, name_of
 from softroce_lab.results.story import Explained
 from softroce_lab.transports import registry
 
-_SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED)
+_SHOWN = (What.DROP, What.DECISION, What.SENT_AGAIN, What.ARRIVED, What.RESTORED)
 _WORDS = {
     What.DROP: "dropped",
     What.DECISION: "retransmission decided",
     What.SENT_AGAIN: "sent again",
     What.ARRIVED: "lost packet arrived",
+    What.RESTORED: "restored from parity",
 }
 _COMPLETED = "message completed"
 _TITLE = "Losses, repairs and completions over time"
@@ -85,7 +86,11 @@ def _points(known: Explained) -> Series:
     at_row = np.array([row_of[host] for host in of["destination"].tolist()])
     series: dict[str, tuple[Any, Any]] = {}
     for what in _SHOWN:
-        found = [e for e in known.incidents if e.what is what and e.message >= 0]
+        found = [
+            each
+            for each in known.incidents
+            if each.what is what and each.message >= 0 and each.kind != story.PARITY
+        ]
         if what is not What.DROP:
             found = found[:: _every(len(found))]
         if found:
@@ -110,8 +115,8 @@ def _timeline(
     shapes = dict(zip((*_WORDS.values(), _COMPLETED), charts.SHAPES, strict=True))
     caption = (
         "By the receiver of the message; from above: drops (crosses), decisions to retransmit "
-        "(triangles), packets sent again (squares), arrivals (circles), completions of messages "
-        "(pluses)."
+        "(triangles), packets sent again (squares), arrivals (circles), packets restored from "
+        "parity (diamonds), completions of messages (pluses)."
     )
     labels = ("time since the run began, us", "receiver")
     title = f"{name}: losses, repairs and completions"

@@ -8,6 +8,7 @@ const clouds = (() => {
     cross: (x, y, r, t) => Math.abs(Math.abs(x) - Math.abs(y)) < t * 0.7,
     square: (x, y, r, t) => Math.max(Math.abs(x), Math.abs(y)) > r - t,
     plus: (x, y, r, t) => Math.min(Math.abs(x), Math.abs(y)) < t * 0.5,
+    diamond: (x, y, r, t) => Math.abs(Math.abs(x) + Math.abs(y) - r + t * 0.7) < t * 0.7,
     circle: (x, y, r, t) => Math.hypot(x, y) <= r && Math.hypot(x, y) > r - t,
     triangle: (x, y, r, t) => Math.abs(x) <= (y + r) / 2 && (Math.abs(x) > (y + r) / 2 - t || y > r - t),
   };

@@ -109,6 +109,7 @@ def test_shares_of_a_message_are_its_own_times(known, tmp_path):
     assert clean.shares() == {
         "sending": of["received_ns"] - of["first_sent_ns"],
         "recovering": 0,
+        "restoring from parity": 0,
         "waiting": of["first_sent_ns"] - of["posted_ns"],
         "acknowledging": of["completed_ns"] - of["received_ns"],
         "computing": 0,
