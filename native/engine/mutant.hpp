@@ -36,6 +36,7 @@ namespace softroce {
   M(tail_block_shifted, "parity covers the packets before those that it is taken for") \
   M(tail_row_too_few, "a receiver takes one row more than arrived for parity") \
   M(parity_while_busy, "parity leaves while data waits, whatever it costs") \
+  M(parity_amid_step, "parity leaves though the host sends more without waiting for anything") \
   M(parity_despite_marks, "parity leaves to a peer that reports congestion marks") \
   M(parity_over_budget, "a host sends as much parity as it likes") \
   /* session.cpp, csa_ud.cpp, sack_session.cpp, ud_rto.cpp */ \

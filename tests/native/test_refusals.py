@@ -282,7 +282,7 @@ def test_rows_of_parity_count_once_and_have_one_block():
     rig = begun()
     row = {"kind": PARITY, "index": PACKETS, "code": PACKETS}
     assert inject(rig, data_frame(**row)) == {}
-    assert inject(rig, data_frame(**row)) == {"rx_duplicate": 1}
+    assert inject(rig, data_frame(**row)) == {"rx_late_parity": 1}
     other = row | {"index": PACKETS + 1, "code": PACKETS - 1}
     assert inject(rig, data_frame(**other)) == {"rx_inconsistent": 1}
     trimmed = data_frame(**row)

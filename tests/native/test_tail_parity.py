@@ -129,14 +129,14 @@ class Ends(ByHand):
         super().__init__("csa_ud", packets, **engine, **settings)
         self.posted = []  # of each: where it begins, and its length
 
-    def post_message(self, length):
+    def post_message(self, length, more_follow=False):
         """The receive, then the send; its number, which is its id, too."""
         number = len(self.posted)
         begin = sum(before for _, before in self.posted)
         self.posted.append((begin, length))
         key = (*KEY[:2], number)
         self.receiver.post_receive(0, key, self.keys[1], begin, length, number)
-        self.sender.post_send(0, key, self.keys[0], begin, length, number)
+        self.sender.post_send(0, key, self.keys[0], begin, length, number, more_follow=more_follow)
         return number
 
     def out(self, end):
@@ -178,7 +178,9 @@ def data_of(sent, number=0):
 
 
 def parity_of(sent, number=0):
-    return [s for s in sent if s.reported["kind"] == PARITY and s.reported["message_id"] == number]
+    """Of this message; None: of all."""
+    parity = [s for s in sent if s.reported["kind"] == PARITY]
+    return [s for s in parity if number in (None, s.reported["message_id"])]
 
 
 def parity_and_data(sent):
@@ -238,6 +240,16 @@ def test_without_that_condition_parity_waits_for_nothing():
     assert parity_and_data(ends.out(ends.sender)) == [
         ("data", 0), ("parity", 0), ("data", 1), ("parity", 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_parity_waits_for_the_last_send_of_a_step(condition):
+    """Though nothing may leave before the host sends more."""
+    ends, counts = Ends(51, {"parity_marks": condition}), []
+    for more_follow in (True, True, False):
+        ends.post_message(17 * CHUNK, more_follow)
+        counts.append(len(parity_of(ends.out(ends.sender), None)))
+    assert counts == ([0, 0, 3 * ROWS] if condition else [ROWS] * 3)
 
 
 def reported_loss(ends, lost):
@@ -551,8 +563,9 @@ def test_late_parity_and_late_data_change_nothing():
     made = sending.receiver()
     made.take(*sending.data[1:], sending.parity[0])
     assert made.is_complete()
-    made.take(*sending.parity, sending.data[0])
-    assert made.counts("rx_late_parity", "rx_duplicate", "rx_restored") == (4, 1, 1)
+    made.take(*sending.parity, sending.data[0], sending.data[0])
+    assert made.counts("rx_late_parity", "rx_restored") == (4, 1)
+    assert made.counts("rx_overtaken", "rx_duplicate") == (1, 1)
     made.guards()
 
 
@@ -560,7 +573,7 @@ def test_a_row_that_comes_twice_is_one_row():
     sending = Sending.of(17)
     made = sending.receiver()
     made.take(*sending.data[2:], *[sending.parity[2]] * 3)
-    assert made.counts("rx_duplicate", "rx_restored") == (2, 0)
+    assert made.counts("rx_late_parity", "rx_restored") == (2, 0)
     made.wrote_only(range(2, 17))
 
 

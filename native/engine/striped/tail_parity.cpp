@@ -127,7 +127,8 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
 // time of its packets, to each message that waits behind it. Nothing: it is not worth it.
 std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const Peer& peer,
                                                std::uint32_t rows) const {
-  if (order_.empty() && (!more_follow_ || !state_.has(kParityMarks))) return ParityReason::idle;
+  const bool more = more_follow_ && state_.has(kParityMarks);
+  if (order_.empty() && (!more || mutated(Mutant::parity_amid_step))) return ParityReason::idle;
   if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);

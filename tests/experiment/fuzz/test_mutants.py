@@ -92,6 +92,7 @@ TIME_ALONE = {  # its sender's timers bring all there, so that no promise is bro
 _TAIL_PARITY = "tests/native/test_tail_parity.py::test_"
 MORE_PARITY = {  # than there should be breaks no promise: the test that fails
     "parity_while_busy": _TAIL_PARITY + "parity_waits_until_nothing_else_may_leave",
+    "parity_amid_step": _TAIL_PARITY + "parity_waits_for_the_last_send_of_a_step",
     "parity_despite_marks": _TAIL_PARITY + "no_parity_to_a_peer_whose_newest_report_has_marks",
     "parity_over_budget": _TAIL_PARITY + "parity_stays_within_its_budget",
 }
