@@ -77,6 +77,11 @@ def test_options_switch_off_their_parts():
         "reordering_window": 16,
         "port_trials": 32,
         "path_choice": 64,
+        "parity_idle": 128,
+        "parity_marks": 256,
+        "parity_unacknowledged": 512,
+        "parity_uncongested": 1024,
+        "parity_bursts": 2048,
     }
 
 
