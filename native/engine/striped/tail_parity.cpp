@@ -115,7 +115,7 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
   const std::uint32_t most = std::min(block / 4, kMostParity);
   const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
   const std::uint32_t wanted = state_.parity.fixed >= 0
-                                   ? std::min(static_cast<std::uint32_t>(state_.parity.fixed), most)
+                                   ? static_cast<std::uint32_t>(state_.parity.fixed)
                                    : parity_rows(block, loss.loss(), burst, most);
   const double left =
       state_.parity.budget * static_cast<double>(data_sent_) - static_cast<double>(parity_sent_);

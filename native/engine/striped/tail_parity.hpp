@@ -24,10 +24,9 @@ class LossEstimate {
  public:
   // Of so many packets so many were lost, in so many bursts. Negative: they came after all.
   void note(std::uint32_t packets, std::int32_t lost, std::int32_t bursts) {
-    if (packets == 0) return;
     packets_ = std::min(packets_ + packets, kMemory);
     const double keep = std::exp(-static_cast<double>(packets) / packets_);
-    const double weight = (1 - keep) / packets;
+    const double weight = packets == 0 ? 1 / packets_ : (1 - keep) / packets;
     lost_ = std::clamp(lost_ * keep + lost * weight, 0.0, 1.0);
     bursts_ = std::max(bursts_ * keep + bursts * weight, 0.0);
     seen_ += packets;
