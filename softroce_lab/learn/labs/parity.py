@@ -20,8 +20,12 @@ PROTECTS = "parity_uncongested"
 """The condition that protects an incast without the others."""
 WITHOUT: Mapping[str, Any] = {"parity": "0"}
 AUTO: Mapping[str, Any] = {}
+ALWAYS: Mapping[str, Any] = {
+    "parity": "2",
+    "parity_budget": 1,
+    **dict.fromkeys(CONDITIONS, False),
+}
 _READ_MAKESPAN = "read the row 'makespan' of lab run experiment.yaml; 1 ms is 1,000 us"
-ALWAYS: Mapping[str, Any] = {"parity": "2", "parity_budget": 1} | dict.fromkeys(CONDITIONS, False)
 
 
 # --- The experiment and the answers ----------------------------------------------------------
