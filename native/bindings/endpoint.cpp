@@ -132,7 +132,7 @@ Counter counter_named(const std::string& name) {
 void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
           std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> name, std::uint32_t memory_key,
           std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id,
-          std::uint32_t protection_domain, bool more_follow = false) {
+          std::uint32_t protection_domain) {
   if (length > UINT32_MAX) throw std::invalid_argument("a message has at most 4 GiB - 1 bytes");
   const std::uint32_t access = is_send ? 0U : kLocalWrite;
   const bool carries = endpoint.rnic().messages().config().carries_payload;
@@ -142,8 +142,7 @@ void post(Endpoint& endpoint, bool is_send, PeerIndex peer,
   const auto [operation, step, message] = name;
   const MessageEngine::WorkRequest request{peer,       {operation, step, message},
                                            base,       static_cast<std::uint32_t>(length),
-                                           memory_key, wr_id,
-                                           more_follow};
+                                           memory_key, wr_id};
   endpoint.submit([request, is_send, carries](Rnic& rnic, Time now) {
     MessageEngine& engine = rnic.messages();
     if (is_send ? engine.post_send(request, now) : engine.post_receive(request, now)) return;
@@ -279,14 +278,10 @@ void bind_messages(EndpointClass& cls) {
           "post_send",
           [](Endpoint& e, PeerIndex peer,
              std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> key, std::uint32_t memory_key,
-             std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id, std::uint32_t pd,
-             bool more_follow) {
-            post(e, true, peer, key, memory_key, offset, length, wr_id, pd, more_follow);
-          },
+             std::uint64_t offset, std::uint64_t length, std::uint64_t wr_id,
+             std::uint32_t pd) { post(e, true, peer, key, memory_key, offset, length, wr_id, pd); },
           nb::arg("peer"), nb::arg("key"), nb::arg("memory_key"), nb::arg("offset"),
-          nb::arg("length"), nb::arg("wr_id"), nb::arg("protection_domain") = 0,
-          nb::arg("more_follow") = false,
-          "more_follow: the host sends another message without waiting for anything to arrive")
+          nb::arg("length"), nb::arg("wr_id"), nb::arg("protection_domain") = 0)
       .def(
           "post_receive",
           [](Endpoint& e, PeerIndex peer,

@@ -300,7 +300,7 @@ Transport csa_ud_transport() {
                      "a packet takes the path with the fewest packets on their way"),
            {.name = "parity",
             .usual = std::string("auto"),
-            .help = "packets of parity behind a message for which the host waits; auto: by the "
+            .help = "packets of parity behind a message after which the port idles; auto: by the "
                     "measured loss",
             .choices = {"auto", "0", "1", "2", "3", "4"}},
            {.name = "parity_budget",
@@ -309,8 +309,6 @@ Transport csa_ud_transport() {
             .least = 0,
             .most = 1},
            mechanism(kParityIdle, "parity_idle", "parity leaves only while nothing else may leave"),
-           mechanism(kParityMarks, "parity_marks",
-                     "parity leaves only if the host sends no more until something arrives"),
            mechanism(kParityUnacknowledged, "parity_unacknowledged",
                      "parity leaves only within a round trip after the message's last packet"),
            mechanism(kParityUncongested, "parity_uncongested",

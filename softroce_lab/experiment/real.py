@@ -105,8 +105,8 @@ def _run(
             crew[index] = stack.enter_context(host)
         hosts.start(crew.values())
         patience_s = _patience_s(workload)
-        text, depth, marks = packed(workload), experiment.depth, experiment.raw.last_of_step
-        tasks = {index: WorkloadSettings(index, text, seed, depth, marks) for index in crew}
+        text, depth = packed(workload), experiment.depth
+        tasks = {index: WorkloadSettings(index, text, seed, depth) for index in crew}
         hosts.prepare(crew, tasks, patience_s)
         lab.faults.restart(time.monotonic_ns())
         begun_ns = time.monotonic_ns() - observation.epoch_ns + START_NS

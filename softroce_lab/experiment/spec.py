@@ -186,8 +186,6 @@ class Experiment:
         )
         if not document["expect"]:
             del document["expect"]
-        if document["last_of_step"] == "workload":
-            del document["last_of_step"]
         return document | {
             "depth": self.depth,
             "topology": self.topology,

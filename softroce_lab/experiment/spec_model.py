@@ -37,7 +37,6 @@ from softroce_lab.topology.model import (
     check_lab_name,
 )
 from softroce_lab.transports.defaults import BLACKOUT_NS
-from softroce_lab.workloads.marks import Marks
 
 MAX_SEEDS = 1 << 20
 MAX_DEPTH = 256
@@ -145,14 +144,6 @@ class ExperimentFile(Filled):
         description=(
             "Maximum of outstanding sends from a host to a peer. Twice as many receives "
             "are posted. Default: 4; of `open-loop` 256."
-        ),
-    )
-    last_of_step: Marks = Field(
-        "workload",
-        description=(
-            "Which sends are marked as the last of their step, so that the host waits for an "
-            "arrival behind them: as the `workload` is, or, to see what wrong marks cost, "
-            "`every` send or `none`. `csa_ud` uses the marks."
         ),
     )
     faults: Annotated[

@@ -284,15 +284,8 @@ class VirtualRun:
                 rc=tuning.rc,
                 qkey=QKEY,
             )
-            host = HostDriver(
-                self.schedule,
-                index,
-                self.experiment.depth,
-                rails,
-                memory,
-                path_mtu=tuning.path_mtu,
-                marks=self.experiment.raw.last_of_step,
-            )
+            depth = self.experiment.depth
+            host = HostDriver(self.schedule, index, depth, rails, memory, path_mtu=tuning.path_mtu)
             self.hosts[index] = host
             if isinstance(rails[0], ShiftMessenger):
                 self.shifting[host] = rails[0]

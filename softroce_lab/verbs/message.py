@@ -95,23 +95,14 @@ class MessageEndpoint(Closable):
         *,
         message: int = 0,
         wr_id: int = 0,
-        more_follow: bool = False,
     ) -> None:
         """Send `length` bytes to `peer` as message `message` of a step of an operation.
 
-        `more_follow`: another send will be posted without waiting for anything to arrive.
         More sends than the peer has slots for complete in IBV_WC_LOC_QP_OP_ERR.
         """
         try:
             self._endpoint.post_send(
-                peer.index,
-                _name(op, step, message),
-                mr.lkey,
-                offset,
-                length,
-                wr_id,
-                self.pd.handle,
-                more_follow,
+                peer.index, _name(op, step, message), mr.lkey, offset, length, wr_id, self.pd.handle
             )
         except (OSError, ValueError) as error:
             raise PyverbsRDMAError("Failed to post send", _errno(error)) from error

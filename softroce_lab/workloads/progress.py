@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from softroce_lab.transports.api import NEVER_NS
-from softroce_lab.workloads.marks import Following, Marks
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.schedule import Compute, Receive, Send, Vertex
 
@@ -41,9 +40,7 @@ class HostWork(abc.ABC):
     `number` calls a send or a receive by its vertex. How it is done is another class's.
     """
 
-    def __init__(
-        self, vertices: Sequence[Vertex], depth: int = DEPTH, marks: Marks = "workload"
-    ) -> None:
+    def __init__(self, vertices: Sequence[Vertex], depth: int = DEPTH) -> None:
         self._vertices = vertices
         self._depth = depth
         self._missing = [_requirements(each) for each in vertices]
@@ -52,15 +49,6 @@ class HostWork(abc.ABC):
         self._sends: dict[int, collections.deque[int]] = {}  # by peer: not yet posted
         self._receives: dict[int, collections.deque[int]] = {}
         self._sort()
-        self._marks = marks
-        self._following: Following | None = None  # without it `marks` alone decides
-        if marks == "workload":
-            self._following = Following(
-                vertices,
-                dict(self._on_complete),
-                dict(self._on_start),
-                {peer: tuple(queue) for peer, queue in self._sends.items()},
-            )
         self._left = sum(map(len, (*self._sends.values(), *self._receives.values())))
         self._computes_left = len(vertices) - self._left
         self._sending: dict[int, set[int]] = {peer: set() for peer in self._sends}
@@ -121,8 +109,8 @@ class HostWork(abc.ABC):
     # ---------------------------------------------------------------- what it asks for
 
     @abc.abstractmethod
-    def send(self, number: int, message: Message, *, more_follow: bool) -> None:
-        """Post a send; `more_follow`: it is not the last of its step (`marks`)."""
+    def send(self, number: int, message: Message) -> None:
+        """Post a send."""
 
     @abc.abstractmethod
     def receive(self, number: int, message: Message) -> None:
@@ -192,8 +180,6 @@ class HostWork(abc.ABC):
         self.failed = True
         peer = self._end_send(number)
         self._left -= len(self._sends[peer])
-        if self._following is not None:
-            self._following.given_up(self._sends[peer], self._now_ns)
         self._sends[peer].clear()
 
     def on_receive_failed(self, number: int) -> None:
@@ -247,8 +233,6 @@ class HostWork(abc.ABC):
     def _end_receive(self, index: int) -> None:
         self._left -= 1
         self.combine(self._message(index))
-        if self._following is not None:
-            self._following.received(index)
         self._complete(index)
 
     def _end_send(self, index: int) -> int:
@@ -265,10 +249,7 @@ class HostWork(abc.ABC):
         vertex = cast("Compute", self._vertices[index])
         if vertex.at_ns > self._now_ns:
             heapq.heappush(self._alarms, (vertex.at_ns, index))
-            return
-        if vertex.at_ns and self._following is not None:
-            self._following.timed_computation(index)
-        if not vertex.duration_ns:
+        elif not vertex.duration_ns:
             self._computes_left -= 1
             self._start(index)
             self._complete(index)
@@ -312,13 +293,8 @@ class HostWork(abc.ABC):
             index = queue.popleft()
             posted.add(index)
             self._outstanding_sends += 1
-            self.send(index, self._message(index), more_follow=self._is_followed())
+            self.send(index, self._message(index))
             self._start(index)
-
-    def _is_followed(self) -> bool:
-        if self._following is None:
-            return self._marks == "none"
-        return self._following.posted(self._now_ns)
 
     def _waits(self, index: int, peer: int) -> bool:
         if self._missing[index]:

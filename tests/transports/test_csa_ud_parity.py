@@ -25,8 +25,8 @@ def make_rig(parity="2", **options):
     return rig
 
 
-def transfer(rig, **more):
-    rig.transfer(KEY, PACKETS * CHUNK, **more)
+def transfer(rig):
+    rig.transfer(KEY, PACKETS * CHUNK)
     rig.finish()
     rig.check()
     return rig.counters(0), rig.counters(1)
@@ -78,31 +78,27 @@ def test_parity_that_comes_twice_is_no_duplicate():
     assert received["rx_late_parity"] == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "rows"),
-    [({}, 0), ({"parity_marks": False}, 2), ({"parity_idle": False}, 2)],
-)
-def test_behind_a_send_that_others_follow_no_parity_leaves(options, rows):
-    sent, _ = transfer(make_rig(**options), more_follow=True)
-    assert sent["tx_parity"] == rows
-
-
-@pytest.mark.parametrize(
-    ("options", "more_follow", "reason"),
-    [({}, False, "idle"), ({"parity_idle": False}, True, "gain")],
-)
-def test_the_log_names_block_rows_and_reason(tmp_path, options, more_follow, reason):
+@pytest.mark.parametrize(("options", "rows"), [({}, 2), ({"parity_idle": False}, 4)])
+def test_while_another_message_waits_parity_is_worth_nothing_without_losses(options, rows):
     rig = make_rig(**options)
+    rig.transfer((0, 0, 0), PACKETS * CHUNK)
+    rig.transfer(KEY, 200 * CHUNK)  # takes two round trips
+    rig.finish()
+    assert rig.counters(0)["tx_parity"] == rows
+
+
+def test_the_log_names_block_rows_and_reason(tmp_path):
+    rig = make_rig()
     path = tmp_path / "events.jsonl"
     logs = [EventLog(side.endpoint, path, host=str(i)) for i, side in enumerate(rig.sides)]
     lose_first(rig, 50)
-    transfer(rig, more_follow=more_follow)
+    transfer(rig)
     for log in logs:
         log.close()
     found = [json.loads(line) for line in path.read_text().splitlines()]
     (parity,) = [each for each in found if each["event"] == "parity_sent"]
     (restored,) = [each for each in found if each["event"] == "restored"]
     name = {"operation": 1, "step": 2, "message": 3}
-    assert parity.items() >= {"host": "0", "reason": reason, "loss_ppm": 0, **name}.items()
+    assert parity.items() >= {"host": "0", "reason": "idle", "loss_ppm": 0, **name}.items()
     assert (parity["index"], parity["last_index"], parity["packets"]) == (0, PACKETS - 1, 2)
     assert restored.items() >= {"host": "1", "index": 50, **name}.items()

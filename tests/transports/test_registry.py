@@ -78,10 +78,9 @@ def test_options_switch_off_their_parts():
         "port_trials": 32,
         "path_choice": 64,
         "parity_idle": 128,
-        "parity_marks": 256,
-        "parity_unacknowledged": 512,
-        "parity_uncongested": 1024,
-        "parity_bursts": 2048,
+        "parity_unacknowledged": 256,
+        "parity_uncongested": 512,
+        "parity_bursts": 1024,
     }
 
 

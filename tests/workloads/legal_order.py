@@ -16,7 +16,7 @@ class Host(HostWork):
         super().__init__(vertices, depth)
         self._network, self._index = network, index
 
-    def send(self, number, message, *, more_follow):
+    def send(self, number, message):
         network = self._network
         assert message.source == self._index
         data = network.bytes_of(message) if message.volatile else None

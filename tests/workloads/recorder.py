@@ -12,17 +12,14 @@ class Recorder(HostWork):
     By what it asked: "send", "receive", "keep" or "combine".
     """
 
-    def __init__(self, vertices, depth=DEPTH, marks="workload"):
-        self.last_sends = []  # keys of the sends that were marked as the last of their step
-        super().__init__(vertices, depth, marks)
+    def __init__(self, vertices, depth=DEPTH):
+        super().__init__(vertices, depth)
         self._asked = collections.defaultdict(list)
         self._posted = {}  # numbers by what, peer and key
 
-    def send(self, number, message, *, more_follow):
+    def send(self, number, message):
         self._posted["send", message.destination, message.key] = number
         self._asked["send"].append(message)
-        if not more_follow:
-            self.last_sends.append(message.key)
 
     def receive(self, number, message):
         self._posted["receive", message.source, message.key] = number

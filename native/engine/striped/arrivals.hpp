@@ -35,7 +35,8 @@ struct Arrivals {
     return all;
   }
 
-  // What has been lost for a round trip at least: a packet that was taken for lost may come by then.
+  // What has been lost for a round trip at least: a packet that was taken for lost may come by
+  // then.
   LossCount confirmed_lost(Time now, Time srtt) {
     const LossCount all = lost();
     if (now - counted_at >= srtt) {

@@ -86,7 +86,6 @@ struct MessageRequest {
   std::uint32_t length;
   std::uint32_t memory_key;
   std::uint64_t wr_id;
-  bool more_follow = false;  // of a send: the host sends more without waiting for anything
 };
 
 // What each packet touches lies together, here and in ReceiveMessage.

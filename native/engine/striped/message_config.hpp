@@ -26,10 +26,9 @@ enum Mechanism : std::uint32_t {
   kPathChoice = 64,        // the path with the fewest packets on their way
   // Parity (tail_parity.hpp) leaves
   kParityIdle = 128,            // only while nothing else may leave,
-  kParityMarks = 256,           // only behind the last send of a step,
-  kParityUnacknowledged = 512,  // only if no acknowledgement can have come yet,
-  kParityUncongested = 1024,    // only if the peer reports no congestion marks;
-  kParityBursts = 2048,         // and more of it if losses come in bursts
+  kParityUnacknowledged = 256,  // only if no acknowledgement can have come yet,
+  kParityUncongested = 512,     // only if the peer reports no congestion marks;
+  kParityBursts = 1024,         // and more of it if losses come in bursts
 };
 
 // Timers and bounds of the session, in nanoseconds; softroce_lab/transports/defaults.py says what

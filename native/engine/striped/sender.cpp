@@ -59,7 +59,6 @@ bool Sender::post(const MessageRequest& request, Time now) {
   SendMessage& message = start_message(peer, request, now);
   message.coded.begin(layout, place);
   message.tail.rows = message.tail.sent = 0;
-  more_follow_ = request.more_follow;
   message.sent.assign(message.total(), {});
   if (state_.reacting != nullptr) {
     const bool sprays =

@@ -141,7 +141,6 @@ class Sender {
   std::deque<WaitingParity> parity_ring_;
   TailCoder coder_;
   std::uint64_t data_sent_ = 0, parity_sent_ = 0;  // packets
-  bool more_follow_ = false;                       // the newest send says so
   Pool<SendMessage, 0> messages_;
   std::unordered_set<PeerKey, PeerKeyHash> outstanding_;
 };

@@ -121,19 +121,19 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
   return left >= wanted ? wanted : static_cast<std::uint32_t>(std::max(left, 0.0));
 }
 
-// Parity saves a round trip if a packet is lost. It costs nothing while the host waits; else the
-// time of its packets, to each message that waits behind it. Nothing: it is not worth it.
+// Parity saves a round trip if a packet is lost. It costs nothing while nothing else may leave;
+// else the time of its packets, to each message that waits behind it. Nothing: it is not worth it.
 std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const Peer& peer,
                                                std::uint32_t rows) const {
-  if (order_.empty() && (!more_follow_ || !state_.has(kParityMarks))) return ParityReason::idle;
+  if (order_.empty()) return ParityReason::idle;
   if (!state_.has(kParityIdle)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);
   const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
   const double gain =
       (1 - std::pow(1 - loss.loss(), block / loss.burst_packets())) * static_cast<double>(srtt);
-  const double cost = static_cast<double>(rows) * std::max(order_.messages(), 1U) *
-                      static_cast<double>(state_.packet_time);
+  const double cost =
+      static_cast<double>(rows) * order_.messages() * static_cast<double>(state_.packet_time);
   return gain > cost ? std::optional(ParityReason::gain) : std::nullopt;
 }
 

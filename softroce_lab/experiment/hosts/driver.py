@@ -23,7 +23,6 @@ from softroce_lab.experiment.hosts.messenger import (
 from softroce_lab.experiment.messages import NEVER_NS, open_ends
 from softroce_lab.transports import api
 from softroce_lab.verbs.enums import IBV_WC_SUCCESS, IBV_WC_WITH_IMM
-from softroce_lab.workloads.marks import Marks
 from softroce_lab.workloads.message import Message
 from softroce_lab.workloads.progress import HostWork
 from softroce_lab.workloads.schedule import Receive, Schedule, Send
@@ -48,10 +47,9 @@ class HostDriver(HostWork):
         memory: HostMemory | None,
         *,
         path_mtu: int,
-        marks: Marks = "workload",
     ) -> None:
         """`index`: the host's; `memory`: None if packets carry no bytes."""
-        super().__init__(schedule.of[index], depth, marks)
+        super().__init__(schedule.of[index], depth)
         self.index = index
         self.peers = schedule.peers(index)
         self.rails = rails
@@ -118,10 +116,10 @@ class HostDriver(HostWork):
     def _rail(self, message: Message) -> Messenger:
         return self.rails[sum(message.key) % len(self.rails)]
 
-    def send(self, number: int, message: Message, *, more_follow: bool) -> None:
+    def send(self, number: int, message: Message) -> None:
         self.ends["posted_ns"][number] = self._now_ns  # a send that never completes keeps it
         at = message.source_offset if self.memory is None else self.memory.source(message)
-        self._rail(message).post_send(number, message, at, more_follow=more_follow)
+        self._rail(message).post_send(number, message, at)
 
     def receive(self, number: int, message: Message) -> None:
         at = message.destination_offset if self.memory is None else self.memory.place(message)

@@ -104,13 +104,8 @@ class Messenger(Protocol):
     def connect(self, peer: int, address: Address) -> None:
         """Make a peer known, by the address that it has for us."""
 
-    def post_send(
-        self, number: int, message: Message, offset: int, *, more_follow: bool = False
-    ) -> None:
-        """Send bytes of the memory. To one peer, in the order in which it posts the receives.
-
-        `more_follow`: the host will post another send without waiting for anything to arrive.
-        """
+    def post_send(self, number: int, message: Message, offset: int) -> None:
+        """Send bytes of the memory. To one peer, in the order in which it posts the receives."""
 
     def post_receive(self, number: int, message: Message, offset: int) -> None:
         """Receive a message into the memory."""
@@ -191,9 +186,7 @@ class StripedMessenger(Messenger):
             qkey=address.qkey,
         )
 
-    def post_send(
-        self, number: int, message: Message, offset: int, *, more_follow: bool = False
-    ) -> None:
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         self._endpoint.post_send(
             self._peers[message.destination],
             message.key,
@@ -201,7 +194,6 @@ class StripedMessenger(Messenger):
             offset,
             message.length_bytes,
             number,
-            more_follow=more_follow,
         )
 
     def post_receive(self, number: int, message: Message, offset: int) -> None:
@@ -337,9 +329,7 @@ class RcMessenger(Messenger):
         error, _ = self._endpoint.bring_qp(qp, attr, _TO_RTS)
         _check(error, f"connect a queue pair with host {peer}")
 
-    def post_send(
-        self, number: int, message: Message, offset: int, *, more_follow: bool = False
-    ) -> None:
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         request = _native.SendRequest()
         request.wr_id = number
         request.opcode, request.send_flags = int(IBV_WR_SEND_WITH_IMM), int(IBV_SEND_SIGNALED)

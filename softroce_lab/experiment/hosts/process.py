@@ -251,7 +251,6 @@ class HostTask:
             rails,
             self._memory,
             path_mtu=process.tuning.path_mtu,
-            marks=settings.marks,
         )
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from softroce_lab import _native
-from softroce_lab.workloads.marks import Marks
 from softroce_lab.workloads.work import Workload
 
 RECEIVE_FRAMES = 4096
@@ -85,7 +84,6 @@ class WorkloadSettings:
     workload: str  # as `packed` made it
     seed: int
     depth: int  # sends outstanding to a peer
-    marks: Marks = "workload"
 
 
 def packed(workload: Workload) -> str:

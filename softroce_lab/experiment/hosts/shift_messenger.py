@@ -178,9 +178,7 @@ class ShiftMessenger(Messenger):
 
     # ---------------------------------------------------------------- posts
 
-    def post_send(
-        self, number: int, message: Message, offset: int, *, more_follow: bool = False
-    ) -> None:
+    def post_send(self, number: int, message: Message, offset: int) -> None:
         self._posted_ns[number] = self.backup.now_ns
         data = socket.htonl(immediate(message.key))
         place = self._place(offset, message.length_bytes)

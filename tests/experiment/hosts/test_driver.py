@@ -89,7 +89,7 @@ def test_rc_says_when_sends_and_receives_do_not_meet():
     receiver.prepare()
     messages = list(WORKLOADS["point-to-point"].messages())
     for number in (1, 0):
-        sender.send(number, messages[number], more_follow=False)
+        sender.send(number, messages[number])
     run.cable.pair.run(SECOND_NS)
     with pytest.raises(RunError, match=r"host 4 sent another message than \(0, 0, 0\)"):
         receiver.serve()

@@ -51,7 +51,7 @@ class Both:
         sender, receiver = self.hosts.values()
         for number in numbers:
             receiver.receive(number, self.messages[number])
-            sender.send(number, self.messages[number], more_follow=False)
+            sender.send(number, self.messages[number])
         done = []
         for _ in range(2000):
             self._rails.pass_time(10_000)
