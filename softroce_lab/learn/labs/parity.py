@@ -14,10 +14,10 @@ from softroce_lab.learn.lab import Dice, Lab, ask, predict
 from softroce_lab.learn.labs.experiments import loss
 from softroce_lab.learn.trial import Written, measure
 
-CONDITIONS = ("parity_idle", "parity_marks", "parity_unacknowledged", "parity_uncongested")
+CONDITIONS = ("parity_idle", "parity_unacknowledged", "parity_uncongested")
 """When `csa_ud` may send parity."""
 PROTECTS = "parity_uncongested"
-"""The condition that protects an incast without the others."""
+"""The only condition that protects an incast without loss."""
 WITHOUT: Mapping[str, Any] = {"parity": "0"}
 AUTO: Mapping[str, Any] = {}
 ALWAYS: Mapping[str, Any] = {
@@ -152,7 +152,7 @@ LAB = Lab(
         ),
         ask(
             "q5",
-            "Incast: give 'always' one condition back. With exactly one of the four, the incast "
+            "Incast: give 'always' one condition back. With exactly one of the three, the incast "
             "takes at most 2 % longer than 'without'. How many packets do the queues mark with "
             "that condition? (ECN marks)",
             "packets", incast_figure("marked", {**ALWAYS, PROTECTS: True}),
