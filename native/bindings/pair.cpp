@@ -8,6 +8,7 @@
 #include <array>
 
 #include "../endpoint/endpoint.hpp"
+#include "../engine/striped/tail_parity.hpp"
 #include "../transport/path_health.hpp"
 #include "bindings.hpp"
 
@@ -119,11 +120,22 @@ void bind_path_health(nb::module_& m) {
       .def("left", &PathHealth::left);
 }
 
+void bind_tail_parity(nb::module_& m) {
+  nb::class_<LossEstimate>(m, "LossEstimate", "The part of packets that are lost, by reports.")
+      .def(nb::init<>())
+      .def("note", &LossEstimate::note, nb::arg("packets"), nb::arg("lost"), nb::arg("bursts"))
+      .def_prop_ro("loss", &LossEstimate::loss)
+      .def_prop_ro("burst_packets", &LossEstimate::burst_packets);
+  m.def("parity_rows", &parity_rows, nb::arg("block"), nb::arg("loss"), nb::arg("burst_packets"),
+        nb::arg("most"), "How many packets of parity a block of so many packets of data needs");
+}
+
 }  // namespace
 
 void bind_pair(nb::module_& m) {
   bind_cable(m);
   bind_path_health(m);
+  bind_tail_parity(m);
   nb::class_<PairSide, Endpoint>(m, "PairSide")
       .def(
           "set_next_message_id",

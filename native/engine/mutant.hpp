@@ -31,6 +31,13 @@ namespace softroce {
   M(decode_skipped, "lost data is taken for restored, and its bytes are not written") \
   M(parity_of_neighbour, "a packet of parity carries the bytes of the one before it") \
   M(restored_too_much, "with a submessage the one behind it counts as restored") \
+  /* tail_parity.cpp: parity while the host waits */ \
+  M(tail_row_of_neighbour, "a packet of parity carries the bytes of the row before it") \
+  M(tail_block_shifted, "parity covers the packets before those that it is taken for") \
+  M(tail_row_too_few, "a receiver takes one row more than arrived for parity") \
+  M(parity_while_busy, "parity leaves while data waits, whatever it costs") \
+  M(parity_despite_marks, "parity leaves to a peer that reports congestion marks") \
+  M(parity_over_budget, "a host sends as much parity as it likes") \
   /* session.cpp, csa_ud.cpp, sack_session.cpp, ud_rto.cpp */ \
   M(ack_of_next, "a receiver acknowledges the message after the newest, too") \
   M(ack_of_any_generation, "an acknowledgement ends whatever uses the slot now") \

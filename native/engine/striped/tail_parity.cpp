@@ -108,16 +108,18 @@ bool Sender::start_parity(Time now) {
 }
 
 std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) const {
-  if (state_.has(kParityUncongested) && peer.marked) return 0;
+  const bool marked = peer.marked && !mutated(Mutant::parity_despite_marks);
+  if (state_.has(kParityUncongested) && marked) return 0;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);
   const std::uint32_t most = std::min(block / 4, kMostParity);
   const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
   const std::uint32_t wanted = state_.parity.fixed >= 0
-                                   ? static_cast<std::uint32_t>(state_.parity.fixed)
+                                   ? std::min(static_cast<std::uint32_t>(state_.parity.fixed), most)
                                    : parity_rows(block, loss.loss(), burst, most);
   const double left =
       state_.parity.budget * static_cast<double>(data_sent_) - static_cast<double>(parity_sent_);
+  if (mutated(Mutant::parity_over_budget)) return wanted;
   return left >= wanted ? wanted : static_cast<std::uint32_t>(std::max(left, 0.0));
 }
 
@@ -126,7 +128,7 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
 std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const Peer& peer,
                                                std::uint32_t rows) const {
   if (order_.empty()) return ParityReason::idle;
-  if (!state_.has(kParityIdle)) return ParityReason::gain;
+  if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
   const std::uint32_t block = std::min(message.count, kMostBlockPackets);
   const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
@@ -144,8 +146,9 @@ void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
   message.tail.sent = 0;
   parity_sent_ += rows;
   if (!state_.config.carries_payload) return;
-  const TailCoder::Block data =
+  TailCoder::Block data =
       state_.tail_block(const_cast<std::uint8_t*>(message.base), message.length, block);
+  if (mutated(Mutant::tail_block_shifted) && block < message.count) data.data -= data.bytes;
   message.tail.bytes.resize(std::uint64_t{rows} * data.bytes);
   coder_.encode(data, rows, message.tail.bytes.data());
 }
@@ -185,8 +188,9 @@ void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& pa
                 .length = message.length,
                 .number = peer.sent_on[path] & LAB_NUMBER_MASK};
   packet.payload_bytes = block.bytes;
+  const bool neighbour = mutated(Mutant::tail_row_of_neighbour) && row != 0;
   if (state_.config.carries_payload)
-    packet.payload = message.tail.bytes.data() + std::uint64_t{row} * block.bytes;
+    packet.payload = message.tail.bytes.data() + std::uint64_t{row - neighbour} * block.bytes;
   peer.loads.sent(path);
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
@@ -219,6 +223,7 @@ void Receiver::take_parity(ReceiveMessage& message, const Packet& packet, Time n
   if ((tail.rows >> row & 1) != 0) return state_.counters.add(Counter::rx_late_parity);
   tail.block = packet.lab.code;
   tail.rows |= static_cast<std::uint8_t>(1U << row);
+  if (mutated(Mutant::tail_row_too_few)) tail.rows |= (tail.rows + 1) & ((1U << kMostParity) - 1);
   if (state_.config.carries_payload && packet.payload != nullptr) {
     const std::uint32_t bytes = packet.payload_bytes;
     tail.bytes.resize(std::uint64_t{kMostParity} * bytes);

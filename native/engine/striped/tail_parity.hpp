@@ -24,10 +24,12 @@ class LossEstimate {
  public:
   // Of so many packets so many were lost, in so many bursts. Negative: they came after all.
   void note(std::uint32_t packets, std::int32_t lost, std::int32_t bursts) {
+    if (packets == 0) return;
     packets_ = std::min(packets_ + packets, kMemory);
     const double keep = std::exp(-static_cast<double>(packets) / packets_);
-    lost_ = std::max(lost_ * keep + lost / packets_, 0.0);
-    bursts_ = std::max(bursts_ * keep + bursts / packets_, 0.0);
+    const double weight = (1 - keep) / packets;
+    lost_ = std::clamp(lost_ * keep + lost * weight, 0.0, 1.0);
+    bursts_ = std::max(bursts_ * keep + bursts * weight, 0.0);
     seen_ += packets;
   }
 
@@ -65,7 +67,7 @@ inline std::uint32_t parity_rows(std::uint32_t block, double loss, double burst_
 struct ParityConfig {
   bool works = false;
   std::int32_t fixed = -1;  // rows of each block; -1: by the measured loss
-  double budget = 0;        // bytes of parity, of those of data
+  double budget = 0;        // packets of parity, of those of data
 };
 
 // What a send keeps of its parity.

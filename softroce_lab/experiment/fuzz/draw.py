@@ -70,7 +70,34 @@ def draw(seed: int) -> Case:
     elif work := workloads.drawn(Dice(seed, "timed work"), _access_rate(case)):
         case["workload"] = workloads.mixed(work, Dice(seed, "job transports"))
         _shorten_queues(case)
+    _draw_parity(case, Dice(seed, "parity"))
     return case
+
+
+_PARITY_CONDITIONS = (
+    "parity_idle",
+    "parity_unacknowledged",
+    "parity_uncongested",
+    "parity_bursts",
+)
+
+
+def _draw_parity(case: Case, dice: Dice) -> None:
+    """How much parity messages have, when it leaves, and what hits parity and nothing else."""
+    hit, chosen = dice.chance(30), dice.chance(50)
+    if not hit and not chosen:
+        return
+    options = {
+        "parity": dice.one(("2", "4") if hit else ("auto", "0", "1", "2", "4")),
+        "parity_budget": 1.0 if hit else dice.one((0.0, 0.15, 0.5, 1.0)),
+        **{condition: False for condition in _PARITY_CONDITIONS if dice.chance(25)},
+    }
+    drawn = case["transports"][0]
+    written = {"name": drawn} if isinstance(drawn, str) else drawn
+    options = {**written.get("options", {}), **options}
+    case["transports"] = [{**written, "options": options}]
+    if hit:
+        case["faults"] = [*case["faults"], _parity(dice, case["faults"])]
 
 
 def _shorten_queues(case: Case) -> None:
@@ -387,6 +414,15 @@ def _reorder(dice: Dice, pain: Pain) -> dict[str, Any]:
     return _keyed(dice, {"reorder": f"{share}{by if dice.chance(70) else ''}"})
 
 
+def _parity(dice: Dice, others: list[dict[str, Any]]) -> dict[str, Any]:
+    """No transport needs parity, so that much of it may be hit. A link has one kind of loss."""
+    losses = {fault["loss"].partition(" ")[0] for fault in others if "loss" in fault}
+    kinds = ("loss", "corrupt", "duplicate") if losses <= {"random"} else ("corrupt", "duplicate")
+    kind, share = dice.one(kinds), dice.one(("20%", "50%", "90%"))
+    effect = {kind: f"random {share}" if kind == "loss" else share}
+    return _keyed(dice, {"name": "parity", "links": "*->*", **effect, "only": "parity"})
+
+
 def _flap(dice: Dice, pain: Pain) -> dict[str, Any]:
     """Routes follow, 1.5 ms later: to the same state of the link, or to another one."""
     length = dice.between(1, 20) * pain.rtt_us
@@ -423,8 +459,9 @@ def _name(kind: _Kind) -> str:
     return kind.__name__.strip("_").replace("_", "-")
 
 
-FAULTS = tuple(
-    _name(kind) for kind in dict.fromkeys((*_LOSSES, *itertools.chain(*_OTHERS), *_ENDS_OF_LINKS))
+FAULTS = (
+    *map(_name, dict.fromkeys((*_LOSSES, *itertools.chain(*_OTHERS), *_ENDS_OF_LINKS))),
+    "parity",
 )
 """What faults are called in a case: the kinds there are."""
 

@@ -192,8 +192,12 @@ _BY_POLICIES = {
     "losses by gap": "lost_by_gap",
     "losses by probe": "lost_by_probe",
     "losses by timer": "lost_by_timer",
-    "restored from parity": "restored",
     "fell back from parity": "fallbacks",
+}
+_COUNTED = {
+    "late generations": "rx_stale_generation",
+    "late parity": "rx_late_parity",
+    "restored from parity": "rx_restored",
 }
 _ON_LINKS = {"tail drops": "dropped_by_queue", "ECN marks": "marked", "trimmed": "trimmed"}
 
@@ -210,10 +214,10 @@ def expected_features() -> tuple[str, ...]:
         *(f"congestion control: {name}" for name in congestion.names()),
         *(
             *_BY_POLICIES,
+            *_COUNTED,
             "retransmissions",
             "RETRY_EXC",
             "generation reuse",
-            "late generations",
         ),
         "RNIC's limits",
     )
@@ -258,8 +262,7 @@ def _features(case: Case, made: VirtualRun, run: WorkloadRun) -> Iterator[str]:
     )
     if pairs and max(pairs.values()) > slots:
         yield "generation reuse"
-    if run.count(("rx_stale_generation",)):
-        yield "late generations"
+    yield from (name for name, counter in _COUNTED.items() if run.count((counter,)))
 
 
 # --- Smaller ---------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 
 A line of standard input is a JSON list [mutant, transports, seeds, question]; the answer is a line,
 too. To "violation" it is the first one as [seed, transport, what], or null. To "met" it is what the
-seeds met, in the words of `lab fuzz`. Native mistakes need `_native_mutants`, whose path is the one
-argument: it takes the place of `_native` in this process.
+seeds met, in the words of `lab fuzz`. To the name of a test it is whether that test fails. Native
+mistakes need `_native_mutants`, whose path is the one argument: it takes the place of `_native` in
+this process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import ctypes
 import importlib.util
 import json
 import sys
+
+import pytest
 
 
 def load_native(path):
@@ -76,6 +79,20 @@ def met(transports, seeds):
     return sorted({each for seed in seeds for each in fuzz.run_seed(seed, chosen).features})
 
 
+def fails(test):
+    """Whether this test fails in this process; what pytest writes goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr):
+        ended = pytest.main([test, "-q", "-p", "no:cacheprovider"])
+    assert ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{test}: {ended}"
+    return ended == pytest.ExitCode.TESTS_FAILED
+
+
+def answer(transports, seeds, question):
+    if "::" in question:
+        return fails(question)
+    return (met if question == "met" else first_violation)(transports, seeds)
+
+
 def main():
     """Answer lines until there are no more."""
     path = sys.argv[1]
@@ -84,7 +101,7 @@ def main():
     for line in sys.stdin:
         mutant, transports, seeds, question = json.loads(line)
         with native.made(mutant):
-            found = (met if question == "met" else first_violation)(transports, seeds)
+            found = answer(transports, seeds, question)
         if question == "violation" and found and first_violation(transports, found[:1]):
             found = None  # it breaks without the mistake, too
         print(json.dumps(found), flush=True)

@@ -26,18 +26,18 @@ MOST_SEEDS = 200
 ANSWERS_IN_S = 300  # of the wall: what never ends is stuck, and that was noticed as well
 
 NATIVE = {  # transport, and the first seed that notices it
-    "bit_skipped": ("csa_ud", 0),
+    "bit_skipped": ("csa_ud", 2),
     "bytes_skipped": ("csa_ud", 0),
     "one_too_early": ("csa_ud", 0),
     "duplicate_counts": ("irn", 1),
-    "slot_reused_early": ("csa_ud", 165),
+    "slot_reused_early": ("csa_ud", 49),
     "retransmit_of_neighbour": ("csa_ud", 1),
     "attempt_not_counted": ("csa_ud", 21),
     "timer_not_armed": ("csa_ud", 7),
     "peer_timer_not_armed": ("ud_rto", 0),
-    "persist_not_armed": ("sdr_sr", 47),
-    "holes_shifted": ("csa_ud", 15),
-    "loss_forgotten": ("csa_ud", 2),
+    "persist_not_armed": ("sdr_sr", 28),
+    "holes_shifted": ("csa_ud", 2),
+    "loss_forgotten": ("csa_ud", 1),
     "pace_not_armed": ("ud_rto", 41),
     "generation_unchecked": ("sdr_sr", 41),
     "clearance_not_repeated": ("sdr_sr", 2),
@@ -45,16 +45,19 @@ NATIVE = {  # transport, and the first seed that notices it
     "decode_skipped": ("sdr_ec", 1),
     "parity_of_neighbour": ("sdr_ec", 1),
     "restored_too_much": ("sdr_ec", 5),
+    "tail_row_of_neighbour": ("csa_ud", 52),
+    "tail_block_shifted": ("csa_ud", 92),
+    "tail_row_too_few": ("csa_ud", 2),
     "ack_of_next": ("csa_ud", 0),
-    "ack_of_any_generation": ("csa_ud", 1),
+    "ack_of_any_generation": ("csa_ud", 4),
     "outcome_of_any_generation": ("csa_ud", 41),
     "keepalives_not_counted": ("csa_ud", 14),
-    "one_keepalive": ("ud_rto", 47),
+    "one_keepalive": ("ud_rto", 72),
     "third_attempt_fails": ("csa_ud", 11),
     "status_not_answered": ("csa_ud", 66),
     "losses_ignored": ("csa_ud", 1),
-    "first_lost_forgotten": ("csa_ud", 2),
-    "asks_once": ("csa_ud", 41),
+    "first_lost_forgotten": ("csa_ud", 1),
+    "asks_once": ("csa_ud", 66),
     "rto_not_armed": ("ud_rto", 1),
     "missing_is_first": ("ud_rto", 1),
     "missing_inverted": ("ud_rto", 1),
@@ -76,13 +79,21 @@ NATIVE = {  # transport, and the first seed that notices it
     "rc_duplicate_executed": ("rc", 1),
     "rc_retries_unlimited": ("rc", 14),
     "dcqcn_stops": ("irn", 0),
-    "swift_stops": ("ud_rto", 47),
+    "swift_stops": ("ud_rto", 103),
 }
 
 
 TIME_ALONE = {  # its sender's timers bring all there, so that no promise is broken
     "never_falls_back": "fell back from parity",
     "never_decodes": "restored from parity",
+}
+
+
+_TAIL_PARITY = "tests/native/test_tail_parity.py::test_"
+MORE_PARITY = {  # than there should be breaks no promise: the test that fails
+    "parity_while_busy": _TAIL_PARITY + "parity_waits_until_nothing_else_may_leave",
+    "parity_despite_marks": _TAIL_PARITY + "no_parity_to_a_peer_whose_newest_report_has_marks",
+    "parity_over_budget": _TAIL_PARITY + "parity_stays_within_its_budget[0.15-1]",
 }
 
 
@@ -128,7 +139,7 @@ def native_mutants():
 
 
 def test_the_product_has_no_mistakes_in_it(native_mutants):
-    assert {*NATIVE, *TIME_ALONE, "none"} == set(NativeMutants(native_mutants).names)
+    assert {*NATIVE, *TIME_ALONE, *MORE_PARITY, "none"} == set(NativeMutants(native_mutants).names)
     product = Path(_native.__file__).read_bytes()
     mutants = Path(native_mutants).read_bytes()
     for word in (b"softroce_choose_mutant", b"rc_gap_accepted", b"chosen_mutant"):
@@ -183,3 +194,12 @@ def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(native_mutant
         assert missed in met["none"]
         assert missed not in met[name]
         assert missed in fuzz.expected_features()
+
+
+@pytest.mark.parametrize("mistake", MORE_PARITY)
+def test_parity_that_should_not_leave_is_noticed_by_its_test(native_mutants, mistake):
+    noticed = []
+    for name in ("none", mistake):
+        with asking(native_mutants) as ask:  # a process each: pytest leaves what it changed
+            noticed.append(ask(name, [], [], MORE_PARITY[mistake]))
+    assert noticed == [False, True]

@@ -26,6 +26,7 @@ SHORT_SEEDS = 20  # the same ones every time
 RARELY = 0.05
 THREE = ("csa_ud", "irn", "rc")
 RC = (Transport.named("rc"),)
+CSA_UD = (Transport.named("csa_ud"),)
 
 
 @pytest.mark.full("fuzz-seeds")
@@ -85,6 +86,12 @@ def test_what_is_drawn_is_met():
     others = set(registry.transports()) - set(THREE)
     missing = set(fuzz.expected_features()) - found.features.keys() - others
     assert not missing
+
+
+def test_parity_of_csa_ud_is_lost_late_and_restored_from():
+    found = fuzz.campaign(fuzz.in_process(range(20), CSA_UD), CSA_UD)
+    for feature in ("fault: parity", "late parity", "restored from parity"):
+        assert found.features[feature] >= 2, feature
 
 
 @pytest.fixture(scope="module")
