@@ -69,13 +69,13 @@ def make_files(lab: Lab, student: str) -> dict[str, str]:
     """The files of a folder, by name."""
     dice = variant(lab.number, student)
     content = CONTENT / str(lab.number)
+    real_half = [content / REAL_TEXT, *sorted(content.glob("*.yaml"))]
     return {
         TEXT: _fill((content / TEXT).read_text(encoding="utf-8"), lab, dice),
         EXPERIMENT: _yaml(lab, dice),
-        POLICY: read_hand_out(lab),
+        **({POLICY: read_hand_out(lab)} if lab.tasks else {}),
         ANSWERS: _answers(lab, student, dice),
-        REAL_TEXT: (content / REAL_TEXT).read_text(encoding="utf-8"),
-        **{path.name: path.read_text(encoding="utf-8") for path in sorted(content.glob("*.yaml"))},
+        **{path.name: path.read_text(encoding="utf-8") for path in real_half if path.is_file()},
     }
 
 
@@ -135,7 +135,7 @@ class Submission:
     lab: Lab
     student: str
     answers: dict[str, str]  # by question, as written; those that are there
-    policy: bytes | None
+    policy: bytes | None  # None: it is missing, or the lab has no tasks
 
     @property
     def dice(self) -> Dice:
@@ -186,7 +186,9 @@ def read(folder: Path) -> Submission:
         raise UserError("'lab = N' is missing", file=str(folder / ANSWERS))
     if not _STUDENT.fullmatch(student):
         raise UserError("'student = NAME' is missing", file=str(folder / ANSWERS))
-    return Submission(folder, find(int(number)), student, answers, read_file(folder / POLICY))
+    lab = find(int(number))
+    policy = read_file(folder / POLICY) if lab.tasks else None
+    return Submission(folder, lab, student, answers, policy)
 
 
 def read_file(path: Path) -> bytes | None:

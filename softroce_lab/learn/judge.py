@@ -134,11 +134,12 @@ def _judge_answer(submission: Submission, question: Question, options: Options) 
 def _judge_tasks(submission: Submission, options: Options, on_failure: OnFailure) -> list[Item]:
     lab = submission.lab
     tasks = [task for task in lab.tasks if options.task in (None, task.id)]
-    if not tasks:
+    if not tasks and options.task is not None:
         known = ", ".join(task.id for task in lab.tasks)
-        raise UserError(
-            f"lab {lab.number} has no task {options.task!r}", hint=f"its tasks: {known}"
-        )
+        hint = f"its tasks: {known}" if known else "it has questions only: leave out --task"
+        raise UserError(f"lab {lab.number} has no task {options.task!r}", hint=hint)
+    if not tasks:
+        return []
     if submission.policy is None:
         hint = f"{POLICY} is missing; lab learn start {lab.number} in another folder makes one"
         return [_item(task, "open", hint) for task in tasks]

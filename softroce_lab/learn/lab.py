@@ -118,7 +118,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab of the series."""
+    """One lab of the series. A lab without tasks has questions only, and no `policy.py`."""
 
     number: int
     title: str
@@ -126,9 +126,9 @@ class Lab:
     experiment: Callable[[Dice], Written]  # of a student's variant
     values: Callable[[Dice], Mapping[str, Any]]  # that the texts name in {{braces}}
     questions: tuple[Question, ...]
-    tasks: tuple[Task, ...]
-    policy: str  # the class in `policy.py`
-    hole: str  # the method that a student writes
+    tasks: tuple[Task, ...] = ()
+    policy: str = ""  # the class in `policy.py`
+    hole: str = ""  # the method that a student writes
     kind: str = "transport"  # of policies: see isolation.Policy
     run: Callable[[Written, int, Workers], Ran] = trial.run_policy
     read: Callable[[Written], object] = trial.experiment  # UserError for what is no experiment

@@ -3,7 +3,8 @@
 
 The figure is this project's: the geometric mean, over all fabrics, of the time of the whole
 workload over the oracle's with the same seed. The oracle bounds what retransmission after a loss
-can do, so 1 is the bound. A run that fails counts as one that lasted until its deadline.
+can do, so 1 is that bound. A transport that sends parity can be below it. A run that fails counts
+as one that lasted until its deadline.
 """
 
 from __future__ import annotations

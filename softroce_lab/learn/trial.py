@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import types
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -22,9 +23,11 @@ from softroce_lab.inputs.yaml_source import Source
 from softroce_lab.learn.isolation import POLICY, Workers
 from softroce_lab.learn.remote import Record, transport
 from softroce_lab.telemetry.repairs import REPAIR, Repairs
+from softroce_lab.transports.options import Value
 
 Written: TypeAlias = Mapping[str, Any]
 """An experiment file, as data."""
+NO_OPTIONS: Mapping[str, Value] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,22 +125,34 @@ def _policy_error(text: str) -> PolicyError:
 
 
 def run_transport(
-    written: Written, seed: int, name: str, control: str | None = None
+    written: Written,
+    seed: int,
+    name: str,
+    control: str | None = None,
+    options: Mapping[str, Value] = NO_OPTIONS,
 ) -> WorkloadRun:
     """A run of a built-in transport; `control` names its congestion control."""
-    chosen = dataclasses.replace(Transport.named(name), congestion_control=control)
+    chosen = dataclasses.replace(
+        Transport.named(name), congestion_control=control, set_options=tuple(options.items())
+    )
     return VirtualRun(experiment(written), chosen, seed, _ignore).go()
 
 
-def measure(written: Written, name: str, control: str | None = None) -> Mapping[str, Any]:
+def measure(
+    written: Written,
+    name: str,
+    control: str | None = None,
+    options: Mapping[str, Value] = NO_OPTIONS,
+) -> Mapping[str, Any]:
     """The figures of a built-in transport in an experiment, with the experiment's seed."""
-    return _measured(json.dumps(written), name, control)
+    return _measured(json.dumps(written), name, control, json.dumps(dict(options)))
 
 
 @functools.lru_cache(maxsize=512)
-def _measured(text: str, name: str, control: str | None) -> Mapping[str, Any]:
+def _measured(text: str, name: str, control: str | None, options: str) -> Mapping[str, Any]:
     written = json.loads(text)
-    return run_transport(written, written["seeds"][0], name, control).summary()
+    seed = written["seeds"][0]
+    return run_transport(written, seed, name, control, json.loads(options)).summary()
 
 
 def experiment(written: Written) -> spec.Experiment:

@@ -12,6 +12,7 @@ from softroce_lab.paths import PROJECT_ROOT
 ISOLATED = why_not_isolated() is None
 SECRET = b"a secret of the tests"
 NUMBERS = sorted(labs.SERIES)
+WITH_POLICY = [number for number in NUMBERS if labs.find(number).tasks]
 needs_bubblewrap = pytest.mark.skipif(not ISOLATED, reason=str(why_not_isolated()))
 
 
@@ -20,7 +21,9 @@ def page(number):
 
 
 def solution(number):
-    """The hand-out with the solution of the teacher's page in its hole."""
+    """The hand-out with the solution of the teacher's page in its hole; None without tasks."""
+    if number not in WITH_POLICY:
+        return None
     block = re.search(r"^## Solution\n.*?```python\n(.*?)```", page(number), re.M | re.S)[1]
     handed_out = folder.read_hand_out(labs.find(number))
     first = re.search(r"    def \w+", block)[0]
@@ -87,6 +90,8 @@ def use_labs(run, write):
         name = f"lab{number}"
         started = run("lab", "learn", "start", str(number), name, "--student", "ada")
         assert started.returncode == 0, started.stderr
+        if not lab.tasks:
+            continue
         task = min(lab.tasks, key=lambda task: task.points)
         words = ["lab", "learn", "check", name, "--task", task.id, "--seed", "1"]
         untouched = run(*words)

@@ -103,7 +103,7 @@ class Image:
 
 @pytest.mark.full("learn-image")
 def test_labs_in_the_image(full, tmp_path):
-    """The OCI image is built of Debian packages, and labs 1 to 7 work in it, run by bubblewrap."""
+    """The OCI image is built of Debian packages, and every lab works in it, run by bubblewrap."""
     if not full:
         pytest.skip("takes minutes: lab test --full learn-image")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]

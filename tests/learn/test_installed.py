@@ -93,7 +93,7 @@ class Machine:
 
 @pytest.mark.full("learn-wheel")
 def test_every_lab_works_from_a_wheel(full, nobody):
-    """Labs 1 to 7 from a wheel in a fresh virtual environment, without root; in full, all tasks."""
+    """Every lab from a wheel in a fresh virtual environment, without root; in full, all tasks."""
     with test_wheel.open_folder() as top:
         machine = Machine(top, nobody)
         tree = (test_wheel.built if full else test_wheel.laid_out)(top)
@@ -111,7 +111,7 @@ def test_every_lab_works_from_a_wheel(full, nobody):
             lambda name, *words: machine.run(home / "venv/bin" / name, *words),
             lambda path, text: (home / path).write_text(text),
         )
-        for number in NUMBERS if full else NUMBERS[-1:]:
+        for number in NUMBERS if full else NUMBERS[-2:]:
             lab = labs.find(number)
             submissions.answer(home / f"lab{number}", lab)
             grade(machine, f"lab{number}", lab)

@@ -33,8 +33,10 @@ def test_the_model_solution_has_all_points(number, tmp_path):
 def test_the_hand_out_says_what_to_do(number, tmp_path):
     """Also with a comment in it, which is no work."""
     lab = labs.find(number)
-    commented = folder.read_hand_out(lab) + "\n# I have thought about it\n"
-    where = submissions.laid_out(number, tmp_path / "lab", commented)
+    where = submissions.laid_out(number, tmp_path / "lab")
+    if lab.tasks:
+        commented = folder.read_hand_out(lab) + "\n# I have thought about it\n"
+        (where / folder.POLICY).write_text(commented)
     verdict = submissions.judged(where)
     assert verdict.points == 0
     assert {item.state for item in verdict.items} == {"open"}

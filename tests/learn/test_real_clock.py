@@ -21,7 +21,7 @@ from softroce_lab.learn import folder
 from softroce_lab.paths import PROJECT_ROOT
 from tests.labs import prepare_verbs
 from tests.learn import submissions
-from tests.learn.submissions import NUMBERS
+from tests.learn.submissions import WITH_POLICY
 
 SECONDS = 180  # a command that takes longer hangs
 ATTEMPTS = 3  # where the machine was to blame
@@ -162,7 +162,7 @@ def take_down(written, where):
             run(step.command, where)
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", WITH_POLICY)
 def test_the_half_on_the_real_clock_does_what_it_says(number, tmp_path):
     """In a folder as a student has it, with the model solution in it."""
     if os.geteuid() != 0:
@@ -190,7 +190,7 @@ def test_the_half_on_the_real_clock_does_what_it_says(number, tmp_path):
     assert wrong == []
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", WITH_POLICY)
 def test_it_uses_what_is_there(number):
     """Experiments that lie in the folder; no link; each lab that comes up goes down again."""
     written = text(number)

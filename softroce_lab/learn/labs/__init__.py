@@ -11,12 +11,14 @@ from softroce_lab.learn.labs import (
     incast,
     long_haul,
     lost_tail,
+    parity,
     paths,
     sack,
 )
 
 _LABS = (
     go_back_n.LAB, lost_tail.LAB, sack.LAB, paths.LAB, incast.LAB, long_haul.LAB, failover.LAB,
+    parity.LAB,
 )  # fmt: skip
 SERIES: dict[int, Lab] = {lab.number: lab for lab in _LABS}
 
