@@ -22,8 +22,8 @@ enum lab_kind {
   LAB_KIND_CONTROL = 1, /* a recovery policy's message: NACK, response, ACK, keepalive; a report */
                         /* may follow its body */
   LAB_KIND_REPORT = 2,  /* the engine's receiver report: counts per path, credit, echoed stamp */
-  LAB_KIND_PROBE = 3, /* the next number of a path, without data; message_id: the oldest message */
-                      /* without an acknowledgement; body: native/engine/striped/probe.hpp */
+  LAB_KIND_PROBE = 3,  /* the next number of a path, without data; message_id: the oldest message */
+                       /* without an acknowledgement; body: native/engine/striped/probe.hpp */
   LAB_KIND_PARITY = 4, /* parity of a striped message; index: behind those of the data */
 };
 
@@ -49,14 +49,14 @@ struct lab_hdr {
   unsigned int message;       /* message of that step; control and reports: their sequence number */
   unsigned int message_id;    /* sender's slot and generation of a message to this peer */
   unsigned int index;         /* packet index in the message */
-  unsigned int code_count;    /* code << LAB_COUNT_BITS | packets of data, at least 1. code: 0 none; */
-                              /* of csa_ud's parity the last packets of data that it covers, */
-                              /* else 1 + place in the run's list of codes */
-  unsigned int length;        /* bytes in the message; control and reports: bytes of the body */
-  unsigned int stamp_ns;      /* sender's clock, modulo 2^32 ns; reports echo it */
-  unsigned int epoch_number;  /* connection epoch << LAB_NUMBER_BITS | number on this path */
-  unsigned short srtt;        /* lab_time_code() of the sender's smoothed RTT to this peer, in ns */
-  unsigned short rttvar;      /* likewise of its mean deviation (RFC 6298); 0 unknown */
+  unsigned int code_count; /* code << LAB_COUNT_BITS | packets of data, at least 1. code: 0 none; */
+                           /* of csa_ud's parity the last packets of data that it covers, */
+                           /* else 1 + place in the run's list of codes */
+  unsigned int length;     /* bytes in the message; control and reports: bytes of the body */
+  unsigned int stamp_ns;   /* sender's clock, modulo 2^32 ns; reports echo it */
+  unsigned int epoch_number; /* connection epoch << LAB_NUMBER_BITS | number on this path */
+  unsigned short srtt;       /* lab_time_code() of the sender's smoothed RTT to this peer, in ns */
+  unsigned short rttvar;     /* likewise of its mean deviation (RFC 6298); 0 unknown */
 };
 
 /*

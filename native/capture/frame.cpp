@@ -225,7 +225,8 @@ class FrameReader {
   // As far as one can see of a struct lab_hdr that was cut off.
   static bool looks_like_ours(const Packet& packet, std::uint32_t here) {
     const std::uint8_t* at = packet.payload;
-    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION && (at[0] & LAB_HDR_KIND) <= LAB_KIND_PARITY &&
+    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION &&
+           (at[0] & LAB_HDR_KIND) <= LAB_KIND_PARITY &&
            packet.source_port == LAB_UDP_SPORT_BASE + at[1];
   }
 

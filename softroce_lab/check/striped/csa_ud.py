@@ -302,7 +302,8 @@ def _with_block(view: Striped, there: np.ndarray) -> np.ndarray:
     begin = messages["count"].astype(np.int64) - messages["block"]
     index = view.transmissions["index"][view.packet_begins]
     before = there & (index < begin[of])
-    return np.bincount(of[before], minlength=len(messages)) + messages["block"]
+    with_block: np.ndarray = np.bincount(of[before], minlength=len(messages)) + messages["block"]
+    return with_block
 
 
 def _perhaps_there(view: Striped, acked: np.ndarray) -> np.ndarray:

@@ -130,7 +130,9 @@ class Losses:
         """Losses that parity of csa_ud made up for."""
         messages = self.view.messages[self.message]
         begin = messages["count"].astype(np.int64) - messages["block"]
-        return (self.view.restored_at[self.message] != NEVER) & (self.index >= begin)
+        restored: npt.NDArray[np.bool_] = self.index >= begin
+        restored &= self.view.restored_at[self.message] != NEVER
+        return restored
 
     def _find_asked(self, message: int, asked: list[Asked]) -> None:
         """The first request that names each packet after it was lost; and where one arrived."""
