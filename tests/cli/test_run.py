@@ -167,9 +167,10 @@ class Own(MessagePolicy):
 
 
 def test_knobs_and_options_of_a_transport_are_listed(line, tmp_path):
-    shown = line("--list", "--transport", "csa_ud").stdout
-    assert "path_choice" in shown
-    assert "default true" in shown
+    assert "path_choice" in line("--list", "--transport", "csa_ud").stdout
+    (csa_ud,) = json.loads(line("--list", "--transport", "csa_ud", "--json").stdout)
+    defaults = {each["name"]: each["default"] for each in csa_ud["options"]}
+    assert (defaults["path_choice"], defaults["parity"]) == (True, "auto")
     found = json.loads(line("--list", "--transport", "irn", "--json").stdout)
     assert [each["name"] for each in found[0]["knobs"]] == [
         "window", "paths", "schedule", "retry_count", "timeout",

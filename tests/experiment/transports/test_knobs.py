@@ -81,8 +81,8 @@ def test_a_queue_pair_gives_up_after_so_many_timeouts(tmp_path, retries):
 @pytest.mark.parametrize("name", registry.transports(registry.Kind.SESSION))
 @pytest.mark.parametrize("retries", [2])
 def test_a_policy_gives_a_message_up_after_so_many_retransmissions(tmp_path, name, retries):
-    """The peer is alive: control packets pass, and data packets never do."""
-    cut = 'faults=[{name: cut, links: "h1->s1", loss: 100%, only: data}]'
+    """The peer is alive: control packets pass, and data packets and parity never do."""
+    cut = 'faults=[{name: cut, links: "h1->s1", loss: 100%, only: [data, parity]}]'
     entry = f"{{name: {name}, retry_count: {retries}, framing: ud}}"
     found, left, _ = run(tmp_path, entry, SINGLE, cut)
     assert found.messages["status"].tolist() == [int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)]
