@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from softroce_lab.telemetry.rundir import give_to_user
 from softroce_lab.verbs.device import GID
 
 if TYPE_CHECKING:
-    from softroce_lab.experiment.workload_run import WorkloadRun
     from softroce_lab.fabric.lab import Lab
     from softroce_lab.fabric.observe.view import View
     from softroce_lab.sim.fabric import SimFabric
@@ -154,7 +153,16 @@ def capturing_virtually(
     found.figures = Figures(tuple(each))
 
 
-def comment(path: Path, run: WorkloadRun, plan: Plan, begun_ns: int) -> dict[str, str]:
+class WithEvents(Protocol):
+    """What of a run becomes comments (workload_run.py)."""
+
+    @property
+    def transitions(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def recoveries(self) -> Iterable[Mapping[str, Any]]: ...
+
+
+def comment(path: Path, run: WithEvents, plan: Plan, begun_ns: int) -> dict[str, str]:
     """Write what hosts did as comments on the packets of theirs that followed.
 
     Those are transitions of queue pairs with a backup, and packets restored from parity.

@@ -45,8 +45,9 @@ void Reporter::note_arrival(Peer& peer, const Packet& packet, Time now) {
   const std::uint32_t due = peer.report_due != 0 ? peer.report_due : packets_of_a_report_;
   const bool waits = joins_ && peer.unreported < 2 * due && ends_within(lab, due);
   if (peer.unreported >= due && !waits) return queue_report(peer);
-  // Parity waits for another report: often its message is complete, and acknowledged.
-  if (lab.kind == LAB_KIND_DATA && peer.report_at == kNever && !peer.report_queued) {
+  // If reports go with other messages, parity waits for one: often its message is acknowledged.
+  const bool asks = lab.kind == LAB_KIND_DATA || !joins_;
+  if (asks && peer.report_at == kNever && !peer.report_queued) {
     peer.report_at = report_due_at(peer, now);
     peer.report_by = report_due_at(peer, peer.report_at);
     state_.timers.arm(peer.report_at, TimerKind::report, peer.index);

@@ -95,8 +95,8 @@ def a_receive_not_followed(original):
 def a_send_outstanding_too_few(original):
     """One less than may be; the sends come later, and all arrives."""
 
-    def init(self, vertices, depth=DEPTH, marks="workload"):
-        original(self, vertices, max(1, depth - 1), marks)
+    def init(self, vertices, depth=DEPTH):
+        original(self, vertices, max(1, depth - 1))
 
     return init
 
