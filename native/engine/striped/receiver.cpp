@@ -76,7 +76,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   const CodeLayout layout = is_tail ? CodeLayout() : state_.layout_of(lab.length, lab.code - 1U);
   const std::uint32_t parity = is_tail ? kMostParity : layout.parity_packets();
   const bool is_parity = lab.kind == LAB_KIND_PARITY;
-  if (lab.index - lab.count >= parity ? is_parity || lab.index >= lab.count : !is_parity)
+  if (is_parity ? lab.index - lab.count >= parity : lab.index >= lab.count)
     return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
     if (state_.numbers_paths()) losses_.arrived(peer, packet, true, now);

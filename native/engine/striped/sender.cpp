@@ -239,13 +239,11 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
   if (is_parity) put_parity(message, index - message.count, packet);
   peer.last_path = path;
-  peer.loads.sent(path);
-  relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
+  note_on_path(peer, path, now);
   peer.unprobed |= 1U << path;
   ++peer.unprobed_packets;
   peer.probe_repeats = 0;
   peer.data_at = now;
-  peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
   } else {

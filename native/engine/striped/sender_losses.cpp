@@ -58,7 +58,8 @@ std::uint8_t Sender::other_path(Peer& peer, std::uint8_t lost_on) {
   return state_.numbers_paths() ? emptiest_path(peer, next, lost_on, kNever) : next;
 }
 
-// `next` if no path has fewer packets on their way. `now`: congestion marks until now count, too.
+// `next` if no path has fewer packets on their way. Paths with congestion marks count as fuller
+// until the marks end; with kNever as `now` they do not.
 std::uint8_t Sender::emptiest_path(const Peer& peer, std::uint8_t next, std::uint8_t except,
                                    Time now) const {
   if (!state_.has(kPathChoice)) return next;
@@ -352,7 +353,7 @@ void Sender::find_lost_whole(Peer& peer, Time now) {
 // one that moves, the next packet will show it.
 void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, std::uint32_t end,
                        Time now) {
-  const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+  const Time srtt = srtt_to(peer);
   const std::int64_t overdue_ns = (now - srtt - 4 * peer.rtt.rttvar) / kNanosecond;
   const LossReason by_number = nack_.has(kNackProbe) ? LossReason::probe : LossReason::gap;
   for (std::uint32_t index = begin; index < end; ++index) {

@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::size_t kMostTails = 64;
 
+std::uint32_t block_of(const SendMessage& message) {
+  return std::min(message.count, kMostBlockPackets);
+}
+
 }  // namespace
 
 ParityConfig parity_of(const Options& options) {
@@ -88,7 +92,7 @@ bool Sender::start_parity(Time now) {
     if (message == nullptr) return true;
     Peer& peer = state_.peers[message->peer];
     const Time last_at = message->sent[message->count - 1].at_ns() * kNanosecond;
-    const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+    const Time srtt = srtt_to(peer);
     if (state_.has(kParityUnacknowledged) && now - last_at > srtt) return true;
     const std::uint32_t rows = rows_for(*message, peer);
     if (rows == 0) return false;
@@ -111,7 +115,7 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
   const bool marked = peer.marked && !mutated(Mutant::parity_despite_marks);
   if (state_.has(kParityUncongested) && marked) return 0;
   const LossEstimate& loss = flow_.loss_to(peer);
-  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
+  const std::uint32_t block = block_of(message);
   const std::uint32_t most = std::min(block / 4, kMostParity);
   const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
   const std::uint32_t wanted = state_.parity.fixed >= 0
@@ -130,8 +134,8 @@ std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const
   if (order_.empty()) return ParityReason::idle;
   if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
-  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
-  const Time srtt = peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
+  const std::uint32_t block = block_of(message);
+  const Time srtt = srtt_to(peer);
   const double gain =
       (1 - std::pow(1 - loss.loss(), block / loss.burst_packets())) * static_cast<double>(srtt);
   const double cost =
@@ -140,7 +144,7 @@ std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const
 }
 
 void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
-  const std::uint32_t block = std::min(message.count, kMostBlockPackets);
+  const std::uint32_t block = block_of(message);
   message.tail.block = static_cast<std::uint8_t>(block);
   message.tail.rows = static_cast<std::uint8_t>(rows);
   message.tail.sent = 0;
@@ -191,9 +195,7 @@ void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& pa
   const bool neighbour = mutated(Mutant::tail_row_of_neighbour) && row != 0;
   if (state_.config.carries_payload)
     packet.payload = message.tail.bytes.data() + std::uint64_t{row - neighbour} * block.bytes;
-  peer.loads.sent(path);
-  relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
-  peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
+  note_on_path(peer, path, now);
   state_.address(peer, false, now, packet);
   peer.flight.sent(now / kNanosecond);
   if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);

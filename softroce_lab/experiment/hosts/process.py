@@ -245,12 +245,7 @@ class HostTask:
         self._memory = host_memory(workload, schedule, host, settings.seed, depth)
         rails = process.open(self._memory.memory)
         self._driver = HostDriver(
-            schedule,
-            host,
-            depth,
-            rails,
-            self._memory,
-            path_mtu=process.tuning.path_mtu,
+            schedule, host, depth, rails, self._memory, path_mtu=process.tuning.path_mtu
         )
         self._threads = [
             PolicyThread(rnic.host, rail) for rnic, rail in zip(process.rnics, rails, strict=False)
