@@ -308,7 +308,9 @@ Transport csa_ud_transport() {
             .help = "the most parity that a host sends, as a share of its packets of data",
             .least = 0,
             .most = 1},
-           mechanism(kParityIdle, "parity_idle", "parity leaves only while nothing else may leave"),
+           mechanism(
+               kParityIdle, "parity_idle",
+               "parity waits until nothing else may leave, unless it is worth the wait of others"),
            mechanism(kParityUnacknowledged, "parity_unacknowledged",
                      "parity leaves only within a round trip after the message's last packet"),
            mechanism(kParityUncongested, "parity_uncongested",

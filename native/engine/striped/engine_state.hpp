@@ -70,6 +70,10 @@ struct EngineState {
   // The last packets of a message at `base`, tail_parity.cpp.
   TailCoder::Block tail_block(std::uint8_t* base, std::uint32_t length,
                               std::uint32_t packets) const;
+  // SRTT of data from the peer, as its packets carry it.
+  Time srtt_from(const Peer& peer) const {
+    return peer.remote_srtt_ns != 0 ? Time{peer.remote_srtt_ns} * kNanosecond : config.initial_rtt;
+  }
   bool fits(std::uint32_t length, const CodeLayout& layout) const {  // a header has room for it
     const std::uint32_t data = packets_of(length, chunk_bytes);
     return framing == Framing::ud ? data <= LAB_COUNT_MASK && layout.fits()

@@ -32,10 +32,7 @@ Arrivals& LossDetector::arrivals_of(Peer& peer) {
   return *peer.arrivals;
 }
 
-Time LossDetector::srtt_of(const Peer& peer) const {
-  return peer.remote_srtt_ns != 0 ? Time{peer.remote_srtt_ns} * kNanosecond
-                                  : state_.config.initial_rtt;
-}
+Time LossDetector::srtt_of(const Peer& peer) const { return state_.srtt_from(peer); }
 
 std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));

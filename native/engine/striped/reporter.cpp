@@ -153,8 +153,7 @@ void Reporter::fill_report(Peer& peer, Time now) {
 
 LossCount Reporter::lost_from(Peer& peer, Time now) const {
   if (peer.arrivals == nullptr) return {};
-  const Time srtt = Time{peer.remote_srtt_ns} * kNanosecond;
-  return peer.arrivals->confirmed_lost(now, srtt != 0 ? srtt : state_.config.initial_rtt);
+  return peer.arrivals->confirmed_lost(now, state_.srtt_from(peer));
 }
 
 // Of what arrived since the last report; the pause before the first packet is not in it.
