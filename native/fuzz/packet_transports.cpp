@@ -156,12 +156,13 @@ class End {
     packet.payload = flight.payload.get();
     rnic_.handle_packet(packet, now);
   }
-  void settle() {
+  void settle(Time now) {
+    while (rnic_.messages().end_turn(now)) {
+    }
     for (const auto& each : rnic_.completions().poll(64)) {
       require(each.wr_id < kMessages);
       if (each.status == WcStatus::success) good_.insert(each.wr_id);
     }
-    rnic_.messages().events().clear();
   }
 
   // The memory granted to a receiver, and the data that it reports.
@@ -288,13 +289,16 @@ class Network {
   void pass(Time time) {
     now_ += time;
     for (End& end : ends_)
-      for (int n = 0; n < 1000 && end.rnic().next_timeout() <= now_; ++n)
+      for (int n = 0; n < 1000 && end.rnic().next_timeout() <= now_; ++n) {
         end.rnic().handle_timeout(now_);
+        end.settle(now_);
+      }
     drain();
   }
   void drain() {
     for (int from = 0; from < 2; ++from) {
       auto& to = ends_[1 - from].arriving();
+      ends_[from].settle(now_);
       Packet packet;
       while (to.size() < kMostQueued && ends_[from].rnic().poll_packet(packet, now_)) {
         Flight flight{packet, nullptr};
@@ -304,8 +308,8 @@ class Network {
         }
         to.push_back(std::move(flight));
         ends_[from].rnic().packet_done(now_);
+        ends_[from].settle(now_);
       }
-      ends_[from].settle();
     }
   }
 
