@@ -148,12 +148,25 @@ def path(sent):
     return sent.reported["path"]
 
 
-def test_the_wait_of_other_paths_grows_as_long_as_it_was_too_short():
-    """By a quarter of the least round trip, from half of it up to a whole one and a half."""
+def lose_a_packet(peers, number):
+    """The receiver knows then that packets are lost."""
+    sent = peers.begin(number)
+    lost = next(each for each in sent if path(each) == path(sent[-1]))
+    peers.hand(peers.receiver, *(each for each in sent if each is not lost))
+
+
+@pytest.mark.parametrize(("loses", "quarters"), [
+    (True, [2, 3, 4, 5, 6, 6]), (False, [4, 5, 6, 7, 8, 8]),
+])  # fmt: skip
+def test_the_wait_of_other_paths_grows_as_long_as_it_was_too_short(loses, quarters):
+    """By a quarter of the least round trip, up to a whole one. Until a packet is lost, the wait
+    begins with a round trip, else with half of one.
+    """
     peers = Peers(16, paths=2)
-    found = [waits_ns(peers, number) for number in range(6)]
-    quarter = BASE_RTT_NS // 4
-    assert found == [min(2 + n, 6) * quarter for n in range(6)]
+    if loses:
+        lose_a_packet(peers, 6)
+    waits = [waits_ns(peers, number) for number in range(6)]
+    assert waits == [each * BASE_RTT_NS // 4 for each in quarters]
 
 
 @pytest.mark.parametrize("sent_before_ns", [0, 3_000, 6_000, 12_000, 13_000])

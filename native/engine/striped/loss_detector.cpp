@@ -46,7 +46,9 @@ void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, 
   arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true,
                                packet.congestion_experienced()};
   PathSequence& sequence = arrivals.paths[lab.path];
+  const std::uint32_t before = sequence.lost().packets;
   const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
+  lost_packets_ += sequence.lost().packets - before;
   if (take(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
 }
 
@@ -79,15 +81,19 @@ bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
   return false;
 }
 
-// Paths differ: what was sent before the probe on `path` may come behind it, and by more where what
-// the paths show was not enough.
+// Paths differ: what was sent before the probe on `path` may arrive after the probe. The margin
+// grows when a wait was too short. While no packet is lost, a short wait gains nothing.
 void LossDetector::named(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = srtt_of(peer);
-  const Time wait = std::min(wait_for(peer, other.path, path), srtt) +
-                    arrivals.between_paths.length(arrivals.least_rtt, srtt);
+  const Time margin = arrivals.between_paths.length(arrivals.least_rtt, srtt);
+  const Time least = lost_packets_ == 0 ? srtt : std::min(wait_for(peer, other.path, path), srtt);
+  const Time wait = least + margin;
   PathSequence& sequence = arrivals.paths[other.path];
-  take(peer, arrivals, sequence, sequence.named(other.number, most_ahead(), now, wait), now);
+  const std::uint32_t before = sequence.lost().packets;
+  const auto arrival = sequence.named(other.number, most_ahead(), now, wait);
+  lost_packets_ += sequence.lost().packets - before;
+  take(peer, arrivals, sequence, arrival, now);
 }
 
 // A path is FIFO: what is missing takes about as long as the newest packet that came on the path.
@@ -179,8 +185,11 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
   if (arrivals.gap_at != armed_for) return;
   arrivals.gap_at = kNever;
   bool lost = false, named = false;
-  for (PathSequence& each : arrivals.paths)
+  for (PathSequence& each : arrivals.paths) {
+    const std::uint32_t before = each.lost().packets;
     lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer), named);
+    lost_packets_ += each.lost().packets - before;
+  }
   if (named) arrivals.between_paths.note_recovery();
   if (lost) note_loss(peer, named ? kNackProbe : 0, named ? 2 : 1);
   arm(peer, arrivals, now);

@@ -59,6 +59,7 @@ class LossDetector {
   Pool<ReceiveMessage, kReceiveTag>& messages_;
   ReorderingWindow newest_window_;   // which new paths and peers begin with
   ReorderingWindow newest_between_;  // likewise, between paths
+  std::uint32_t lost_packets_ = 0;   // of all peers; those that arrived after all do not count
   std::deque<PeerIndex> nacks_;
   Nack nack_;  // the one that leaves
   std::vector<std::uint8_t> body_;
