@@ -19,7 +19,6 @@ void bind_timing(nb::module_& m) {
       .def_rw("t_min_ns", &SessionTiming::t_min_ns)
       .def_rw("clock_granularity_ns", &SessionTiming::clock_granularity_ns)
       .def_rw("t_max_ns", &SessionTiming::t_max_ns)
-      .def_rw("fixed_check_ns", &SessionTiming::fixed_check_ns)
       .def_rw("srtt_weight", &SessionTiming::srtt_weight)
       .def_rw("rttvar_weight", &SessionTiming::rttvar_weight)
       .def_rw("lost_rttvar_weight", &SessionTiming::lost_rttvar_weight)

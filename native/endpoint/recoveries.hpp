@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What was done about losses, packet by packet: decisions to retransmit, with their reasons,
-// packets that left again, NACKs, NAKs and timeouts of queue pairs, and, of a simulated fabric,
-// losses that no rule recorded. On both clocks.
+// The log of recovery, packet by packet, on both clocks. It has the decisions to retransmit with
+// their reasons, the retransmitted packets, NACKs, and the NAKs and timeouts of queue pairs. On a
+// simulated fabric it also has the losses that no fault rule recorded.
 #pragma once
 
 #include <cstdint>

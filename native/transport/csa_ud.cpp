@@ -15,7 +15,6 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,22 +33,12 @@ namespace {
 constexpr std::uint16_t kSendTwiceAfter = 8;
 constexpr std::size_t kMostSentTwice = 4;
 
-enum class Interval : std::uint8_t { fixed, linear, exponential };
-
-Interval interval_named(const std::string& name) {
-  if (name == "fixed") return Interval::fixed;
-  if (name == "linear") return Interval::linear;
-  if (name == "exponential") return Interval::exponential;
-  throw std::invalid_argument("no interval is called " + name);
-}
-
 class CsaUd final : public Session {
  public:
   explicit CsaUd(MessageEngine& engine)
       : Session(engine),
         immediate_acks_(option<bool>("immediate_acks")),
-        path_health_(option<bool>("path_health")),
-        interval_(interval_named(option<std::string>("interval"))) {}
+        path_health_(option<bool>("path_health")) {}
 
   Figures figures() const override;
 
@@ -73,7 +62,6 @@ class CsaUd final : public Session {
   bool still_arrives(const SendMessage& message);
 
   const bool immediate_acks_, path_health_;
-  const Interval interval_;
   std::vector<PeerIndex> acks_due_;
   std::map<PeerIndex, PathHealth> health_;
   std::int64_t loss_checks_ = 0, sent_twice_ = 0;
@@ -84,11 +72,9 @@ class CsaUd final : public Session {
 // ---------------------------------------------------------------- receiver: silence
 
 // The interval from one loss check of a message to the next:
-// T = clamp(a SRTT + b RTTVAR + transfer time of the missing packets, T_min, T_max). `linear` waits
-// for all of the transfer, `exponential` for half of it, so that each check finds half as many
-// missing and waits half as long; `fixed` is a constant (docs/explanation/csa-ud.md).
+// T = clamp(a SRTT + b RTTVAR + transfer time of the missing packets, T_min, T_max)
+// (docs/explanation/csa-ud.md, Loss checks).
 Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t missing) const {
-  if (interval_ == Interval::fixed) return clamp(timing().fixed_check_ns);
   const auto [srtt_ns, rttvar_ns] = reported_rtt(message.peer);
   const Nanoseconds wait_ns = timing().srtt_weight * srtt_ns + timing().rttvar_weight * rttvar_ns;
   const double rate = peer(message.peer).receive_bytes_per_second;
@@ -96,7 +82,6 @@ Nanoseconds CsaUd::interval_ns(const ReceiveMessage& message, std::uint32_t miss
   if (rate > 0)
     transfer_ns = static_cast<Nanoseconds>(
         static_cast<double>(std::uint64_t{missing} * chunk_bytes()) * 1e9 / rate);
-  if (interval_ == Interval::exponential) transfer_ns /= 2;
   return clamp(wait_ns + transfer_ns);
 }
 
@@ -321,11 +306,7 @@ Transport csa_ud_transport() {
             .help = "a complete message is acknowledged at once, else after SRTT / 4 with others"},
            {.name = "path_health",
             .usual = true,
-            .help = "a path that loses more than others gets another source port"},
-           {.name = "interval",
-            .usual = std::string("linear"),
-            .help = "rule for the time between two loss checks of a message",
-            .choices = {"exponential", "fixed", "linear"}}},
+            .help = "a path that loses more than others gets another source port"}},
       .schedule = "least-left",
       .congestion_control = "grants",
       .path_probes = true};

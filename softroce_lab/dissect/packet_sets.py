@@ -17,10 +17,10 @@ def ranges(form: int, base: int, count: int, bits: bytes) -> list[Range]:
     if form == PLAIN:
         if len(bits) != (count + 7) // 8:
             raise ValueError("plain bits of another length than announced")
-        return _of_bits(base, count, bits)
+        return _decode_bits(base, count, bits)
     if form != RUNS or count > MOST_IN_SET:
         raise ValueError("unknown form of a packet set, or absurdly many packets")
-    return _of_runs(base, count, bits)
+    return _decode_run_lengths(base, count, bits)
 
 
 def plain_bits(missing: Iterable[int], base: int, count: int) -> bytes:
@@ -35,7 +35,7 @@ def text(found: list[Range]) -> str:
     return ", ".join(shown + ["..."] * (len(found) > MOST_SHOWN)) or "none"
 
 
-def _of_bits(base: int, count: int, bits: bytes) -> list[Range]:
+def _decode_bits(base: int, count: int, bits: bytes) -> list[Range]:
     found: list[Range] = []
     for each in range(count):
         if bits[each // 8] >> each % 8 & 1:
@@ -43,7 +43,7 @@ def _of_bits(base: int, count: int, bits: bytes) -> list[Range]:
     return found
 
 
-def _of_runs(base: int, count: int, data: bytes) -> list[Range]:
+def _decode_run_lengths(base: int, count: int, data: bytes) -> list[Range]:
     found: list[Range] = []
     at, missing = 0, True
     for length in _leb128(data):

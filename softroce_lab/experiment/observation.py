@@ -106,7 +106,7 @@ class Observation:
             links=links,
             ports=ports,
             stage=stage,
-            idle_rules=idle_rules.of_run(
+            idle_rules=idle_rules.find(
                 lab.plan.faults,
                 lab.xdp.hits(),
                 {each.directed_link for each in links if each.wire},

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was done about losses, as columns of recovery.parquet (docs/reference/run-directory.md).
+"""The log of recovery, as columns of recovery.parquet (docs/reference/run-directory.md).
 
-Hosts, or the simulated fabric, record it by addresses and numbers of queue pairs. Here hosts get
-names. There may be a million rows: they stay records of 64 bytes until they are written, and have
-words a part at a time.
+Hosts, or the simulated fabric, record addresses and queue pair numbers. This module replaces them
+by the names of hosts. There may be a million rows. So they stay records of 64 bytes until they are
+written, and only a part of them at a time is turned into words.
 """
 
 from __future__ import annotations

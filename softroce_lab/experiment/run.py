@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def idle_rules(self) -> list[str]:
-        return idle_rules.of_all([run.facts["idle_rules"] for run in self.runs])
+        return idle_rules.find_in_all([run.facts["idle_rules"] for run in self.runs])
 
     @property
     def notes(self) -> list[str]:

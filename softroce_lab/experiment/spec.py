@@ -258,7 +258,7 @@ def of(source: Source) -> Experiment:
     if source.origin is Origin.RUN:
         trust.check(raw, source)
     own = _of_jobs(raw, source)
-    experiment = _experiment(raw, source, _of_runs(raw, source, own), own)
+    experiment = _experiment(raw, source, _transports_to_run(raw, source, own), own)
     experiment.workload(raw.seeds[0])  # reports what does not fit now
     experiment.stalls(raw.seeds[0])
     experiment.rails(raw.seeds[0])
@@ -320,7 +320,7 @@ def _of_jobs(raw: ExperimentFile, source: Source) -> dict[str, Transport]:
     return found
 
 
-def _of_runs(
+def _transports_to_run(
     raw: ExperimentFile, source: Source, own: Mapping[str, Transport]
 ) -> tuple[Transport, ...]:
     """A run each; the one run of jobs that all have their own is called by these."""

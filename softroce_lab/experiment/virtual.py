@@ -504,7 +504,7 @@ class VirtualRun:
     def _idle_rules(self, links: Iterable[Mapping[str, Any]]) -> list[str]:
         busy = {link["directed_link"] for link in links if link["entered"]}
         hits, lasted_ns = self.fabric.hits(), self.fabric.now_ns
-        return idle_rules.of_run(self.faults, hits, busy, lasted_ns)
+        return idle_rules.find(self.faults, hits, busy, lasted_ns)
 
     def _stopped_shares(self, sent_bytes: Sequence[int]) -> held_back.Shares:
         """By transport; of hosts' uplinks that have a rate: others are never busy.

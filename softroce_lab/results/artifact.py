@@ -65,7 +65,7 @@ def write(recorded: Recorded, path: Path) -> Artifact:
     with aside.writing(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, SCRIPT, REPRODUCE.encode(), executable=True)
         _add(archive, "README.md", _readme(recorded, commit, note).encode())
-        for name, file in _of_run(recorded):
+        for name, file in _packed_files(recorded):
             content = file.read_bytes()
             _add(archive, f"{RUN}/{name}", _unnamed(content) if name == MANIFEST else content)
         if commit is not None:
@@ -90,7 +90,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes, *, executable: boo
     archive.writestr(about, content)
 
 
-def _of_run(recorded: Recorded) -> Iterator[tuple[str, Path]]:
+def _packed_files(recorded: Recorded) -> Iterator[tuple[str, Path]]:
     """Files of the run directory, by their names in it. UserError for one outside of it.
 
     Whoever owns the directory could otherwise have root pack any file by a symbolic link.

@@ -102,12 +102,12 @@ def facts(recorded: Recorded) -> list[tuple[str, str]]:
         ("file", about.get("file")),
         ("began", about.get("time")),
         ("state", recorded.state),
-        *(_of_sweep(manifest) if recorded.is_sweep else _of_run(manifest)),
+        *(_sweep_facts(manifest) if recorded.is_sweep else _run_facts(manifest)),
     ]
     return [(title, str(value)) for title, value in found if value not in (None, "")]
 
 
-def _of_sweep(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _sweep_facts(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
     about = manifest.get("environment") or {}
     return [
         ("axes", json.dumps(manifest.get("axes") or {})),
@@ -116,7 +116,7 @@ def _of_sweep(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _of_run(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _run_facts(manifest: Mapping[str, Any]) -> list[tuple[str, Any]]:
     about = manifest.get("environment") or {}
     workload = (manifest.get("experiment") or {}).get("workload") or {}
     rules = [each for each in manifest.get("faults") or [] if not each["rule"].startswith("link:")]

@@ -330,9 +330,9 @@ class SimFabric:
         return np.frombuffer(self.native.drops, DROP)
 
     def take_recoveries(self) -> Recoveries:
-        """What was done about losses, if `native.record_recoveries` was called.
+        """The log of recovery since the last call, if `native.record_recoveries` was called.
 
-        They leave the fabric, as they may be large: the next call has what came after this one.
+        The rows are removed from the fabric, because there may be many.
         """
         found: Recoveries = self.native.take_recoveries().view(RECOVERY)
         return found

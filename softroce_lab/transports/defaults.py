@@ -64,11 +64,6 @@ class Timing:
     also the first pause after NOT_STARTED, which doubles up to `keepalive_interval_ns` where that
     is longer, and the pause after a receiver was not ready."""
 
-    fixed_check_ns: int = 8 * MILLISECOND_NS
-    """From one loss check to the next by the rule `fixed`: four times the RTT that is assumed at
-    first.
-    """
-
     srtt_weight: int = 1
     """a of T = a*SRTT + b*RTTVAR + expected remaining transfer time."""
 
@@ -153,7 +148,6 @@ class Timing:
             t_min_ns=base_rtt_ns,
             clock_granularity_ns=MICROSECOND_NS,
             t_max_ns=t_max_ns,
-            fixed_check_ns=4 * base_rtt_ns,
             reordering_window_least_ns=base_rtt_ns,
             sack_interval_least_ns=max(base_rtt_ns // 4, 1),
             ack_delay_most_ns=max(base_rtt_ns // 2, 1),

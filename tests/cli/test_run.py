@@ -20,7 +20,7 @@ from tests import own_policy
 FILE = """\
 name: mine
 topology: {generator: {kind: star, hosts: 2, access: {delay: 1us}}}
-transports: [csa_ud, {name: csa_ud, options: {interval: fixed}}]
+transports: [csa_ud, {name: csa_ud, options: {parity: 0}}]
 workload: {kind: point-to-point, bytes: 256KiB}
 """
 
@@ -37,12 +37,12 @@ def test_a_run(line, tmp_path):
     result = line("mine", *options, "-o", "out")
     assert result.exit_code == 0, result.stderr
     text = result.stdout.splitlines()
-    assert text[0].split() == ["transport", "csa_ud", "csa_ud+fixed"]
+    assert text[0].split() == ["transport", "csa_ud", "csa_ud+parity=0"]
     assert text[1].split() == ["verdict", "passed", "passed"]
     assert text[-1].startswith("out/")
     manifest = json.loads((tmp_path / "out" / "latest" / "manifest.json").read_text())
     assert manifest["name"] == "other"
-    assert "lab: csa_ud+fixed, seed 9: 1 message" in result.stderr
+    assert "lab: csa_ud+parity=0, seed 9: 1 message" in result.stderr
 
 
 def test_json(line):

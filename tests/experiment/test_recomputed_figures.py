@@ -39,8 +39,8 @@ def recomputed(directory, name):
 
     def rows(table):
         file = directory / f"{table}.parquet"
-        of_run = [("transport", "==", transport), ("seed", "==", int(seed))]
-        return pq.read_table(file, filters=of_run).to_pydict()
+        this_run = [("transport", "==", transport), ("seed", "==", int(seed))]
+        return pq.read_table(file, filters=this_run).to_pydict()
 
     hosts = json.loads((directory / "stats.json").read_text())["runs"][name].values()
 

@@ -74,7 +74,7 @@ lb: spray
 mtu: 1500
 transports:
   - rc
-  - {name: csa_ud, options: {interval: fixed}}
+  - {name: csa_ud, options: {parity: 0}}
   - {name: csa_ud, congestion_control: bdp, label: mine}
   - {name: csa_ud, framing: uc_immediate}
   - sdr_sr
@@ -89,11 +89,11 @@ clock: real
 payload: verify
 deadline: 20s
 """)
-    labels = ["rc", "csa_ud+fixed", "mine", "csa_ud+uc_immediate", "sdr_sr"]
+    labels = ["rc", "csa_ud+parity=0", "mine", "csa_ud+uc_immediate", "sdr_sr"]
     assert [t.label for t in experiment.transports] == labels
     assert [t.frames for t in experiment.transports] == ["ud"] * 3 + ["uc_immediate"] * 2
     assert [t.shows_messages for t in experiment.transports] == [False, True, True, False, False]
-    assert experiment.transports[1].options == {"interval": "fixed"}
+    assert experiment.transports[1].options == {"parity": 0}
     assert experiment.transports[2].congestion_control == "bdp"
     plan = experiment.plan(7)
     assert (plan.seed, plan.mtu, plan.load_balancing) == (7, 1500, "spray")
@@ -243,8 +243,8 @@ def test_nothing_of_it_needs_the_real_clock():
         (PLAIN.replace("csa_ud", "csa_du"), "x.yaml:4:14: unknown transport 'csa_du'\n  hint: did"),
         (PLAIN.replace("csa_ud", "csa_ud, csa_ud"), "x.yaml:4:22: two transports are called"),
         (
-            PLAIN.replace("csa_ud", "{name: rc, options: {interval: fixed}}"),
-            "x.yaml:4:35: unknown option 'interval'",
+            PLAIN.replace("csa_ud", "{name: rc, options: {parity: 0}}"),
+            "x.yaml:4:35: unknown option 'parity'",
         ),
         (
             PLAIN.replace("csa_ud", "{name: rc, congestion_control: bpd}"),
@@ -394,12 +394,14 @@ def test_the_files_own_mistakes_come_first(folder):
 
 
 def test_transports_may_be_chosen():
-    experiment = spec.load("csa-ud-intervals")
+    controls = ("bdp", "dcqcn", "swift")
+    mine = ", ".join(f"{{name: csa_ud, congestion_control: {name}}}" for name in controls)
+    experiment = of(PLAIN.replace("csa_ud", mine))
     assert len(spec.with_transports(experiment, ["csa_ud"]).transports) == 3
-    two = spec.with_transports(experiment, ["csa_ud+linear", "rc", "rc"])
-    assert [transport.label for transport in two.transports] == ["csa_ud+linear", "rc"]
-    with pytest.raises(UserError, match=r"unknown transport 'csa_ud.linear'"):
-        spec.with_transports(experiment, ["csa_ud-linear"])
+    two = spec.with_transports(experiment, ["csa_ud+dcqcn", "rc", "rc"])
+    assert [transport.label for transport in two.transports] == ["csa_ud+dcqcn", "rc"]
+    with pytest.raises(UserError, match=r"unknown transport 'csa_ud.dcqcn'"):
+        spec.with_transports(experiment, ["csa_ud-dcqcn"])
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,11 @@ def test_marks_and_trims_are_in_the_frames(tmp_path):
 
 
 def test_a_file_for_each_run(tmp_path):
-    two = "transports=[rc, {name: csa_ud, options: {interval: fixed}, label: 'fixed looks'}]"
+    two = "transports=[rc, {name: csa_ud, options: {parity: 0}, label: 'no parity'}]"
     found = captured(tmp_path, two, "seeds=2", links=("h1->s1",))
     files = {path.name for path in found.glob("*.pcapng")}
     assert files == {
-        f"trace-{label}-{seed}.pcapng" for label in ("rc", "fixed%20looks") for seed in (1, 2)
+        f"trace-{label}-{seed}.pcapng" for label in ("rc", "no%20parity") for seed in (1, 2)
     }
     runs = json.loads((found / "manifest.json").read_text())["runs"]
     assert {run["capture"]["file"] for run in runs} == files

@@ -221,7 +221,8 @@ def test_an_answer_to_an_earlier_probe_does_not_end_the_repeats():
 
 @pytest.mark.parametrize("probe", [1, 2])
 def test_an_answer_to_this_probe_or_a_later_one_postpones_them(probe):
-    """What the answer names may be on its way yet, and its acknowledgement may be lost."""
+    """The answer does not end the repeated probes. The packets that the answer names may still
+    arrive, and then the acknowledgement may be lost."""
     peers, nack = probed_twice()
     soon_ns = BASE_RTT_NS * 9 // 10
     peers.later(peers.sender, soon_ns)

@@ -168,7 +168,7 @@ def test_counts_that_have_wrapped_are_not_taken_for_none(ports, sent, arrived, m
 
 
 def test_a_path_begins_anew_on_its_next_port(ports):
-    """What the old port lost does not count against it."""
+    """Control packets that were lost on the old port do not count as losses on the new one."""
     ports.control_ports(6)
     ports.now_ns += 2 * BASE_RTT_NS
     ports.tell(3, 0)

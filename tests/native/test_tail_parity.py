@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Parity of csa_ud: how much, when it leaves, and what a receiver restores from it."""
+"""Parity of csa_ud: how much of it, when it leaves, and what a receiver restores from it.
+
+A row is a packet of parity. The block of a message is the packets of data that its rows cover.
+"""
 
 import dataclasses
 import itertools
@@ -25,11 +28,11 @@ from tests.transports.pair_rig import (
     threshold,
 )
 
-ROWS, BLOCK = 4, 64  # the most parity of a message, and the most packets that it covers
-MESSAGE_AT, INDEX_AT, CODE_COUNT_AT = 8, 16, 20  # in the header of ours
-LOST_AT = 20  # in the body of a report
+ROWS, BLOCK = 4, 64  # the most rows of a message, and the most packets of a block
+MESSAGE_AT, INDEX_AT, CODE_COUNT_AT = 8, 16, 20  # offsets in the lab's header
+LOST_AT = 20  # offset in the body of a report
 ECN_AT = frames.IP_AT + 1
-LAST_BYTES = 100  # of a message that ends with a short packet
+LAST_BYTES = 100  # length of a last packet that is shorter than the others
 
 
 # ---------------------------------------------------------------- how much is lost
@@ -51,7 +54,7 @@ def test_the_estimate_reaches_a_constant_loss(share):
     assert estimate.burst_packets == 1
 
 
-def test_sixty_thousand_packets_without_a_loss_are_as_good_as_none():
+def test_sixty_thousand_packets_without_a_loss_reset_the_estimate_to_zero():
     estimate = _native.LossEstimate()
     for _ in range(1_000):
         estimate.note(100, 1, 1)
@@ -72,7 +75,7 @@ def test_bursts_have_their_mean_length():
     assert estimate.loss == pytest.approx(0.01, rel=0.1)
 
 
-def test_what_came_after_all_was_not_lost():
+def test_a_late_packet_is_subtracted_from_the_losses():
     estimate = _native.LossEstimate()
     estimate.note(64, 3, 1)
     estimate.note(0, -3, -1)
@@ -82,8 +85,8 @@ def test_what_came_after_all_was_not_lost():
 
 
 @pytest.mark.parametrize("lost", [100_000, 2**23, 2**31 - 1])
-def test_no_report_makes_the_estimate_more_than_everything(lost):
-    """After an outage a path's numbers may be far ahead."""
+def test_the_estimate_never_exceeds_one(lost):
+    """After an outage a path's numbers may jump by this many at once."""
     estimate = _native.LossEstimate()
     estimate.note(lost, lost, 1)
     assert 0 < estimate.loss <= 1
@@ -99,7 +102,7 @@ def fails(block, rows, loss):
 
 @pytest.mark.parametrize("loss", [0, 1e-5, 1e-4, 1e-3, 0.01, 0.05, 0.3])
 @pytest.mark.parametrize("block", [4, 8, 17, 64])
-def test_rows_are_the_fewest_with_which_few_blocks_fail(block, loss):
+def test_rows_are_the_fewest_with_which_less_than_a_thousandth_of_blocks_fail(block, loss):
     enough = [rows for rows in range(ROWS) if fails(block, rows, loss) < 1e-3]
     assert _native.parity_rows(block, loss, 1, ROWS) == min([*enough, ROWS])
 
@@ -110,8 +113,7 @@ def test_rows_are_no_more_than_asked_for(most):
     assert _native.parity_rows(BLOCK, 1, 1, most) == most
 
 
-def test_losses_in_a_row_need_as_many_rows():
-    """Groups of so many packets are lost whole: fewer rows restore none."""
+def test_a_burst_needs_as_many_rows_as_it_has_packets():
     rows = [_native.parity_rows(17, 1e-3, burst, ROWS) for burst in (1, 1.5, 2, 3, 4)]
     assert rows == [1, 2, 2, 3, 4]
 
@@ -120,17 +122,17 @@ def test_losses_in_a_row_need_as_many_rows():
 
 
 class Ends(ByHand):
-    """A sender and a receiver of csa_ud, and messages of any length one behind the other."""
+    """A sender and a receiver of csa_ud. Their messages lie one after the other in memory."""
 
     def __init__(self, packets, options=(), **settings):
         options = {"parity": str(ROWS), "parity_budget": 1.0, **dict(options)}
         engine = registry.find("csa_ud").engine(options)
         del engine["transport"]
         super().__init__("csa_ud", packets, **engine, **settings)
-        self.posted = []  # of each: where it begins, and its length
+        self.posted = []  # (begin, length) of each message
 
     def post_message(self, length):
-        """The receive, then the send; its number, which is its id, too."""
+        """Posts the receive, then the send. Returns the number of the message, also its id."""
         number = len(self.posted)
         begin = sum(before for _, before in self.posted)
         self.posted.append((begin, length))
@@ -140,12 +142,12 @@ class Ends(ByHand):
         return number
 
     def out(self, end):
-        """All that this end sends now."""
+        """All frames that this end sends now."""
         found = iter(lambda: end.poll_frame(self.now_ns), None)
         return [Sent(frame, _native.decode_frame(frame, True)) for frame in found]
 
-    def one(self):
-        """The next frame of the sender."""
+    def next_frame(self):
+        """The next frame of the sender, or None."""
         frame = self.sender.poll_frame(self.now_ns)
         return None if frame is None else Sent(frame, _native.decode_frame(frame, True))
 
@@ -158,13 +160,13 @@ class Ends(ByHand):
         return np.array_equal(self.placed(number), self.data[begin : begin + length])
 
     def exchange(self, *sent):
-        """The receiver takes the frames, and the sender its answers; these."""
+        """Delivers frames to the receiver, and its answers to the sender. Returns all answers."""
         answers = self.deliver(self.receiver, *sent)
         answers += self.deliver(self.sender, *answers)
         return answers
 
-    def rest(self):
-        """Nothing is on its way any more, and timers have brought what they had to."""
+    def settle(self):
+        """Runs timers and delivers frames until nothing is in flight."""
         for _ in range(4):
             self.now_ns += 10 * BASE_RTT_NS
             for end in (self.receiver, self.sender):
@@ -178,13 +180,13 @@ def data_of(sent, number=0):
 
 
 def parity_of(sent, number=0):
-    """Of this message; None: of all."""
+    """The rows of this message among `sent`; `number` None: of all messages."""
     parity = [s for s in sent if s.reported["kind"] == PARITY]
     return [s for s in parity if number in (None, s.reported["message_id"])]
 
 
 def parity_and_data(sent):
-    """(kind, message) of the messages' packets, those that follow each other once."""
+    """("parity" or "data", message) in the order of sending; one entry for packets in a row."""
     kinds = [
         ("parity" if s.reported["kind"] == PARITY else "data", s.reported["message_id"])
         for s in sent
@@ -194,7 +196,7 @@ def parity_and_data(sent):
 
 
 def changed(sent, at, form, *values):
-    """With other bytes behind our header's beginning, and a right ICRC."""
+    """The frame with other values at the offset `at` of the lab's header, and a correct ICRC."""
     frame = bytearray(sent.frame)
     struct.pack_into(form, frame, frames.layout(sent.frame).lab_at + at, *values)
     sealed = frames.seal(bytes(frame))
@@ -202,7 +204,7 @@ def changed(sent, at, form, *values):
 
 
 def marked(sent):
-    """A switch has marked it (ECN)."""
+    """The frame with the congestion mark of a switch (ECN)."""
     frame = bytearray(sent.frame)
     frame[ECN_AT] |= 3
     return Sent(bytes(frame), sent.reported)
@@ -233,7 +235,7 @@ def test_parity_waits_until_nothing_else_may_leave():
     ]  # fmt: skip
 
 
-def test_without_that_condition_parity_waits_for_nothing():
+def test_without_parity_idle_parity_does_not_wait_for_other_messages():
     ends = Ends(34, {"parity_idle": False})
     for _ in range(2):
         ends.post_message(17 * CHUNK)
@@ -243,7 +245,7 @@ def test_without_that_condition_parity_waits_for_nothing():
 
 
 def reported_loss(ends, lost):
-    """A report of the receiver that says that so many packets were lost, one by one."""
+    """Sends a message whose acknowledgement reports `lost` losses, each a burst of its own."""
     number = ends.post_message(17 * CHUNK)
     [ack] = ends.deliver(ends.receiver, *data_of(ends.out(ends.sender), number))
     report_at = frames.LAB + ack.reported["length"]  # behind the acknowledgement's own body
@@ -254,11 +256,11 @@ def reported_loss(ends, lost):
     ("rate_bps", "first"),
     [
         (100_000_000_000, "parity"),  # a packet takes 0.02 us, a round trip 24 us
-        (100_000_000, "data"),  # 20 us
+        (100_000_000, "data"),  # a packet takes 20 us
     ],
 )
-def test_parity_that_gains_more_than_it_costs_waits_for_nobody(rate_bps, first):
-    """At a loss of a twentieth a message of 17 packets loses one more often than not."""
+def test_parity_that_gains_more_than_it_costs_does_not_wait(rate_bps, first):
+    """The loss is so high that more than half of the messages of 17 packets lose one."""
     ends = Ends(51, line_rate_bps=rate_bps)
     reported_loss(ends, 60)
     for _ in range(2):
@@ -274,7 +276,7 @@ def test_no_parity_for_a_message_whose_acknowledgement_is_due(condition):
     for _ in range(2):
         ends.post_message(17 * CHUNK)
     for _ in range(20):
-        ends.one()
+        ends.next_frame()
     ends.now_ns += BASE_RTT_NS + 1_000
     rest = ends.out(ends.sender)
     assert len(parity_of(rest, 0)) == (0 if condition else ROWS)
@@ -291,7 +293,7 @@ def test_no_parity_to_a_peer_whose_newest_report_has_marks(condition):
         counts.append(len(parity_of(sent, number)))
         data = data_of(sent, number)
         ends.exchange(*[marked(s) if marks else s for s in data])
-        ends.rest()
+        ends.settle()
     assert ends.statuses() == ([0] * 3, [0] * 3)
     assert counts == ([ROWS, 0, ROWS] if condition else [ROWS] * 3)
 
@@ -299,7 +301,7 @@ def test_no_parity_to_a_peer_whose_newest_report_has_marks(condition):
 @pytest.mark.parametrize("length", [1, CHUNK, 3 * CHUNK + 1, 17 * CHUNK])
 @pytest.mark.parametrize("budget", [0, 0.15, 0.5])
 def test_parity_stays_within_its_budget(budget, length):
-    """Of so many messages no more than that share is parity, and nearly as much."""
+    """Rows are at most `budget` times the data packets, and nearly as many, up to 4 a message."""
     messages = 2_000
     rig = pair({"parity": "4", "parity_budget": budget})
     data = 0
@@ -333,7 +335,7 @@ def pair(options=(), **settings):
 
 
 def transfers(rig, first, messages):
-    """So many messages, one after the other; how much parity each had."""
+    """Sends messages one after the other. Returns how many rows each had."""
     counts = []
     for number in range(first, first + messages):
         before = rig.counters(0)["tx_parity"]
@@ -350,7 +352,8 @@ def test_without_loss_there_is_no_parity():
 
 
 def test_parity_follows_the_loss():
-    """From none to 1 % in 200 round trips, and back in 60,000 packets."""
+    """Each message has parity 200 round trips after the loss began, and none has any 60,000
+    packets after it ended."""
     rig = pair()
     assert set(transfers(rig, 0, 600)) == {0}
     rig.cables[0].loss = threshold(0.01)
@@ -373,7 +376,7 @@ def test_parity_follows_the_loss():
 
 @dataclasses.dataclass
 class Sending:
-    """A message that was sent to receivers which are all alike."""
+    """The frames of one message, which each test delivers to receivers of its own."""
 
     ends: Ends
     length: int
@@ -382,7 +385,7 @@ class Sending:
 
     @classmethod
     def of(cls, packets, last_bytes=LAST_BYTES, before=ROWS * 4):
-        """`before`: packets of a message before it, so that the budget has room."""
+        """`before`: packets of an earlier message, which raise the budget of parity."""
         ends = Ends(packets + before)
         ends.post_message(before * CHUNK)
         ends.out(ends.sender)
@@ -392,12 +395,12 @@ class Sending:
         return cls(ends, length, data_of(sent, number), parity_of(sent, number))
 
     def receiver(self):
-        """A new one, which has heard of nothing."""
+        """A new receiver, to which nothing was delivered."""
         return Receiving(self)
 
 
 class Receiving:
-    """A receiver of its own for one message, with a guard behind the message."""
+    """A receiver of one message, with guard bytes before and after the message."""
 
     def __init__(self, sending):
         self._sending = sending
@@ -425,7 +428,7 @@ class Receiving:
         return tuple(counters[name] for name in names)
 
     def is_complete(self):
-        """With the right bytes, and none beyond them."""
+        """Whether the message is complete. Asserts its bytes, and that the guards are intact."""
         completions = self.end.poll_completions()
         if not completions:
             return False
@@ -434,15 +437,15 @@ class Receiving:
         assert np.array_equal(
             self.memory[CHUNK:-CHUNK], self._sending.ends.data[begin : begin + length]
         )
-        self.guards()
+        self.check_guards()
         return True
 
-    def guards(self):
+    def check_guards(self):
         assert (self.memory[:CHUNK] == 0xA5).all()
         assert (self.memory[-CHUNK:] == 0xA5).all()
 
-    def wrote_only(self, indices):
-        """What was not delivered, or restored, has no bytes."""
+    def check_written(self, indices):
+        """Asserts that the packets at `indices` were written, and no other byte."""
         begin, length = self._sending.ends.posted[1]
         for index in range(len(self._sending.data)):
             at, end = index * CHUNK, min((index + 1) * CHUNK, length)
@@ -452,11 +455,12 @@ class Receiving:
                 assert np.array_equal(here, there)
             else:
                 assert (here == 0xA5).all()
-        self.guards()
+        self.check_guards()
 
 
 def lost_subsets(packets, dice):
-    """All of what four rows restore; of blocks of 64 all pairs, and some larger ones."""
+    """Sets of at most four lost packets. All sets of a size, if there are at most 2,500; else 500
+    that are drawn."""
     for size in range(1, min(packets, ROWS) + 1):
         everything = math.comb(packets, size)
         if everything <= 2_500:
@@ -470,113 +474,113 @@ def lost_subsets(packets, dice):
     ("packets", "last_bytes"),
     [(1, 1), (2, 1), *itertools.product((1, 2, 4, 17, 64), (LAST_BYTES, CHUNK))],
 )
-def test_every_loss_of_no_more_packets_than_rows_is_restored(packets, last_bytes):
+def test_as_many_lost_packets_as_rows_are_restored(packets, last_bytes):
     sending, dice = Sending.of(packets, last_bytes), random.Random(packets)
     assert len(sending.parity) == ROWS
     for lost in lost_subsets(packets, dice):
         rows = dice.sample(sending.parity, len(lost))
         here = [each for index, each in enumerate(sending.data) if index not in lost]
-        made = sending.receiver()
-        made.take(*here, *rows[1:])
-        assert not made.is_complete()
-        made.take(rows[0])
-        assert made.is_complete(), (lost, [row.reported["index"] for row in rows])
-        assert made.counts("rx_restored", "rx_duplicate") == (len(lost), 0)
+        receiver = sending.receiver()
+        receiver.take(*here, *rows[1:])
+        assert not receiver.is_complete()
+        receiver.take(rows[0])
+        assert receiver.is_complete(), (lost, [row.reported["index"] for row in rows])
+        assert receiver.counts("rx_restored", "rx_duplicate") == (len(lost), 0)
 
 
 @pytest.mark.parametrize("packets", [2, 4, 17])
 def test_the_order_of_packets_does_not_matter(packets):
-    """Parity may come first."""
+    """Rows may arrive before data."""
     sending, dice = Sending.of(packets), random.Random(packets)
     for _ in range(300):
         lost = dice.randint(0, min(packets, ROWS))
         sent = [*dice.sample(sending.data, packets - lost), *dice.sample(sending.parity, lost)]
         dice.shuffle(sent)
-        made = sending.receiver()
-        made.take(*sent)
-        assert made.is_complete()
-        assert made.counts("rx_restored") == (lost,)
+        receiver = sending.receiver()
+        receiver.take(*sent)
+        assert receiver.is_complete()
+        assert receiver.counts("rx_restored") == (lost,)
 
 
 def test_a_long_message_has_parity_of_its_last_64_packets():
     sending = Sending.of(200)
     first = 200 - BLOCK
     assert {s.reported["code"] for s in sending.parity} == {BLOCK}
-    made, lost = sending.receiver(), {5, first - 1, first, 150, 198, 199}
-    made.take(*[s for index, s in enumerate(sending.data) if index not in lost])
-    made.take(*sending.parity[:3])
-    assert made.counts("rx_restored") == (0,)
-    made.wrote_only({*range(200)} - lost)
-    made.take(sending.parity[3])
-    assert made.counts("rx_restored") == (4,)
-    made.wrote_only({*range(200)} - {5, first - 1})
-    assert not made.is_complete()
-    made.take(sending.data[5], sending.data[first - 1])
-    assert made.is_complete()
+    receiver, lost = sending.receiver(), {5, first - 1, first, 150, 198, 199}
+    receiver.take(*[s for index, s in enumerate(sending.data) if index not in lost])
+    receiver.take(*sending.parity[:3])
+    assert receiver.counts("rx_restored") == (0,)
+    receiver.check_written({*range(200)} - lost)
+    receiver.take(sending.parity[3])
+    assert receiver.counts("rx_restored") == (4,)
+    receiver.check_written({*range(200)} - {5, first - 1})
+    assert not receiver.is_complete()
+    receiver.take(sending.data[5], sending.data[first - 1])
+    assert receiver.is_complete()
 
 
 @pytest.mark.parametrize("kept", [*itertools.combinations(range(ROWS), 2)])
 def test_parity_is_lost_like_data(kept):
-    """Two rows are left, and restore two packets."""
+    """Of four rows two are lost. The other two restore two packets."""
     sending = Sending.of(17)
-    made = sending.receiver()
-    made.take(*[s for index, s in enumerate(sending.data) if index not in (2, 16)])
-    made.take(*[sending.parity[row] for row in kept])
-    assert made.is_complete()
+    receiver = sending.receiver()
+    receiver.take(*[s for index, s in enumerate(sending.data) if index not in (2, 16)])
+    receiver.take(*[sending.parity[row] for row in kept])
+    assert receiver.is_complete()
 
 
-def test_a_retransmission_lets_the_parity_that_is_here_suffice():
+def test_a_retransmission_leaves_no_more_missing_packets_than_rows():
     sending = Sending.of(17)
-    made = sending.receiver()
-    made.take(*[s for index, s in enumerate(sending.data) if index not in (2, 9, 16)])
-    made.take(*sending.parity[1:3])
-    made.wrote_only({*range(17)} - {2, 9, 16})
-    made.take(sending.data[9])
-    assert made.is_complete()
-    assert made.counts("rx_restored") == (2,)
+    receiver = sending.receiver()
+    receiver.take(*[s for index, s in enumerate(sending.data) if index not in (2, 9, 16)])
+    receiver.take(*sending.parity[1:3])
+    receiver.check_written({*range(17)} - {2, 9, 16})
+    receiver.take(sending.data[9])
+    assert receiver.is_complete()
+    assert receiver.counts("rx_restored") == (2,)
 
 
 def test_one_row_too_few_restores_nothing():
     sending = Sending.of(17)
     for missing in range(2, ROWS + 2):
-        made = sending.receiver()
-        made.take(*sending.data[missing:], *sending.parity[: missing - 1])
-        assert made.counts("rx_restored") == (0,)
-        made.wrote_only(range(missing, 17))
+        receiver = sending.receiver()
+        receiver.take(*sending.data[missing:], *sending.parity[: missing - 1])
+        assert receiver.counts("rx_restored") == (0,)
+        receiver.check_written(range(missing, 17))
 
 
-# ---------------------------------------------------------------- parity that is not to be used
+# ---------------------------------------------------------------- parity that must not be used
 
 
 def test_late_parity_and_late_data_change_nothing():
     sending = Sending.of(17)
-    made = sending.receiver()
-    made.take(*sending.data[1:], sending.parity[0])
-    assert made.is_complete()
-    made.take(*sending.parity, sending.data[0], sending.data[0])
-    assert made.counts("rx_late_parity", "rx_restored") == (4, 1)
-    assert made.counts("rx_overtaken", "rx_duplicate") == (1, 1)
-    made.guards()
+    receiver = sending.receiver()
+    receiver.take(*sending.data[1:], sending.parity[0])
+    assert receiver.is_complete()
+    receiver.take(*sending.parity, sending.data[0], sending.data[0])
+    assert receiver.counts("rx_late_parity", "rx_restored") == (4, 1)
+    assert receiver.counts("rx_overtaken", "rx_duplicate") == (1, 1)
+    receiver.check_guards()
 
 
-def test_a_row_that_comes_twice_is_one_row():
+def test_a_duplicate_of_a_row_does_not_count():
     sending = Sending.of(17)
-    made = sending.receiver()
-    made.take(*sending.data[2:], *[sending.parity[2]] * 3)
-    assert made.counts("rx_late_parity", "rx_restored") == (2, 0)
-    made.wrote_only(range(2, 17))
+    receiver = sending.receiver()
+    receiver.take(*sending.data[2:], *[sending.parity[2]] * 3)
+    assert receiver.counts("rx_late_parity", "rx_restored") == (2, 0)
+    receiver.check_written(range(2, 17))
 
 
 def test_parity_of_another_block_is_not_mixed_in():
-    """It would be right for its block; one of the two is a mistake, and nobody knows which."""
+    """If two rows name blocks of different sizes, the receiver refuses the second."""
     sending = Sending.of(17)
-    made = sending.receiver()
+    receiver = sending.receiver()
     other = changed(sending.parity[1], CODE_COUNT_AT, ">I", 16 << 24 | 17)
-    made.take(*sending.data[2:], sending.parity[0], other)
-    assert made.counts("rx_inconsistent", "rx_restored") == (1, 0)
-    made.wrote_only(range(2, 17))
-    made.take(sending.parity[1])
-    assert made.is_complete()
+    receiver.take(*sending.data[2:], sending.parity[0], other)
+    assert receiver.counts("rx_inconsistent", "rx_restored") == (1, 0)
+    receiver.check_written(range(2, 17))
+    receiver.take(sending.parity[1])
+    assert receiver.is_complete()
 
 
 BAD_PARITY = {
@@ -596,31 +600,30 @@ BAD_PARITY = {
 def test_parity_that_contradicts_its_message_is_not_used(what):
     *change, counter = BAD_PARITY[what]
     sending = Sending.of(17)
-    made = sending.receiver()
-    made.take(*sending.data[1:], changed(sending.parity[0], *change))
-    assert made.counts(counter, "rx_restored") == (1, 0)
-    made.wrote_only(range(1, 17))
-    made.take(sending.parity[1])
-    assert made.is_complete()
+    receiver = sending.receiver()
+    receiver.take(*sending.data[1:], changed(sending.parity[0], *change))
+    assert receiver.counts(counter, "rx_restored") == (1, 0)
+    receiver.check_written(range(1, 17))
+    receiver.take(sending.parity[1])
+    assert receiver.is_complete()
 
 
-def test_what_the_icrc_refuses_is_no_parity():
-    """Whatever bit of what it covers was flipped."""
+def test_parity_with_a_flipped_bit_is_refused_by_its_icrc():
     sending, dice = Sending.of(17), random.Random(3)
     parity = sending.parity[0].frame
     begin = frames.layout(parity).lab_at
     for _ in range(200):
-        made = sending.receiver()
+        receiver = sending.receiver()
         broken = frames.flip(parity, dice.randrange(8 * begin, 8 * len(parity)))
-        made.take(*sending.data[1:], Sent(broken, {}))
-        assert made.counts("rx_wrong_icrc", "rx_restored") == (1, 0)
-        made.wrote_only(range(1, 17))
-        made.take(sending.parity[0])
-        assert made.is_complete()
+        receiver.take(*sending.data[1:], Sent(broken, {}))
+        assert receiver.counts("rx_wrong_icrc", "rx_restored") == (1, 0)
+        receiver.check_written(range(1, 17))
+        receiver.take(sending.parity[0])
+        assert receiver.is_complete()
 
 
-def test_messages_that_mix_on_their_way_are_restored_each_from_its_own():
-    """Their packets have the same indices, and their parity the same blocks."""
+def test_interleaved_messages_are_restored_each_from_its_own_parity():
+    """Three messages of equal shape: their packets and rows differ only in the message id."""
     ends = Ends(3 * 17)
     for _ in range(3):
         ends.post_message(17 * CHUNK)
@@ -637,8 +640,8 @@ def test_messages_that_mix_on_their_way_are_restored_each_from_its_own():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_on_the_way_the_bytes_are_right(seed):
-    """Messages of many lengths, which share what receivers keep, over a cable with all faults."""
+def test_the_bytes_are_right_over_a_cable_with_all_faults(seed):
+    """Messages of many lengths, with loss, corruption, duplicates and reordering."""
     rig = pair({"parity": "4", "parity_budget": 1.0})
     cable, dice = rig.cables[0], random.Random(seed)
     cable.loss, cable.corrupt = threshold(0.05), threshold(0.02)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What parity restored, in all that tells of a run: tables, stories, shares, traces, comments."""
+"""Packets that parity restored appear in every view of a run: figures, stories, blame, traces."""
 
 import pytest
 

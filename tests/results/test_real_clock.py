@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What was done about losses on the real clock, in the schema of the virtual one."""
+"""The log of recovery of a run on the real clock has the schema of the virtual clock."""
 
 import collections
 import os

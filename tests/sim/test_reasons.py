@@ -13,7 +13,11 @@ LATE_NS = 2_000_000
 
 
 def recoveries(transport, drop=None, late_ns=0):
-    """What was done about losses of a message of eight packets, and the addresses of its hosts."""
+    """The log of recovery of one message, and the addresses of its two hosts.
+
+    The message has eight packets. `drop`: the packet that is lost. `late_ns`: the receive is posted
+    so long after the send; 0: before it.
+    """
     faults = [] if drop is None else [{"name": "lose", "links": "h1->s1", "drop": drop}]
     rig = Rig(line(1, faults=faults), transport, BASE_RTT_NS)
     rig.fabric.native.record_recoveries()
@@ -29,7 +33,7 @@ def recoveries(transport, drop=None, late_ns=0):
 
 
 def reasons(transport, drop=None, late_ns=0):
-    """Those of all decisions to retransmit."""
+    """The reasons of all decisions to retransmit."""
     made, _ = recoveries(transport, drop, late_ns)
     made = made[made["event"] == EVENTS.index("retransmit")]
     return {REASONS[each] for each in made["reason"].tolist()}

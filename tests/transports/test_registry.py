@@ -45,26 +45,26 @@ def test_an_entry_describes_itself():
     assert [each.shows_messages() for each in (rc, irn, sdr, csa)] == [False, True, False, True]
     assert sdr.shows_messages("ud")
     assert not csa.shows_messages("uc_immediate")
-    assert {"interval", "probes", "path_health"} <= {option.name for option in csa.options}
+    assert {"parity", "probes", "path_health"} <= {option.name for option in csa.options}
     assert irn.runner(None, DEFAULT_TIMING, {}) is None
 
 
 def test_options_reach_the_transport_validated():
     csa = registry.find("csa_ud")
-    assert csa.engine()["options"]["interval"] == "linear"
-    assert csa.engine({"interval": "fixed"})["options"]["interval"] == "fixed"
+    assert csa.engine()["options"]["parity"] == "auto"
+    assert csa.engine({"parity": "2"})["options"]["parity"] == "2"
     assert csa.engine()["without"] == 0
     assert csa.engine({"probes": False, "port_trials": False})["without"] == 2 + 32
     rig = PairRig(EveryRound, options={"round": "2 ms"})
     assert rig.sides[0].policy.values == {"round": 2_000_000}
-    with pytest.raises(OptionError, match="unknown option 'interval'"):
-        registry.find("ud_rto").engine({"interval": "fixed"})
-    with pytest.raises(OptionError, match="unknown option 'interval'"):
-        OWN.runner(rig.sides[0].endpoint, DEFAULT_TIMING, {"interval": "fixed"})
-    with pytest.raises(UserError, match="'lineal'") as caught:
-        csa.engine({"interval": "lineal"})
+    with pytest.raises(OptionError, match="unknown option 'parity'"):
+        registry.find("ud_rto").engine({"parity": "2"})
+    with pytest.raises(OptionError, match="unknown option 'parity'"):
+        OWN.runner(rig.sides[0].endpoint, DEFAULT_TIMING, {"parity": "2"})
+    with pytest.raises(UserError, match="'auto1'") as caught:
+        csa.engine({"parity": "auto1"})
     assert caught.value.exit_code == ExitCode.USAGE
-    assert caught.value.hint == "did you mean 'linear'?"
+    assert caught.value.hint == "did you mean 'auto'?"
 
 
 def test_options_switch_off_their_parts():

@@ -67,7 +67,7 @@ struct EngineState {
   // Of a message of that many bytes, coding.cpp. `place`: of the code in the list of the run's
   // codes; beyond it: no code.
   CodeLayout layout_of(std::uint32_t length, std::uint32_t place) const;
-  // The last packets of a message at `base`, tail_parity.cpp.
+  // The block that parity of a message covers, tail_parity.cpp.
   TailCoder::Block tail_block(std::uint8_t* base, std::uint32_t length,
                               std::uint32_t packets) const;
   // SRTT of data from the peer, as its packets carry it.

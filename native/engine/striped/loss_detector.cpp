@@ -9,16 +9,16 @@ namespace softroce {
 
 namespace {
 
-// RFC 1982: which of two ids is older.
+// Whether id `a` is older than `b`: serial numbers, RFC 1982.
 bool older(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
-constexpr std::uint32_t kMostRepeated = 16;  // acknowledgements, for one probe
-// How much later than a probe what it names on another path may come: where the newest packets of
-// both show by how much the paths differ, and where they do not.
-constexpr Time kSlackOfRtt = 4;
-constexpr Time kQueuedSlackOfRtt = 2;  // queues change
-constexpr Time kLeastWaitOfRtt = 2;
-constexpr Time kNewestOfRtt = 2;  // sent no longer before the probe
+constexpr std::uint32_t kMostRepeated = 16;  // acknowledgements, for one repeated probe
+
+// Divisors of a round trip, for the wait after a probe (LossDetector::wait_for).
+constexpr Time kSlackDivisor = 4;
+constexpr Time kMarkedSlackDivisor = 2;  // longer, because queues change
+constexpr Time kUnknownWaitDivisor = 2;
+constexpr Time kRecentDivisor = 2;
 
 }  // namespace
 
@@ -32,8 +32,6 @@ Arrivals& LossDetector::arrivals_of(Peer& peer) {
   return *peer.arrivals;
 }
 
-Time LossDetector::srtt_of(const Peer& peer) const { return state_.srtt_from(peer); }
-
 std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
 }
@@ -41,7 +39,7 @@ std::uint32_t LossDetector::most_ahead() const {
 void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now) {
   const LabHeader& lab = packet.lab;
   Arrivals& arrivals = arrivals_of(peer);
-  const Time srtt = srtt_of(peer);
+  const Time srtt = state_.srtt_from(peer);
   if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
   arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true,
                                packet.congestion_experienced()};
@@ -49,12 +47,13 @@ void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, 
   const std::uint32_t before = sequence.lost().packets;
   const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
   lost_packets_ += sequence.lost().packets - before;
-  if (take(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
+  if (shows_loss(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
 }
 
-// Whether it shows a loss.
-bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
-                        PathSequence::Arrival arrival, Time now) {
+// Whether the arrival shows a loss at once. Also sets the timer for a gap, and counts numbers that
+// arrived late or were refused.
+bool LossDetector::shows_loss(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
+                              PathSequence::Arrival arrival, Time now) {
   using Arrival = PathSequence::Arrival;
   switch (arrival) {
     case Arrival::next:
@@ -63,14 +62,14 @@ bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
     case Arrival::loss:
       return true;
     case Arrival::gap:
-      arm(peer, arrivals, now);
+      arm_gap_timer(peer, arrivals, now);
       break;
     case Arrival::spurious:
       newest_window_ = sequence.window();
       state_.counters.add(Counter::rx_late_number);
       break;
     case Arrival::late_named:
-      arrivals.between_paths.grow(now, srtt_of(peer));
+      arrivals.between_paths.grow(now, state_.srtt_from(peer));
       newest_between_ = arrivals.between_paths;
       state_.counters.add(Counter::rx_late_number);
       break;
@@ -81,32 +80,36 @@ bool LossDetector::take(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
   return false;
 }
 
-// Paths differ: what was sent before the probe on `path` may arrive after the probe. The margin
-// grows when a wait was too short. While no packet is lost, a short wait gains nothing.
-void LossDetector::named(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now) {
+// A probe that arrived on `path` carries the next number of the path `other`. Packets with smaller
+// numbers were sent before the probe, but a slower path may deliver them after it. So they count as
+// lost only after a wait. The wait has a margin, which grows when a packet arrives after its wait.
+// While no packet is lost, the wait is SRTT: a shorter one would gain nothing.
+void LossDetector::note_probed(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
-  const Time srtt = srtt_of(peer);
+  const Time srtt = state_.srtt_from(peer);
   const Time margin = arrivals.between_paths.length(arrivals.least_rtt, srtt);
   const Time least = lost_packets_ == 0 ? srtt : std::min(wait_for(peer, other.path, path), srtt);
-  const Time wait = least + margin;
   PathSequence& sequence = arrivals.paths[other.path];
   const std::uint32_t before = sequence.lost().packets;
-  const auto arrival = sequence.named(other.number, most_ahead(), now, wait);
+  const auto arrival = sequence.named(other.number, most_ahead(), now, least + margin);
   lost_packets_ += sequence.lost().packets - before;
-  take(peer, arrivals, sequence, arrival, now);
+  shows_loss(peer, arrivals, sequence, arrival, now);
 }
 
-// A path is FIFO: what is missing takes about as long as the newest packet that came on the path.
+// How long packets on the path `other` may arrive after a probe on `path`. Packets of a path arrive
+// in order, so a missing one takes about as long as the newest that arrived on `other`. The
+// difference of its delay and the probe's is known if both were sent at about the same time.
+// Otherwise the wait is the usual reordering extent, or a part of the least RTT.
 Time LossDetector::wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const {
   const Arrivals& arrivals = *peer.arrivals;
   const PathDelay &there = arrivals.delays[other], &here = arrivals.delays[path];
   const Time usual = peer.reordering_extent.usual();
   const Time before = Time{stamp_distance(here.stamp_ns, there.stamp_ns)} * kNanosecond;
-  if (!there.known || before > srtt_of(peer) / kNewestOfRtt)
-    return std::max(usual, arrivals.least_rtt / kLeastWaitOfRtt);
+  if (!there.known || before > state_.srtt_from(peer) / kRecentDivisor)
+    return std::max(usual, arrivals.least_rtt / kUnknownWaitDivisor);
   const Time later = Time{stamp_distance(there.delay_ns, here.delay_ns)} * kNanosecond;
-  const Time share = there.marked || here.marked ? kQueuedSlackOfRtt : kSlackOfRtt;
-  return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / share;
+  const Time divisor = there.marked || here.marked ? kMarkedSlackDivisor : kSlackDivisor;
+  return std::max(later, Time{0}) + std::max(usual, arrivals.least_rtt) / divisor;
 }
 
 std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time now) {
@@ -122,29 +125,35 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
   if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
   const bool was_queued = arrivals.nack_queued;
   arrived(peer, packet, false, now);
-  // What was lost before is known by now, but its NACK may be lost, too.
-  const bool found = arrivals.nack_queued && !was_queued;
-  for (const ProbedPath& each : probe_.paths) named(peer, each, lab.path, now);
-  const bool again = lab.attempt != 0;
-  const bool acknowledged = again && repeat_outcomes(peer, lab.message_id, now);
-  if (found)
+  const bool reveals_loss = arrivals.nack_queued && !was_queued;
+  for (const ProbedPath& each : probe_.paths) note_probed(peer, each, lab.path, now);
+  const bool is_repeated = lab.attempt != 0;
+  const bool acknowledged = is_repeated && repeat_acknowledgements(peer, lab.message_id, now);
+  const bool is_answered = acknowledged && arrivals.unfinished.empty();
+  // If the probe reveals a loss, no later packet may do so: the NACK leaves twice. Earlier losses
+  // were in a NACK already, which may be lost: they are sent again. A repeated probe needs an
+  // answer.
+  if (reveals_loss)
     note_loss(peer, kNackProbe, 2);
-  else if (has_open_losses(arrivals) || (again && !(acknowledged && arrivals.unfinished.empty())))
+  else if (has_open_losses(arrivals) || (is_repeated && !is_answered))
     note_loss(peer, kNackProbe, 1);
   const std::int64_t age_ns = stamp_distance(stamp_of(now), probe_.newest_control_ns);
-  const Time newest_at = age_ns < 0 ? 0 : now - age_ns * kNanosecond;  // too old to tell
-  return peer.controls.shown(probe_.controls, newest_at, srtt_of(peer));
+  // A timestamp from the future is one that is too old: the clock has wrapped.
+  const Time newest_at = age_ns < 0 ? 0 : now - age_ns * kNanosecond;
+  return peer.controls.shown(probe_.controls, newest_at, state_.srtt_from(peer));
 }
 
-// Whether what was lost may be missing yet: a message is open that had begun, or been left out, by
-// then. One that was lost whole shows when the next begins.
+// Whether a packet that was found lost may still be missing: an unfinished message is older than
+// the newest message at the last loss. A message whose packets were all lost becomes unfinished
+// when the next message begins (note_begun).
 bool LossDetector::has_open_losses(const Arrivals& arrivals) {
   return !arrivals.unfinished.empty() && older(arrivals.unfinished.front(), arrivals.losses_end);
 }
 
-// The sender waits for an answer, and has no acknowledgement of messages from `oldest` on. The
-// session repeats the acknowledgements that it may have sent. Returns whether there are any.
-bool LossDetector::repeat_outcomes(Peer& peer, std::uint32_t oldest, Time now) {
+// A repeated probe says that the sender has no acknowledgement of message `oldest` and later ones.
+// Lets the session repeat the acknowledgements of the complete messages among them. Returns whether
+// there are such messages.
+bool LossDetector::repeat_acknowledgements(Peer& peer, std::uint32_t oldest, Time now) {
   const Arrivals& arrivals = *peer.arrivals;
   bool any = false;
   std::uint32_t id = oldest;
@@ -171,10 +180,10 @@ void LossDetector::note_loss(Peer& peer, std::uint8_t flags, std::uint8_t copies
   nacks_.push_back(peer.index);
 }
 
-void LossDetector::arm(Peer& peer, Arrivals& arrivals, Time now) {
+void LossDetector::arm_gap_timer(Peer& peer, Arrivals& arrivals, Time now) {
   Time due = kNever;
   for (const PathSequence& each : arrivals.paths)
-    due = std::min(due, each.due(arrivals.least_rtt, srtt_of(peer)));
+    due = std::min(due, each.due(arrivals.least_rtt, state_.srtt_from(peer)));
   if (due == kNever || due >= arrivals.gap_at) return;
   arrivals.gap_at = std::max(due, now);
   state_.timers.arm(arrivals.gap_at, TimerKind::path_gap, peer.index);
@@ -184,24 +193,26 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   if (arrivals.gap_at != armed_for) return;
   arrivals.gap_at = kNever;
-  bool lost = false, named = false;
+  bool lost = false, by_probe = false;
   for (PathSequence& each : arrivals.paths) {
     const std::uint32_t before = each.lost().packets;
-    lost |= each.give_up_due(now, arrivals.least_rtt, srtt_of(peer), named);
+    lost |= each.give_up_due(now, arrivals.least_rtt, state_.srtt_from(peer), by_probe);
     lost_packets_ += each.lost().packets - before;
   }
-  if (named) arrivals.between_paths.note_recovery();
-  if (lost) note_loss(peer, named ? kNackProbe : 0, named ? 2 : 1);
-  arm(peer, arrivals, now);
+  if (by_probe) arrivals.between_paths.note_recovery();
+  if (lost) note_loss(peer, by_probe ? kNackProbe : 0, by_probe ? 2 : 1);
+  arm_gap_timer(peer, arrivals, now);
 }
 
 // ---------------------------------------------------------------- messages
 
-// Ids are given one by one: those before it have been given, too, and may be lost whole. But a
-// sender leaves out an id if its slot is in use, so of a slot only the oldest is listed. One that
-// is listed for nothing goes when its slot is used again; one that went too early is back when it
-// begins.
-void LossDetector::begun(Peer& peer, std::uint32_t id) {
+// A sender takes ids in ascending order. So earlier ids that have not begun may be messages whose
+// packets were all lost: they are listed as unfinished. But a sender skips an id whose slot is in
+// use. The receiver cannot see that, so:
+// - of each slot only the oldest id is listed;
+// - an id that was skipped is listed in vain, until a later message begins in its slot;
+// - an id that was not listed, or was erased too early, is listed when its message begins.
+void LossDetector::note_begun(Peer& peer, std::uint32_t id) {
   Arrivals& arrivals = arrivals_of(peer);
   auto& unfinished = arrivals.unfinished;
   const auto uses_slot_of = [this](std::uint32_t other) {
@@ -222,16 +233,9 @@ void LossDetector::begun(Peer& peer, std::uint32_t id) {
   ++arrivals.end;
 }
 
-void LossDetector::over(Peer& peer, std::uint32_t id) {
-  begun(peer, id);
-  Arrivals& arrivals = arrivals_of(peer);
-  forget(arrivals, id);
-}
-
-void LossDetector::forget(Arrivals& arrivals, std::uint32_t id) {
-  if (arrivals.unfinished.empty() || older(id, arrivals.unfinished.front())) return;
-  const auto at = std::ranges::lower_bound(arrivals.unfinished, id, older);
-  if (at != arrivals.unfinished.end() && *at == id) arrivals.unfinished.erase(at);
+void LossDetector::note_over(Peer& peer, std::uint32_t id) {
+  note_begun(peer, id);
+  std::erase(arrivals_of(peer).unfinished, id);
 }
 
 // ---------------------------------------------------------------- NACKs
@@ -263,8 +267,8 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
   return true;
 }
 
-// As far as there is room: first the messages that have begun, because receives wait for them, and
-// from the one on that had no room in the NACK before.
+// Fills the NACK as far as one packet has room. Messages that have begun come first, because
+// receives wait for them. The list starts with the message for which the NACK before had no room.
 void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals, Time now) {
   nack_.flags = arrivals.nack_flags;
   nack_.probe = arrivals.newest_probe;
@@ -293,7 +297,7 @@ void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals, Time now) {
   write_nack(nack_, body_);
 }
 
-// To the event log: the words of the NACK from `begin` on are of this message.
+// Writes to the event log what the NACK says of the message: its words from `begin` on.
 void LossDetector::note_nack(const Peer& peer, const ReceiveMessage& message, std::size_t begin,
                              Time now) {
   MissingPackets missing;

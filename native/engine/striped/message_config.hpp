@@ -37,7 +37,6 @@ struct SessionTiming {
   std::int64_t t_min_ns = 4'000'000;
   std::int64_t clock_granularity_ns = 4'000'000;
   std::int64_t t_max_ns = 40'000'000;
-  std::int64_t fixed_check_ns = 8'000'000;
   std::int64_t srtt_weight = 1;
   std::int64_t rttvar_weight = 1;
   std::int64_t lost_rttvar_weight = 4;

@@ -232,7 +232,7 @@ void MessageEngine::detect_gaps(Handle receive, Time window, Time now) {
 }
 
 void MessageEngine::nack(PeerIndex peer) {
-  if (peer >= state_.peers.size() || !receiver_.losses().works())
+  if (peer >= state_.peers.size() || !receiver_.losses().is_enabled())
     return state_.counters.add(Counter::stale_action);
   receiver_.losses().note_loss(state_.peers[peer], kNackTimer, 2);
 }

@@ -83,7 +83,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_trimmed);
   }
   const std::uint32_t bytes =
-      is_tail     ? state_.tail_block(nullptr, lab.length, lab.code).bytes
+      is_tail     ? state_.tail_block(nullptr, lab.length, lab.code).row_bytes
       : is_parity ? layout.bytes_of_parity(lab.index - lab.count)
                   : packet_bytes(lab.index, lab.count, lab.length, state_.chunk_bytes);
   if (lab.trimmed || packet.payload_bytes != bytes)
@@ -247,7 +247,7 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
   }
   Peer& peer = state_.peers[message.peer];
   state_.grants.expect(peer, message.lacking);
-  if (losses_.works()) losses_.begun(peer, message.id);
+  if (losses_.is_enabled()) losses_.note_begun(peer, message.id);
   if (peer.channels) peer.channels->uses.begun(message.id, now, state_.config.packet_lifetime);
   state_.events.emit_about(EventKind::first_packet, message, now);
 }
@@ -294,7 +294,8 @@ void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
     state_.grants.expect(state_.peers[message.peer], -std::int64_t{message.lacking});
   if (message.coded.open) end_coding(message);
   if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
-  if (losses_.works() && message.open) losses_.over(state_.peers[message.peer], message.id);
+  if (losses_.is_enabled() && message.open)
+    losses_.note_over(state_.peers[message.peer], message.id);
   messages_.release(message);
 }
 

@@ -73,7 +73,7 @@ class Receiver {
   void finish(ReceiveMessage& message, Time now);
   std::uint8_t* place_of(ReceiveMessage& message, std::uint32_t index);
   bool is_tail_parity(const LabHeader& lab) const {
-    return state_.parity.works && lab.kind == LAB_KIND_PARITY;
+    return state_.parity.enabled && lab.kind == LAB_KIND_PARITY;
   }
   void take_parity(ReceiveMessage& message, const Packet& packet, Time now);
   void restore_tail(ReceiveMessage& message, Time now);

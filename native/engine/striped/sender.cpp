@@ -195,11 +195,11 @@ bool Sender::poll_data(Packet& packet, Time now) {
       ++message->coded.next;
     order_.sent(*message, peer);
     finish_if_drained(*message, now);
-    if (state_.parity.works) note_sent_data(*message, now);
+    if (state_.parity.enabled) note_sent_data(*message, now);
     probe_when_idle(peer, now);
     return true;
   }
-  return !tails_.empty() && start_parity(now) && poll_parity(packet, now);
+  return !tails_.empty() && queue_parity(now) && poll_parity(packet, now);
 }
 
 // Nothing of it may be sent for the first time just now.
@@ -217,33 +217,41 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
                             : retransmit             ? other_path(peer, sent.path())
                                                      : first_path(peer, message, now);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
-  const std::uint32_t number = peer.sent_on[path] & LAB_NUMBER_MASK;
-  sent.note(now / kNanosecond, path, number,
+  sent.note(now / kNanosecond, path, peer.sent_on[path] & LAB_NUMBER_MASK,
             static_cast<std::uint16_t>(std::min(counted, UINT16_MAX)));
-  const bool is_parity = index >= message.count;
-  packet.lab = {.kind = is_parity ? std::uint8_t{LAB_KIND_PARITY} : std::uint8_t{LAB_KIND_DATA},
-                .path = path,
-                .attempt = attempt,
-                .operation = message.key.operation,
-                .step = message.key.step,
-                .message = message.key.message,
-                .message_id = message.id,
-                .index = index,
-                .count = message.count,
-                .code = message.coded.code,
-                .length = message.length,
-                .number = number};
+  packet.lab = {.path = path, .attempt = attempt, .index = index, .code = message.coded.code};
   const bool neighbour = mutated(Mutant::retransmit_of_neighbour) && retransmit && index != 0;
   if (state_.config.carries_payload)
     packet.payload = message.base + std::uint64_t{index - neighbour} * state_.chunk_bytes;
   packet.payload_bytes = packet_bytes(index, message.count, message.length, state_.chunk_bytes);
-  if (is_parity) put_parity(message, index - message.count, packet);
+  if (index >= message.count) put_parity(message, index - message.count, packet);
   peer.last_path = path;
-  note_on_path(peer, path, now);
   peer.unprobed |= 1U << path;
   ++peer.unprobed_packets;
   peer.probe_repeats = 0;
   peer.data_at = now;
+  complete_packet(peer, message, retransmit, now, packet);
+  if (retransmit) {
+    ++message.retransmitted;
+    state_.counters.add(Counter::tx_retransmitted);
+  }
+  if (state_.reacting != nullptr) state_.reacting->packet_sent(message, index, now);
+}
+
+// Completes a packet of data or parity that has its payload, path, index, attempt and code: adds
+// the rest of the header, and counts the packet for path, window and rate.
+void Sender::complete_packet(Peer& peer, const SendMessage& message, bool retransmit, Time now,
+                             Packet& packet) {
+  LabHeader& lab = packet.lab;
+  lab.kind = lab.index < message.count ? LAB_KIND_DATA : LAB_KIND_PARITY;
+  lab.operation = message.key.operation;
+  lab.step = message.key.step;
+  lab.message = message.key.message;
+  lab.message_id = message.id;
+  lab.count = message.count;
+  lab.length = message.length;
+  lab.number = peer.sent_on[lab.path] & LAB_NUMBER_MASK;
+  note_on_path(peer, lab.path, now);
   if (peer.channels) {
     address_channel_packet(peer, message, now, packet);
   } else {
@@ -252,11 +260,6 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   }
   if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
   state_.counters.add(Counter::tx_data);
-  if (retransmit) {
-    ++message.retransmitted;
-    state_.counters.add(Counter::tx_retransmitted);
-  }
-  if (state_.reacting != nullptr) state_.reacting->packet_sent(message, index, now);
 }
 
 void Sender::finish_if_drained(SendMessage& message, Time now) {

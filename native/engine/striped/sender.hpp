@@ -77,6 +77,8 @@ class Sender {
   void send_held(Peer& peer, Time now);
   void build_data(Peer& peer, SendMessage& message, std::uint32_t index, bool retransmit, Time now,
                   Packet& packet);
+  void complete_packet(Peer& peer, const SendMessage& message, bool retransmit, Time now,
+                       Packet& packet);
   void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;
   static void end_coding(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
@@ -118,9 +120,9 @@ class Sender {
                  Time now);
   void report_lost(const SendMessage& message, Time now);
 
-  // Of parity while the host waits, tail_parity.cpp.
+  // Parity of a message's last packets, tail_parity.cpp.
   void note_sent_data(const SendMessage& message, Time now);
-  bool start_parity(Time now);
+  bool queue_parity(Time now);
   std::uint32_t rows_for(const SendMessage& message, const Peer& peer) const;
   std::optional<ParityReason> reason_for(const SendMessage& message, const Peer& peer,
                                          std::uint32_t rows) const;
@@ -146,8 +148,8 @@ class Sender {
     Handle message;
     PeerIndex peer;
   };
-  std::vector<Handle> tails_;  // messages that were sent, and have no parity yet
-  std::deque<WaitingParity> parity_ring_;
+  std::vector<Handle> tails_;  // messages whose data was sent, without a decision about parity
+  std::deque<WaitingParity> parity_ring_;  // messages whose parity is to be sent
   TailCoder coder_;
   std::uint64_t data_sent_ = 0, parity_sent_ = 0;  // packets
   Pool<SendMessage, 0> messages_;

@@ -13,9 +13,9 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kMostTails = 64;
+constexpr std::size_t kMostTails = 64;  // the oldest tail gives way to a newer one
 
-std::uint32_t block_of(const SendMessage& message) {
+std::uint32_t packets_of_block(const SendMessage& message) {
   return std::min(message.count, kMostBlockPackets);
 }
 
@@ -24,9 +24,9 @@ std::uint32_t block_of(const SendMessage& message) {
 ParityConfig parity_of(const Options& options) {
   const auto rows = options.find("parity");
   if (rows == options.end()) return {};
-  const std::string& asked = std::get<std::string>(rows->second);
-  return {.works = true,
-          .fixed = asked == "auto" ? -1 : std::stoi(asked),
+  const std::string& count = std::get<std::string>(rows->second);
+  return {.enabled = true,
+          .fixed_rows = count == "auto" ? -1 : std::stoi(count),
           .budget = std::get<double>(options.at("parity_budget"))};
 }
 
@@ -41,8 +41,8 @@ const ErasureCode& TailCoder::code(std::uint32_t packets, std::uint32_t rows) {
 std::vector<std::uint8_t*> TailCoder::chunks_of(const Block& block) {
   std::vector<std::uint8_t*> chunks;
   for (std::uint32_t i = 0; i < block.packets; ++i)
-    chunks.push_back(block.data + std::uint64_t{i} * block.bytes);
-  last_.assign(block.bytes, 0);
+    chunks.push_back(block.data + std::uint64_t{i} * block.row_bytes);
+  last_.assign(block.row_bytes, 0);
   std::copy_n(chunks.back(), block.last_bytes, last_.data());
   chunks.back() = last_.data();
   return chunks;
@@ -52,8 +52,8 @@ void TailCoder::encode(const Block& block, std::uint32_t rows, std::uint8_t* par
   const std::vector<std::uint8_t*> data = chunks_of(block);
   std::vector<std::uint8_t*> results;
   for (std::uint32_t row = 0; row < rows; ++row)
-    results.push_back(parity + std::uint64_t{row} * block.bytes);
-  code(block.packets, rows).encode(data.data(), results.data(), block.bytes);
+    results.push_back(parity + std::uint64_t{row} * block.row_bytes);
+  code(block.packets, rows).encode(data.data(), results.data(), block.row_bytes);
 }
 
 void TailCoder::restore(const Block& block, const std::vector<std::uint32_t>& missing,
@@ -64,28 +64,31 @@ void TailCoder::restore(const Block& block, const std::vector<std::uint32_t>& mi
   std::vector<std::uint8_t*> sources;
   for (std::uint32_t row = 0; row < kMostParity; ++row) {
     present.push_back((rows >> row & 1) != 0);
-    sources.push_back(parity + std::uint64_t{row} * block.bytes);
+    sources.push_back(parity + std::uint64_t{row} * block.row_bytes);
   }
-  code(block.packets, kMostParity).decode(present, data.data(), sources.data(), block.bytes);
+  code(block.packets, kMostParity).decode(present, data.data(), sources.data(), block.row_bytes);
   if (missing.back() == block.packets - 1)
     std::copy_n(last_.data(), block.last_bytes,
-                block.data + std::uint64_t{block.packets - 1} * block.bytes);
+                block.data + std::uint64_t{block.packets - 1} * block.row_bytes);
 }
 
 // ---------------------------------------------------------------- sender: when and how much
 
-// A packet of data was sent for the first time.
+// Called for each first transmission of a packet of data.
 void Sender::note_sent_data(const SendMessage& message, Time now) {
   ++data_sent_;
   if (!message.all_sent()) return;
   if (tails_.size() == kMostTails) tails_.erase(tails_.begin());
   tails_.push_back(message.handle);
-  start_parity(now);
+  queue_parity(now);
 }
 
-// Those of the messages sent last for which it is worth it get parity, unless an acknowledgement of
-// them can have come by now. Returns whether there are any.
-bool Sender::start_parity(Time now) {
+// Decides about parity for each message in `tails_`:
+// - If the send is over, or an acknowledgement can have arrived by now, no parity is sent.
+// - If parity may leave now, it is encoded and queued.
+// - Otherwise the message stays in `tails_`, and the next call decides again.
+// Returns whether parity was queued.
+bool Sender::queue_parity(Time now) {
   const std::size_t before = parity_ring_.size();
   std::erase_if(tails_, [&](Handle handle) {
     SendMessage* message = messages_.find(handle);
@@ -99,11 +102,11 @@ bool Sender::start_parity(Time now) {
     const auto why = reason_for(*message, peer, rows);
     if (!why) return false;
     encode_tail(*message, rows);
-    const EventQueue::Parity made{.block = message->tail.block,
-                                  .rows = rows,
-                                  .why = *why,
-                                  .loss = flow_.loss_to(peer).loss()};
-    state_.events.note_parity(*message, made, peer.address.gid, now);
+    const EventQueue::Parity queued{.block = message->tail.block,
+                                    .rows = rows,
+                                    .why = *why,
+                                    .loss = flow_.loss_to(peer).loss()};
+    state_.events.note_parity(*message, queued, peer.address.gid, now);
     parity_ring_.push_back({handle, peer.index});
     ++peer.parity_waiting;
     return true;
@@ -111,15 +114,17 @@ bool Sender::start_parity(Time now) {
   return parity_ring_.size() != before;
 }
 
+// How many rows the message gets now: as many as the option or the measured loss asks for, and as
+// the budget allows. Congestion marks from the peer forbid parity.
 std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) const {
   const bool marked = peer.marked && !mutated(Mutant::parity_despite_marks);
   if (state_.has(kParityUncongested) && marked) return 0;
   const LossEstimate& loss = flow_.loss_to(peer);
-  const std::uint32_t block = block_of(message);
+  const std::uint32_t block = packets_of_block(message);
   const std::uint32_t most = std::min(block / 4, kMostParity);
   const double burst = state_.has(kParityBursts) ? loss.burst_packets() : 1;
-  const std::uint32_t wanted = state_.parity.fixed >= 0
-                                   ? static_cast<std::uint32_t>(state_.parity.fixed)
+  const std::uint32_t wanted = state_.parity.fixed_rows >= 0
+                                   ? static_cast<std::uint32_t>(state_.parity.fixed_rows)
                                    : parity_rows(block, loss.loss(), burst, most);
   const double left =
       state_.parity.budget * static_cast<double>(data_sent_) - static_cast<double>(parity_sent_);
@@ -127,14 +132,15 @@ std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) con
   return left >= wanted ? wanted : static_cast<std::uint32_t>(std::max(left, 0.0));
 }
 
-// Parity saves a round trip if a packet is lost. It costs nothing while nothing else may leave;
-// else the time of its packets, to each message that waits behind it. Nothing: it is not worth it.
+// Why the parity may leave now; nothing: it may not. While no other packet may leave, parity costs
+// nothing. Otherwise parity must gain more than it costs. The gain is a round trip, if a packet of
+// the block is lost. The cost is the time of the rows, for each message that waits to be sent.
 std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const Peer& peer,
                                                std::uint32_t rows) const {
   if (order_.empty()) return ParityReason::idle;
   if (!state_.has(kParityIdle) || mutated(Mutant::parity_while_busy)) return ParityReason::gain;
   const LossEstimate& loss = flow_.loss_to(peer);
-  const std::uint32_t block = block_of(message);
+  const std::uint32_t block = packets_of_block(message);
   const Time srtt = srtt_to(peer);
   const double gain =
       (1 - std::pow(1 - loss.loss(), block / loss.burst_packets())) * static_cast<double>(srtt);
@@ -144,7 +150,7 @@ std::optional<ParityReason> Sender::reason_for(const SendMessage& message, const
 }
 
 void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
-  const std::uint32_t block = block_of(message);
+  const std::uint32_t block = packets_of_block(message);
   message.tail.block = static_cast<std::uint8_t>(block);
   message.tail.rows = static_cast<std::uint8_t>(rows);
   message.tail.sent = 0;
@@ -152,8 +158,8 @@ void Sender::encode_tail(SendMessage& message, std::uint32_t rows) {
   if (!state_.config.carries_payload) return;
   TailCoder::Block data =
       state_.tail_block(const_cast<std::uint8_t*>(message.base), message.length, block);
-  if (mutated(Mutant::tail_block_shifted) && block < message.count) data.data -= data.bytes;
-  message.tail.bytes.resize(std::uint64_t{rows} * data.bytes);
+  if (mutated(Mutant::tail_block_shifted) && block < message.count) data.data -= data.row_bytes;
+  message.tail.bytes.resize(std::uint64_t{rows} * data.row_bytes);
   coder_.encode(data, rows, message.tail.bytes.data());
 }
 
@@ -180,39 +186,25 @@ void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& pa
   const std::uint32_t row = message.tail.sent++;
   const std::uint8_t path = emptiest_path(peer, peer.schedule.next(), kAnyPath, kNever);
   const TailCoder::Block block = state_.tail_block(nullptr, message.length, message.tail.block);
-  packet.lab = {.kind = LAB_KIND_PARITY,
-                .path = path,
-                .operation = message.key.operation,
-                .step = message.key.step,
-                .message = message.key.message,
-                .message_id = message.id,
-                .index = message.count + row,
-                .count = message.count,
-                .code = message.tail.block,
-                .length = message.length,
-                .number = peer.sent_on[path] & LAB_NUMBER_MASK};
-  packet.payload_bytes = block.bytes;
+  packet.lab = {.path = path, .index = message.count + row, .code = message.tail.block};
+  packet.payload_bytes = block.row_bytes;
   const bool neighbour = mutated(Mutant::tail_row_of_neighbour) && row != 0;
   if (state_.config.carries_payload)
-    packet.payload = message.tail.bytes.data() + std::uint64_t{row - neighbour} * block.bytes;
-  note_on_path(peer, path, now);
-  state_.address(peer, false, now, packet);
-  peer.flight.sent(now / kNanosecond);
-  if (peer.congestion->is_paced()) peer.congestion->on_sent(frame_bytes(packet), now);
-  state_.counters.add(Counter::tx_data);
+    packet.payload = message.tail.bytes.data() + std::uint64_t{row - neighbour} * block.row_bytes;
+  complete_packet(peer, message, false, now, packet);
   state_.counters.add(Counter::tx_parity);
 }
 
 // ---------------------------------------------------------------- receiver
 
-// The last packets of a message of that many bytes at `base`.
+// The block of the last `packets` packets of a message: `length` bytes at `base`.
 TailCoder::Block EngineState::tail_block(std::uint8_t* base, std::uint32_t length,
                                          std::uint32_t packets) const {
   const std::uint32_t count = packets_of(length, chunk_bytes);
   const std::uint32_t last = packet_bytes(count - 1, count, length, chunk_bytes);
   return {.data = base + std::uint64_t{count - packets} * chunk_bytes,
           .packets = packets,
-          .bytes = packets == 1 ? last : chunk_bytes,
+          .row_bytes = packets == 1 ? last : chunk_bytes,
           .last_bytes = last};
 }
 
@@ -234,7 +226,7 @@ void Receiver::take_parity(ReceiveMessage& message, const Packet& packet, Time n
   restore_tail(message, now);
 }
 
-// As soon as the parity that has arrived suffices.
+// Restores the missing packets of the block if there are at most as many as rows have arrived.
 void Receiver::restore_tail(ReceiveMessage& message, Time now) {
   TailReceive& tail = message.tail;
   const std::uint32_t first = message.count - tail.block;

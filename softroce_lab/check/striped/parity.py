@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Parity that csa_ud sends behind a message: the right bytes, of the right packets, at the right
-time, and not too much of it (docs/explanation/csa-ud.md, Parity)."""
+"""Rules for the parity of csa_ud: which packets it covers, its bytes, when it leaves, and how much
+of it a host sends (docs/explanation/csa-ud.md, Parity).
+
+A row is a packet of parity. Row r has the packet index `count + r`, behind the data of its message.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ RULES = Rules()
 
 _MOST_BLOCK, _MOST_ROWS = 64, 4  # kMostBlockPackets, kMostParity: native/engine/striped
 _BUDGET = 0.15  # the default of the option `parity_budget`
-_MOST_ENCODED = 4096  # messages: encoding takes a millisecond each
+_MOST_ENCODED = 4096  # messages whose parity is recomputed: each takes a millisecond
 _REPORT = struct.Struct(">I12xI12x")  # echo_stamp_ns and ce_packets of a receiver report
 _STAMPS = 1 << 32
 
@@ -32,7 +35,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 def _messages_of(lab: Understood) -> npt.NDArray[np.int64]:
-    """Those that parity of csa_ud follows."""
+    """The numbers of the messages for which csa_ud sent parity."""
     messages = lab.view.messages
     mine = np.isin(messages["stream"], sorted(lab.controls.of(CSA_UD)))
     return np.flatnonzero(mine & (messages["block"] > 0))
@@ -45,7 +48,7 @@ def _sent(view: Striped, number: int) -> npt.NDArray[np.void]:
     return part
 
 
-# ---------------------------------------------------------------- what it is
+# ---------------------------------------------------------------- packets and bytes
 
 
 @RULES.rule(
@@ -62,9 +65,10 @@ def _block(lab: Understood, tally: Tally) -> None:
         count, length, block = (int(message[name]) for name in ("count", "length", "block"))
         size = int(sizes[message["stream"]])
         last = length - (count - 1) * size if count > 1 else length
-        due = last if block == 1 else size
-        for one, row in _rows(view, number):
-            wrong = _wrong_block(one, row, due if size >= 0 or count == 1 else None)
+        row_bytes = last if block == 1 else size
+        is_known = size >= 0 or count == 1
+        for one, packet in _rows(view, number):
+            wrong = _wrong_row(one, packet, row_bytes if is_known else None)
             if block != min(count, _MOST_BLOCK):
                 wrong = f"covers {block} packets of data instead of {min(count, _MOST_BLOCK)}"
             if wrong:
@@ -74,20 +78,21 @@ def _block(lab: Understood, tally: Tally) -> None:
 
 
 def _rows(view: Striped, number: int) -> Iterator[tuple[np.void, np.void]]:
-    """The transmissions of a message's parity, each with a row of the capture."""
+    """The transmissions of a message's parity, each with its packet in the capture."""
     begin = int(view.messages["begin"][number])
     for at, one in enumerate(_sent(view, number), begin):
         if one["parity"]:
             yield one, view.packets[view.rows[view.data[view.begins[at]]]]
 
 
-def _wrong_block(one: np.void, row: np.void, due: int | None) -> str | None:
-    place = int(one["index"]) - int(row["lab_count"])
-    if not 0 <= place < _MOST_ROWS:
-        return f"is row {place} of at most {_MOST_ROWS}"
-    bytes_ = int(row["payload_bytes"])
-    if due is not None and not int(row["has"]) & Has.TRIMMED and bytes_ != due:
-        return f"has {bytes_} bytes instead of {due}"
+def _wrong_row(one: np.void, packet: np.void, row_bytes: int | None) -> str | None:
+    """What is wrong with the number or the length of a row. `row_bytes`: None if unknown."""
+    row = int(one["index"]) - int(packet["lab_count"])
+    if not 0 <= row < _MOST_ROWS:
+        return f"is row {row} of at most {_MOST_ROWS}"
+    bytes_ = int(packet["payload_bytes"])
+    if row_bytes is not None and not int(packet["has"]) & Has.TRIMMED and bytes_ != row_bytes:
+        return f"has {bytes_} bytes instead of {row_bytes}"
     return None
 
 
@@ -96,7 +101,7 @@ def _named(view: Striped, one: np.void) -> str:
     return f"packet {one['index']} of message id {id_}, parity,"
 
 
-@RULES.rule("parity.bytes", "parity is what its packets of data give (MDS, GF(2^8))", _PARITY)
+@RULES.rule("parity.bytes", "parity is the MDS code of its packets of data (GF(2^8))", _PARITY)
 def _bytes(lab: Understood, tally: Tally) -> None:
     view = lab.view
     numbers = _messages_of(lab).tolist()
@@ -105,22 +110,25 @@ def _bytes(lab: Understood, tally: Tally) -> None:
         if isinstance(data, str):
             tally.doubts(data, int(view.messages["parity"][number]))
             continue
-        for one, row in _rows(view, number):
-            place = int(one["index"]) - int(row["lab_count"])
-            given = _payload(view, row)
-            if given is None or int(row["has"]) & Has.TRIMMED:
+        for one, packet in _rows(view, number):
+            row = int(one["index"]) - int(packet["lab_count"])
+            payload = _payload(view, packet)
+            if payload is None:
                 tally.doubts("the snap length or a queue cut the parity")
-            elif not 0 <= place < _MOST_ROWS or encode(data, place).tobytes() != given:
-                text = f"{_named(view, one)} has other bytes than its packets give"
+            elif not 0 <= row < _MOST_ROWS or encode(data, row).tobytes() != payload:
+                text = f"{_named(view, one)} differs from the code of its packets of data"
                 tally.failed(view.frames(one["at"]), text)
             else:
                 tally.passed()
     if len(numbers) > _MOST_ENCODED:
-        tally.notes_that(f"of the first {_MOST_ENCODED:,} messages")
+        tally.notes_that(f"checked for the first {_MOST_ENCODED:,} messages only")
 
 
 def _data_of_block(view: Striped, number: int) -> _Bytes | str:
-    """The packets of data that parity covers, a row each, zeros behind the last; or why not."""
+    """The packets of data that parity covers, one in each line of the array, padded with zeros.
+
+    A text instead: why they are not known.
+    """
     message = view.messages[number]
     begin, count = int(message["begin"]), int(message["count"])
     first = count - int(message["block"])
@@ -130,29 +138,33 @@ def _data_of_block(view: Striped, number: int) -> _Bytes | str:
         if one["parity"] or not first <= index < count or index in packets:
             continue
         rows = view.rows[view.data[view.begins[at] : view.begins[at] + view.sightings[at]]]
-        whole = (_payload(view, view.packets[row]) for row in rows.tolist())
-        found = next((each for each in whole if each is not None), None)
-        if found is None:
+        payloads = (_payload(view, view.packets[row]) for row in rows.tolist())
+        uncut = next((each for each in payloads if each is not None), None)
+        if uncut is None:
             return "the snap length or a queue cut the data"
-        packets[index] = found
+        packets[index] = uncut
     if len(packets) < count - first:
         return "not all packets that the parity covers were captured"
     longest = max(map(len, packets.values()))
-    rows_ = [packets[index].ljust(longest, b"\0") for index in range(first, count)]
-    return np.frombuffer(b"".join(rows_), np.uint8).reshape(-1, longest)
+    padded = [packets[index].ljust(longest, b"\0") for index in range(first, count)]
+    return np.frombuffer(b"".join(padded), np.uint8).reshape(-1, longest)
 
 
-def _payload(view: Striped, row: np.void) -> bytes | None:
-    """None: it was cut."""
-    if int(row["has"]) & Has.TRIMMED:
+def _payload(view: Striped, packet: np.void) -> bytes | None:
+    """The payload of a packet in the capture; None if a queue or the snap length cut it."""
+    if int(packet["has"]) & Has.TRIMMED:
         return None
-    payload = view.evidence.capture.payload(int(row["number"]))
-    return payload if len(payload) == int(row["payload_bytes"]) else None
+    payload = view.evidence.capture.payload(int(packet["number"]))
+    return payload if len(payload) == int(packet["payload_bytes"]) else None
 
 
 @functools.cache
 def _logarithms() -> tuple[_Bytes, npt.NDArray[np.int64]]:
-    """Powers of 2 in GF(2^8), polynomial 0x11d, twice in a row; and logarithms of 1 to 255."""
+    """Tables of GF(2^8) with the polynomial 0x11d.
+
+    The powers 2^0 to 2^254, followed by the same again, so that a sum of two logarithms is an
+    index. The logarithms to base 2 of 1 to 255; the entry of 0 means nothing.
+    """
     powers = [1]
     while len(powers) < 255:
         double = powers[-1] << 1
@@ -162,11 +174,14 @@ def _logarithms() -> tuple[_Bytes, npt.NDArray[np.int64]]:
     return np.array(powers * 2, np.uint8), logarithms
 
 
-def encode(data: _Bytes, place: int) -> _Bytes:
-    """A row of parity: the sum of data j over (k + place) xor j. Apart from the engine's code."""
+def encode(data: _Bytes, row: int) -> _Bytes:
+    """The bytes of a row: in GF(2^8), the sum over j of `data[j] / ((k + row) xor j)`.
+
+    k is the number of packets in `data`. This code is independent of the engine's encoder.
+    """
     powers, logarithms = _logarithms()
     count = len(data)
-    factors = (255 - logarithms[(count + place) ^ np.arange(count)])[:, None]
+    factors = (255 - logarithms[(count + row) ^ np.arange(count)])[:, None]
     products = np.where(data == 0, 0, powers[factors % 255 + logarithms[data]])
     parity: _Bytes = np.bitwise_xor.reduce(products, axis=0).astype(np.uint8)
     return parity
@@ -175,7 +190,7 @@ def encode(data: _Bytes, place: int) -> _Bytes:
 # ---------------------------------------------------------------- when, and how much
 
 
-@RULES.rule("parity.behind", "parity leaves behind all data of its message", _PARITY)
+@RULES.rule("parity.behind", "parity leaves after all data of its message", _PARITY)
 def _behind(lab: Understood, tally: Tally) -> None:
     view = lab.view
     for number in _messages_of(lab).tolist():
@@ -217,7 +232,7 @@ def _once(lab: Understood, tally: Tally) -> None:
     "parity.budget", "a host sends no more parity than its budget, as a share of its data", _PARITY
 )
 def _budget(lab: Understood, tally: Tally) -> None:
-    """At each packet of parity, by all packets of the host until then."""
+    """Compares, at each packet of parity, the packets that the host has sent until then."""
     view = lab.view
     streams = lab.controls.of(CSA_UD)
     options = _options(view)
@@ -251,7 +266,7 @@ def _budget(lab: Understood, tally: Tally) -> None:
 
 
 def _options(view: Striped) -> Mapping[str, Any] | None:
-    """Those of the run's transport that are not the defaults; None: nothing tells them."""
+    """The options of the run's transport that differ from the defaults; None if unknown."""
     run = view.evidence.run
     one = None if run is None else run.only
     if run is None or one is None:
@@ -263,7 +278,7 @@ def _options(view: Striped) -> Mapping[str, Any] | None:
 
 
 def _by_sender(view: Striped, streams: set[int]) -> dict[str, list[int]]:
-    """The streams of each host, by its address."""
+    """The numbers of the streams that each host sends, by the address of the host."""
     found: dict[str, list[int]] = {}
     for number in sorted(streams):
         rows = view.rows[view.stream_of == number]
@@ -281,18 +296,22 @@ def _by_sender(view: Striped, streams: set[int]) -> dict[str, list[int]]:
     by_time=True,
 )
 def _marks(lab: Understood, tally: Tally) -> None:
-    """A report may come when the parity waits to leave: those of a round trip before count."""
+    """Parity is wrong if every report that the sender may have decided by showed marks.
+
+    These are the reports of the last round trip, because parity waits in queues after the decision,
+    and the newest report before that round trip.
+    """
     view = lab.view
     options = _options(view)
     if not (options or {}).get("parity_uncongested", True):
         return
     for number in sorted(lab.controls.of(CSA_UD)):
         stream = view.streams[number]
-        of_stream = view.messages["stream"][view.transmissions["message"]] == number
-        sent = view.transmissions[of_stream & view.transmissions["parity"]]
+        in_stream = view.messages["stream"][view.transmissions["message"]] == number
+        sent = view.transmissions[in_stream & view.transmissions["parity"]]
         if not len(sent):
             continue
-        doubt = _doubts_reports(lab, stream, options)
+        doubt = _doubt_about_reports(lab, stream, options)
         if doubt:
             tally.doubts(doubt, len(sent))
             continue
@@ -310,9 +329,10 @@ def _marks(lab: Understood, tally: Tally) -> None:
             tally.failed(view.frames(places[newest], one["at"]), text)
 
 
-def _doubts_reports(
+def _doubt_about_reports(
     lab: Understood, stream: Stream, options: Mapping[str, Any] | None
 ) -> str | None:
+    """Why the capture does not tell which reports the sender knew; None if it does."""
     view = lab.view
     if options is None:
         return "no run directory tells whether marks keep parity back"
@@ -323,7 +343,7 @@ def _doubts_reports(
 
 
 def _reports(view: Striped, stream: Stream) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Where reports on a stream came to its sender, and whether each showed new marks."""
+    """The places of the reports that arrived at a stream's sender, and which show new marks."""
     came = view.taps.arrives & (view.stream_of == stream.back)
     came &= np.isin(view.kinds, (REPORT, CONTROL)) & ~view.evidence.is_lost[view.rows]
     places, marked = [], []
@@ -336,7 +356,7 @@ def _reports(view: Striped, stream: Stream) -> tuple[npt.NDArray[np.int64], npt.
             continue
         stamp, ce_packets = _REPORT.unpack_from(body)
         if echo is not None and (stamp - echo) % _STAMPS >= _STAMPS // 2:
-            continue  # another overtook it
+            continue  # a newer report overtook this one
         places.append(int(view.places[number]))
         marked.append(ce_packets != marks)
         echo, marks = stamp, ce_packets

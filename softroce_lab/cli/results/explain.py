@@ -129,7 +129,7 @@ def explain(
 class _Shown(NamedTuple):
     one: Story | None  # None: no message of the run is recorded
     words: list[str]
-    of_run: str
+    loss_words: str
     bound_ns: int | None = None
 
 
@@ -176,4 +176,4 @@ def _print(shown: _Shown) -> None:
         print()
         for line in ladder.lines(shown.one):
             print(line)
-    print(shown.of_run)
+    print(shown.loss_words)

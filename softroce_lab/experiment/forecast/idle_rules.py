@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules that matched nothing in a run: the run is no evidence of their effect.
+"""Idle rules: fault rules that matched no packet of a run, which says nothing about their effect.
 
-Their time came after the run was over, or no packet took their links.
+Either the run ended before the time of the rule, or no packet took its links.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from softroce_lab.plan.plan import Plan
 _MOST_LINKS = 4  # that a note names
 
 
-def of_run(
+def find(
     faults: Sequence[Fault],
     hits: Mapping[int, Iterable[Hits]],
     busy: Container[int],
     lasted_ns: int,
 ) -> list[str]:
+    """The names of the idle rules. `busy`: the directed links that packets took."""
     hit = {each.rule_id for found in hits.values() for each in found if each.hits}
     acted = set[str]()
     for fault in faults:  # of a large fabric many thousands, of few rules
@@ -38,7 +39,7 @@ def _shaped(fault: Fault, busy: Container[int], lasted_ns: int) -> bool:
     return fault.shapes and fault.directed_link in busy and fault.window.begin_ns < lasted_ns
 
 
-def of_all(runs: Sequence[Sequence[str]]) -> list[str]:
+def find_in_all(runs: Sequence[Sequence[str]]) -> list[str]:
     return [rule for rule in (runs[0] if runs else ()) if all(rule in others for others in runs)]
 
 

@@ -131,12 +131,10 @@ def _chosen(dice: Dice) -> dict[str, Any]:
     for percent, key, choices in (
         (60, "congestion_control", ("bdp", "dcqcn", "swift")),
         (30, "framing", ("ud", "uc_immediate")),
-        (30, "interval", ("fixed", "linear", "exponential")),
+        (30, "options", ({"path_health": False}, {"immediate_acks": False})),
     ):
         if dice.chance(percent):
             found[key] = dice.one(choices)
-    if "interval" in found:
-        found["options"] = {"interval": found.pop("interval")}
     return found
 
 

@@ -57,7 +57,7 @@ class Watch:
         rules = Counter({fault.rule: 0 for fault in faults})
         for each in (hit for found in hits.values() for hit in found if hit.rule_id in rule_of):
             rules[rule_of[each.rule_id]] += each.hits
-        idle = idle_rules.of_run(faults, hits, busy, seen.moment_ns() or 0)
+        idle = idle_rules.find(faults, hits, busy, seen.moment_ns() or 0)
         links = [{"directed_link": n, "sent": 1, "injected_drops": 0} for n in busy]
         return Losses(
             links={

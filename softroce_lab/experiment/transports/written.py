@@ -30,7 +30,7 @@ class TransportSpec(Filled):
     """A transport and its settings. A name alone stands for `{name: NAME}`."""
 
     elsewhere: ClassVar = {
-        "interval": "options: {interval: fixed}",
+        "parity": "options: {parity: 2}",
         **{name: f"with settings it is {{name: {name}, ...}}" for name in registry.known()},
     }
 

@@ -212,11 +212,11 @@ def test_what_is_broken_is_found_and_made_small(forgetful):
 
 def test_a_policys_option_takes_no_value_that_was_drawn_for_another(tmp_path):
     file = tmp_path / "own.py"
-    option = "Option('interval', 5_000, 'how long', unit='time')"
+    option = "Option('path_health', 5_000, 'how long', unit='time')"
     file.write_text(
         named("Own", f"    name = 'own'\n    options = (*SackTimer.options, {option})\n")
     )
-    seeds = (seed for seed in range(40) if "interval" in fuzz.text(draw.draw(seed)))
+    seeds = (seed for seed in range(40) if "path_health" in fuzz.text(draw.draw(seed)))
     [own] = fuzz.transports_of([f"{file}:Own"])
     seen = fuzz.run_case(draw.draw(next(seeds)), 1, (own,))
     assert not [each.what for each in seen.violations if each.what.startswith("crashes")]

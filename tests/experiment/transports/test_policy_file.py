@@ -109,7 +109,7 @@ def test_two_files_with_a_class_of_one_name_are_an_error(tmp_path):
         ),
         ("{policy: ./mine.py:Mine, name: ud_rto}", "x.yaml:5:30: 'name' beside 'policy'"),
         ("{label: mine}", "x.yaml:5:5: a transport has a name, or a policy"),
-        ("{name: csa_ud, interval: fixed}", "x.yaml:5:20: 'interval' does not belong here"),
+        ("{name: csa_ud, parity: 0}", "x.yaml:5:20: 'parity' does not belong here"),
     ],
 )
 def test_what_is_wrong_has_a_place(tmp_path, entry, what):
