@@ -208,6 +208,7 @@ PROBE_BODY = Record(
     (
         Field("newest_control_ns", 32, "Newest timestamp of a control packet that came (ns)"),
         *(Field(f"controls_{n}", 8, f"Control packets that came on path {n}") for n in range(16)),
+        Field("next_id", 32, "Id of the sender's next message"),
         Repeated(
             "paths",
             "Next numbers of other paths",

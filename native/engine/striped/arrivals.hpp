@@ -52,6 +52,7 @@ struct Arrivals {
   std::vector<std::uint32_t> unfinished;  // ids below `end` that are not over, ascending
   std::uint32_t end = 0;                  // the newest id that began, and one
   std::uint32_t losses_end = 0;           // `end` when something was lost last
+  std::uint32_t probed_end = 0;           // the next id of the sender, by its newest probe
 
   ReorderingWindow between_paths;  // how much later than a probe what it names may come elsewhere
 

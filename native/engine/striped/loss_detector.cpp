@@ -27,7 +27,8 @@ Arrivals& LossDetector::arrivals_of(Peer& peer) {
     peer.arrivals = std::make_unique<Arrivals>();
     peer.arrivals->paths.assign(kMaxPaths, PathSequence(newest_window_));
     peer.arrivals->between_paths = newest_between_;
-    peer.arrivals->end = peer.arrivals->losses_end = state_.config.first_message_id;
+    peer.arrivals->end = peer.arrivals->losses_end = peer.arrivals->probed_end =
+        state_.config.first_message_id;
   }
   return *peer.arrivals;
 }
@@ -37,6 +38,11 @@ std::uint32_t LossDetector::most_ahead() const {
 }
 
 void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now) {
+  if (note_number(peer, packet, now) || payload_lost) note_loss(peer, 0, 1);
+}
+
+// Returns whether the packet shows a loss at once.
+bool LossDetector::note_number(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = state_.srtt_from(peer);
@@ -47,7 +53,7 @@ void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, 
   const std::uint32_t before = sequence.lost().packets;
   const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
   lost_packets_ += sequence.lost().packets - before;
-  if (shows_loss(peer, arrivals, sequence, arrival, now) || payload_lost) note_loss(peer, 0, 1);
+  return shows_loss(peer, arrivals, sequence, arrival, now);
 }
 
 // Whether the arrival shows a loss at once. Also sets the timer for a gap, and counts numbers that
@@ -123,9 +129,8 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
   Arrivals& arrivals = arrivals_of(peer);
   const auto probe = static_cast<std::uint16_t>(lab.message);
   if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
-  const bool was_queued = arrivals.nack_queued;
-  arrived(peer, packet, false, now);
-  const bool reveals_loss = arrivals.nack_queued && !was_queued;
+  if (older(arrivals.probed_end, probe_.next_id)) arrivals.probed_end = probe_.next_id;
+  const bool reveals_loss = note_number(peer, packet, now) && !has_all_probed(arrivals);
   for (const ProbedPath& each : probe_.paths) note_probed(peer, each, lab.path, now);
   const bool is_repeated = lab.attempt != 0;
   const bool acknowledged = is_repeated && repeat_acknowledgements(peer, lab.message_id, now);
@@ -141,6 +146,12 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
   // A timestamp from the future is one that is too old: the clock has wrapped.
   const Time newest_at = age_ns < 0 ? 0 : now - age_ns * kNanosecond;
   return peer.controls.shown(probe_.controls, newest_at, state_.srtt_from(peer));
+}
+
+// Whether all messages that the sender had posted by its newest probe are complete. Then nothing
+// that the probe reveals is missing: parity restored it, or it was parity.
+bool LossDetector::has_all_probed(const Arrivals& arrivals) {
+  return arrivals.unfinished.empty() && !older(arrivals.end, arrivals.probed_end);
 }
 
 // Whether a packet that was found lost may still be missing: an unfinished message is older than
@@ -193,14 +204,17 @@ void LossDetector::gap_fired(Peer& peer, Time armed_for, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   if (arrivals.gap_at != armed_for) return;
   arrivals.gap_at = kNever;
-  bool lost = false, by_probe = false;
+  PathSequence::GivenUp lost;
   for (PathSequence& each : arrivals.paths) {
     const std::uint32_t before = each.lost().packets;
-    lost |= each.give_up_due(now, arrivals.least_rtt, state_.srtt_from(peer), by_probe);
+    each.give_up_due(now, arrivals.least_rtt, state_.srtt_from(peer), lost);
     lost_packets_ += each.lost().packets - before;
   }
-  if (by_probe) arrivals.between_paths.note_recovery();
-  if (lost) note_loss(peer, by_probe ? kNackProbe : 0, by_probe ? 2 : 1);
+  if (lost.by_probe) arrivals.between_paths.note_recovery();
+  if (lost.by_probe && !has_all_probed(arrivals))
+    note_loss(peer, kNackProbe, 2);
+  else if (lost.by_packet)
+    note_loss(peer, 0, 1);
   arm_gap_timer(peer, arrivals, now);
 }
 

@@ -45,12 +45,14 @@ class LossDetector {
  private:
   Arrivals& arrivals_of(Peer& peer);
   bool repeat_acknowledgements(Peer& peer, std::uint32_t oldest, Time now);
+  bool note_number(Peer& peer, const Packet& packet, Time now);
   bool shows_loss(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
                   PathSequence::Arrival arrival, Time now);
   void note_probed(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now);
   Time wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const;
   std::uint32_t most_ahead() const;
   static bool has_open_losses(const Arrivals& arrivals);
+  static bool has_all_probed(const Arrivals& arrivals);
   void arm_gap_timer(Peer& peer, Arrivals& arrivals, Time now);
   void fill_nack(Peer& peer, Arrivals& arrivals, Time now);
   void note_nack(const Peer& peer, const ReceiveMessage& message, std::size_t begin, Time now);

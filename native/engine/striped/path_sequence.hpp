@@ -101,17 +101,18 @@ class PathSequence {
     return oldest.since + std::max(window_.length(least_rtt, srtt), oldest.wait);
   }
 
-  // Gives up the gaps whose window has ended. Returns whether there are any; `by_name`: whether a
-  // probe on another path named one.
-  bool give_up_due(Time now, Time least_rtt, Time srtt, bool& by_name) {
-    bool any = false;
+  struct GivenUp {
+    bool by_probe = false;  // a gap that a probe on another path named
+    bool by_packet = false;
+  };
+
+  // Gives up the gaps whose window has ended.
+  void give_up_due(Time now, Time least_rtt, Time srtt, GivenUp& given_up) {
     while (due(least_rtt, srtt) <= now) {
-      by_name |= open_.front().named;
+      (open_.front().named ? given_up.by_probe : given_up.by_packet) = true;
       give_up(open_.front());
       open_.erase(open_.begin());
-      any = true;
     }
-    return any;
   }
 
   const ReorderingWindow& window() const { return window_; }

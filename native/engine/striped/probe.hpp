@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The body of a path probe: the newest timestamp of a control packet that has arrived, how many
-// have arrived on each path, modulo 256, and the next numbers of other paths than its own, whose
-// number the header has. `attempt` of the header: how often nothing has answered.
+// have arrived on each path, modulo 256, the id of the sender's next message, and the next numbers
+// of other paths than its own, whose number the header has. `attempt` of the header: how often
+// nothing has answered.
 //
-//   0 newest_control_ns  4 control packets of 16 paths u8  20 n x { path u8, number u24 }
+//   0 newest_control_ns  4 control packets of 16 paths u8  20 next_id
+//   24 n x { path u8, number u24 }
 //   big-endian
 #pragma once
 
@@ -25,15 +27,18 @@ struct ProbedPath {
 struct Probe {
   std::uint32_t newest_control_ns = 0;
   ControlCounts controls{};
+  std::uint32_t next_id = 0;
   std::vector<ProbedPath> paths;
 };
 
-inline constexpr std::uint32_t kProbeFixedBytes = 4 + kMaxPaths, kProbedPathBytes = 4;
+inline constexpr std::uint32_t kProbeFixedBytes = 8 + kMaxPaths, kProbedPathBytes = 4;
 
 inline void write_probe(const Probe& probe, std::vector<std::uint8_t>& out) {
   out.resize(kProbeFixedBytes + probe.paths.size() * kProbedPathBytes);
   store32(out.data(), probe.newest_control_ns);
   std::uint8_t* at = std::ranges::copy(probe.controls, out.data() + 4).out;
+  store32(at, probe.next_id);
+  at += 4;
   for (const ProbedPath& each : probe.paths) {
     store32(at, std::uint32_t{each.path} << LAB_NUMBER_BITS | each.number);
     at += kProbedPathBytes;
@@ -48,6 +53,7 @@ inline bool read_probe(const std::uint8_t* body, std::uint32_t bytes, Probe& pro
     return false;
   probe.newest_control_ns = load32(body);
   std::copy_n(body + 4, kMaxPaths, probe.controls.begin());
+  probe.next_id = load32(body + 4 + kMaxPaths);
   for (std::uint32_t at = kProbeFixedBytes; at < bytes; at += kProbedPathBytes) {
     const std::uint32_t word = load32(body + at);
     if (word >> LAB_NUMBER_BITS >= kMaxPaths) return false;

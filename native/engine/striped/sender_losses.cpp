@@ -130,6 +130,7 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   const std::uint8_t path = path_of_probe(peer);
   probe_.newest_control_ns = peer.newest_control.stamp_ns;
   probe_.controls = peer.controls.counts();
+  probe_.next_id = peer.next_id;
   peer.controls.told();
   probe_.paths.clear();
   for (std::uint8_t other = 0; other < kMaxPaths; ++other)

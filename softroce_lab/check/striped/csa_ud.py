@@ -37,7 +37,7 @@ ROUND_BYTES = 6 * 256  # NACKs, one and two copies behind probes, and the probes
 # keepalive and acknowledgement of both ends, every `keepalive_interval_ns`
 KEEPALIVE_BYTES = 4 * 128
 _NUMBERS = 1 << 24  # a path has, then they wrap
-_BEFORE_NAMED = 20  # bytes of a probe's body: a timestamp, and counts of control packets
+_BEFORE_NAMED = 24  # bytes of a probe's body: a timestamp, counts of control packets, an id
 _PATHS = 16  # a header names one of the source ports of its path: p, p + 16, p + 32 ...
 
 
