@@ -10,9 +10,6 @@
 
 #include "lab_fault.h"
 
-/* Of trimmed packets, so that queues recognise them: of RFC 2474's pool for local use. */
-#define LAB_TRIM_DSCP 47
-
 /* One link's part of the verdict. */
 struct lab_leg {
   lab_u32 effects; /* LAB_EFFECT_DUPLICATE, LAB_EFFECT_REORDER; DROP: gone at the end of the leg */
