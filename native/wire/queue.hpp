@@ -40,8 +40,8 @@ inline Admission admit(const lab_queue& queue, const Waiting& waiting, std::uint
   return ecn_capable && marks ? Admission::marked : Admission::taken;
 }
 
-// Whether such a frame is to be cut: with it the queue would be longer than trimming allows, or than
-// its limit.
+// Whether such a frame is to be cut: with it the queue would be longer than trimming allows, or
+// than its limit.
 inline bool trims(const lab_queue& queue, const Waiting& waiting, std::uint32_t length) {
   const std::uint64_t bytes = waiting.bytes + length, packets = waiting.packets + 1;
   return bytes > std::min(queue.trim_bytes, queue.limit_bytes) ||

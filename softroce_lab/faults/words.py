@@ -195,9 +195,7 @@ def _parse_depth(value: object) -> Depth:
 def _parse_share(value: object) -> Fraction:
     share = _parse_probability(value)
     if share == 0:
-        raise UserError(
-            f"share {value!r} lets trimmed frames wait for ever", hint="such as 50%"
-        )
+        raise UserError(f"share {value!r} lets trimmed frames wait for ever", hint="such as 50%")
     return share
 
 
