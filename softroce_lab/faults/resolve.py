@@ -118,7 +118,8 @@ def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) ->
     link contradict each other, or there are more of them than a switch holds.
     """
     ground = Ground.of(plan, seed)
-    if any(spec.rate is not None and spec.whole_rate.queue for spec in _specs(added)):
+    rates = (spec.whole_rate for spec in _specs(added))
+    if any(rate is not None and rate.queue for rate in rates):
         unsized = list(
             check.bounded(plan, _all(plan, added, dataclasses.replace(ground, timed=None)))
         )
