@@ -10,9 +10,6 @@
 
 #include "lab_fault.h"
 
-/* Of trimmed packets, so that queues recognise them: of RFC 2474's pool for local use. */
-#define LAB_TRIM_DSCP 47
-
 /* One link's part of the verdict. */
 struct lab_leg {
   lab_u32 effects; /* LAB_EFFECT_DUPLICATE, LAB_EFFECT_REORDER; DROP: gone at the end of the leg */
@@ -48,12 +45,14 @@ struct lab_delay {
 
 struct lab_queue {
   lab_u64 rate_bps;      /* 0: no limit */
-  lab_u64 limit_bytes;   /* this and the next three: LAB_CERTAIN for none */
+  lab_u64 limit_bytes;   /* this and the next five: LAB_CERTAIN for none */
   lab_u64 limit_packets; /* waiting, not counting the one in transmission */
   lab_u64 ecn_bytes;
   lab_u64 ecn_packets;
+  lab_u64 trim_bytes; /* with `trim`: frames beyond this are cut; without these two, beyond the */
+  lab_u64 trim_packets; /* limit */
   lab_u32 trim;
-  lab_u32 zero;
+  lab_u32 trim_share; /* of the rate that cut frames get while others wait, in parts per million */
   struct lab_window window;
 };
 

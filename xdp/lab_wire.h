@@ -34,6 +34,10 @@ enum lab_kind {
 #define LAB_HDR_TRIMMED 8 /* cut on its way, the data are gone; the rest is as it was */
 #define LAB_HDR_KIND 7    /* bits of enum lab_kind beside it */
 
+/* Of trimmed packets, so that queues recognise them: of RFC 2474's pool for local use. */
+#define LAB_TRIM_DSCP 47
+#define LAB_TRIM_LAST_DSCP 43 /* the link that trimmed it leads to its destination */
+
 #define LAB_COUNT_BITS 24 /* of the packets of data in a message; the code lies above */
 #define LAB_COUNT_MASK 0xffffff
 

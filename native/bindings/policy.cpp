@@ -50,7 +50,8 @@ void bind_call(nb::module_& m) {
       .def_ro("fed_back", &HookCall::fed_back)
       .def_prop_ro(
           "packets", [](const HookCall& c) { return to_numpy(std::vector(c.packets)); },
-          nb::rv_policy::move, "of a gap")
+          nb::rv_policy::move, "of a gap, or the trimmed one")
+      .def_ro("last_hop", &HookCall::last_hop, "of a trimmed packet")
       .def_ro("submessage", &HookCall::submessage);
 }
 

@@ -146,7 +146,8 @@ void bind_event(nb::module_& m) {
       .value("GAP", EventKind::gap)
       .value("LOSS", EventKind::loss)
       .value("PARITY", EventKind::parity)
-      .value("CHUNK", EventKind::chunk);
+      .value("CHUNK", EventKind::chunk)
+      .value("TRIMMED", EventKind::trimmed);
 
   nb::class_<Event>(m, "Event")
       .def_ro("kind", &Event::kind)

@@ -151,14 +151,15 @@ void bind_wire(nb::module_& m) {
       "frame"_a, "The frame with CE, if its sender is ECN-capable.");
   m.def(
       "trim_frame",
-      [](const nb::bytes& frame) {
+      [](const nb::bytes& frame, bool last_hop) {
         std::vector<std::uint8_t> bytes = copied(frame);
         const std::size_t left = wire::trimmed_bytes(bytes.data(), bytes.size());
         if (left == 0) return frame;
-        wire::trim(bytes.data(), bytes.size());
+        wire::trim(bytes.data(), bytes.size(), last_hop);
         return as_bytes(bytes, left);
       },
-      "frame"_a, "The frame without its data, if it is a whole data packet of ours.");
+      "frame"_a, "last_hop"_a = false,
+      "The frame without its data, if it is a whole data packet of ours.");
 }
 
 }  // namespace softroce

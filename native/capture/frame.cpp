@@ -209,7 +209,7 @@ class FrameReader {
       if (here < LAB_HDR_BYTES) {
         if (looks_like_ours(packet, here)) put_cut();
       } else if (const Packet plain = packet; ud_framing::open(packet)) {
-        put_lab(packet.lab);
+        put_lab(packet);
       } else {
         packet = plain;
       }
@@ -230,8 +230,11 @@ class FrameReader {
            packet.source_port == LAB_UDP_SPORT_BASE + at[1];
   }
 
-  void put_lab(const LabHeader& lab) {
-    row_.has |= kHasLab | (lab.trimmed ? kHasTrimmed : 0);
+  void put_lab(const Packet& packet) {
+    const LabHeader& lab = packet.lab;
+    row_.has |= kHasLab;
+    if (lab.trimmed) row_.has |= kHasTrimmed;
+    if (lab.trimmed && packet.trimmed_at_last_hop()) row_.has |= kHasTrimmedLast;
     row_.lab_kind = lab.kind;
     row_.lab_path = lab.path;
     row_.lab_attempt = lab.attempt;

@@ -12,7 +12,8 @@ enum class Kind : std::uint8_t { roce, other, cut, malformed };
 // Has; its values 1 to 64 are `enum Headers` of engine/codec/opcode.hpp.
 inline constexpr std::uint32_t kHasLab = 128, kHasWhole = 256, kHasIcrcChecked = 512,
                                kHasIcrcGood = 1024, kHasVlan = 2048, kHasIpv6 = 4096,
-                               kHasTrimmed = 8192, kHasPayloadHash = 16384, kHasStamp = 32768;
+                               kHasTrimmed = 8192, kHasPayloadHash = 16384, kHasStamp = 32768,
+                               kHasTrimmedLast = 65536;
 
 enum BthFlags : std::uint8_t { kSolicited = 1, kMigReq = 2, kAckReq = 4, kFecn = 8, kBecn = 16 };
 

@@ -87,8 +87,8 @@ const char* name_of(EventKind kind) {
                                     "timer",        "peer_timer", "control_received",
                                     "no_receive",   "too_long",   "late_packet",
                                     "gap",          "loss",       "parity",
-                                    "chunk"};
-  static_assert(std::size(kNames) == static_cast<std::size_t>(EventKind::chunk) + 1);
+                                    "chunk",        "trimmed"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(EventKind::trimmed) + 1);
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -226,6 +226,7 @@ void change(Packet& packet, std::uint8_t field, std::uint32_t value) {
       break;
     case 9:
       lab.trimmed = (value & 1) != 0;
+      packet.traffic_class = trimmed_class(packet.traffic_class, (value & 2) != 0);
       break;
     case 10:
       packet.payload_bytes = std::min(packet.payload_bytes, value);

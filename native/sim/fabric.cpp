@@ -13,7 +13,6 @@ constexpr std::uint8_t kEcnMask = 3;
 constexpr std::size_t kFlightAhead = 20, kLinkAhead = 12, kTurnsAhead = 5;  // events
 constexpr std::uint32_t kLooks = 8;  // of lb: adaptive at queues, as LAB_LOOKS of xdp/fabric.c
 constexpr std::size_t kMostRecords = 1 << 20;  // 64 MiB of what rules did
-constexpr std::uint8_t kTrimTrafficClass = LAB_TRIM_DSCP << 2;
 
 // What remains without the data after the lab header and its padding.
 std::uint32_t trimmed_bytes(const Packet& packet, std::uint32_t length) {
@@ -478,7 +477,7 @@ void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& le
     load.trimmed_length = 0;
     load.packet.lab.trimmed = true;
     load.packet.payload_bytes = 0;
-    load.packet.traffic_class = kTrimTrafficClass | flight.ecn;
+    load.packet.traffic_class = trimmed_class(flight.ecn, ends_[onto].to_host);
   } else if (frame.marked) {
     ++link.rare.marked;
     flight.ecn = kEcnMask;

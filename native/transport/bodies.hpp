@@ -12,6 +12,12 @@
 //   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  a packet arrived out of order; bit i is
 //                                                           set if packet base + i has arrived
 //
+// A transport with a rule for trimmed packets adds:
+//
+//   PACKET_TRIMMED  id, cumulative, echo stamp, packet, path, last hop     only the header of
+//                                                           `packet` arrived, on that path; the
+//                                                           last hop cut its payload off, or not
+//
 // Packets [0, cumulative) have arrived. The echo stamp is the timestamp of the data packet.
 #pragma once
 
@@ -36,6 +42,7 @@ enum class BodyType : std::uint8_t {
   packet_ack = 16,
   packet_nack = 17,
   packet_sack = 18,
+  packet_trimmed = 19,
 };
 
 struct Feedback {
@@ -43,10 +50,13 @@ struct Feedback {
   std::uint32_t id = 0;
   std::uint32_t cumulative = 0;
   std::uint32_t echo_stamp_ns = 0;
-  std::uint32_t packet = 0;  // NACK: the packet that arrived; SACK: the base, a multiple of 64
+  // NACK: the packet that arrived; TRIMMED: that lost its payload; SACK: the base, a multiple of 64
+  std::uint32_t packet = 0;
   std::uint64_t bits = 0;    // SACK
+  std::uint8_t path = 0;     // TRIMMED
+  bool at_last_hop = false;  // TRIMMED
 
-  // The highest packet that a NACK or SACK reports as arrived.
+  // The highest packet that a NACK or SACK reports as arrived, or a TRIMMED as cut.
   std::uint32_t highest() const {
     return type == BodyType::packet_sack
                ? packet + 63 - static_cast<std::uint32_t>(__builtin_clzll(bits))
@@ -107,6 +117,8 @@ inline SmallBody write(const Feedback& feedback) {
   body.put(feedback.id).put(feedback.cumulative).put(feedback.echo_stamp_ns);
   if (feedback.type != BodyType::packet_ack) body.put(feedback.packet);
   if (feedback.type == BodyType::packet_sack) body.put(feedback.bits);
+  if (feedback.type == BodyType::packet_trimmed)
+    body.put(feedback.path).put(static_cast<std::uint8_t>(feedback.at_last_hop));
   return body;
 }
 
@@ -124,16 +136,24 @@ inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body)
   Feedback feedback{.type = static_cast<BodyType>(body[0])};
   const bool nack = feedback.type == BodyType::packet_nack;
   const bool sack = feedback.type == BodyType::packet_sack;
-  if (body.size() != (sack ? 25U : nack ? 17U : 13U)) return std::nullopt;
+  const bool trimmed = feedback.type == BodyType::packet_trimmed;
+  if (body.size() != (sack ? 25U : trimmed ? 19U : nack ? 17U : 13U)) return std::nullopt;
   BodyReader reader(body.subspan(1));
   feedback.id = reader.take<std::uint32_t>();
   feedback.cumulative = reader.take<std::uint32_t>();
   feedback.echo_stamp_ns = reader.take<std::uint32_t>();
-  if (!nack && !sack) return feedback;
+  if (!nack && !sack && !trimmed) return feedback;
   feedback.packet = reader.take<std::uint32_t>();
   if (sack) {
     feedback.bits = reader.take<std::uint64_t>();
     if (feedback.bits == 0 || feedback.packet % 64 != 0) return std::nullopt;
+  }
+  if (trimmed) {
+    feedback.path = reader.take<std::uint8_t>();
+    const auto last_hop = reader.take<std::uint8_t>();
+    feedback.at_last_hop = last_hop == 1;
+    if (last_hop > 1 || feedback.packet < feedback.cumulative) return std::nullopt;
+    return feedback;
   }
   if (feedback.highest() <= feedback.cumulative) return std::nullopt;  // not out of order
   return feedback;

@@ -46,6 +46,25 @@ void PacketSession::packet_came_late(PeerIndex peer, const LabHeader& lab) {
                 lab.path);
 }
 
+void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
+  const LabHeader& lab = trimmed.lab;
+  if (!answers_trimming()) return;
+  if (trimmed.message == nullptr) {
+    if (trimmed.has_arrived) packet_came_late(trimmed.peer, lab);
+    return;
+  }
+  if (trimmed.has_arrived) return packet_arrived(*trimmed.message, lab, now);
+  send_feedback(trimmed.peer,
+                {.type = BodyType::packet_trimmed,
+                 .id = lab.message_id,
+                 .cumulative = flow_of(*trimmed.message).cumulative,
+                 .echo_stamp_ns = lab.stamp_ns,
+                 .packet = lab.index,
+                 .path = lab.path,
+                 .at_last_hop = trimmed.last_hop},
+                lab.path);
+}
+
 void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {
   engine().send_feedback(peer, path, write(feedback).bytes());
 }
@@ -81,14 +100,17 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 bool PacketSession::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
   set_now(now);
   const auto feedback = read_feedback(body);
-  if (!feedback || !engine().echoed(peer, feedback->echo_stamp_ns, now)) return false;
+  if (!feedback) return false;
+  const bool trimmed = feedback->type == BodyType::packet_trimmed;
+  if (trimmed && (!answers_trimming() || feedback->path >= config().paths)) return false;
+  if (!engine().echoed(peer, feedback->echo_stamp_ns, now, !trimmed)) return false;
   SendMessage* message = find_send(peer, feedback->id);
   if (message == nullptr) return true;  // the message is over
   if (feedback->cumulative > message->next) return false;
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   about(message->key);
   of(*message).has_receive = true;
-  feedback_known(*message, *feedback);
+  trimmed ? payload_lost(*message, *feedback) : feedback_known(*message, *feedback);
   return true;
 }
 

@@ -21,6 +21,7 @@ class PacketSession : public Session {
   bool reacts() const final { return true; }
   void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
   void packet_came_late(PeerIndex peer, const LabHeader& lab) final;
+  void packet_trimmed(const TrimmedPacket& trimmed, Time now) final;
   bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) final;
   void timer_ended(SendMessage& message, Time now) final;
 
@@ -30,6 +31,13 @@ class PacketSession : public Session {
   virtual Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const = 0;
   // Valid feedback on a message that is not over.
   virtual void feedback_known(SendMessage& message, const Feedback& feedback) = 0;
+  // Whether the receiver answers a packet of which only the header arrived: by PACKET_TRIMMED, or,
+  // if the payload is not missing, as if the whole packet had arrived again. A message without a
+  // receive gets no answer. Otherwise both ends ignore trimmed packets.
+  virtual bool answers_trimming() const { return false; }
+  // A valid PACKET_TRIMMED about a message that is not over. The echo stamp tells which
+  // transmission of the packet was cut. It gives no RTT sample: a trimmed packet overtakes queues.
+  virtual void payload_lost(SendMessage&, const Feedback&) {}
   // The receive of a message that was paused is posted. Which of its packets have arrived is not
   // known.
   virtual void receiver_ready(SendMessage& message) = 0;

@@ -103,6 +103,13 @@ void PythonPolicy::chunk_arrived(ReceiveMessage& message, std::uint32_t submessa
   if (HookCall* made = call(Hook::chunk, message)) made->submessage = submessage;
 }
 
+void PythonPolicy::trimmed(ReceiveMessage& message, const PayloadLoss& loss) {
+  if (HookCall* made = call(Hook::trimmed, message)) {
+    made->packets = {loss.index};
+    made->last_hop = loss.last_hop != 0;
+  }
+}
+
 void PythonPolicy::over(Handle handle) {
   if (shown_.erase(handle) != 0) calls_.push_back({.hook = Hook::over, .handle = handle});
 }

@@ -33,13 +33,14 @@ enum class Hook : std::uint8_t {
   last_packet,
   gap,
   chunk,
+  trimmed,
   receive_timer,
   over,
 };
 inline constexpr const char* kHookNames[] = {
     "on_send_posted", "on_sent",           "on_feedback",     "on_send_timer",
     "on_parity",      "on_receive_posted", "on_first_packet", "on_last_packet",
-    "on_gap",         "on_chunk",          "on_receive_timer"};
+    "on_gap",         "on_chunk",          "on_trimmed",      "on_receive_timer"};
 
 // A hook that is to run, and what it sees of its message.
 struct HookCall {
@@ -61,7 +62,8 @@ struct HookCall {
   std::uint32_t received = 0;
   std::uint32_t fed_back = 0;
 
-  std::vector<std::uint32_t> packets;  // of a gap
+  std::vector<std::uint32_t> packets;  // of a gap, or the trimmed one
+  bool last_hop = false;               // of a trimmed packet
   std::uint32_t submessage = 0;        // of parity, or of a chunk
   std::uint8_t cause = 0;              // of a retransmission upon it (decision.hpp)
 };
@@ -75,6 +77,7 @@ class PythonPolicy final : public SackSession {
   void attach(std::uint32_t hooks, std::uint32_t chunk_packets);
   void run_beside() { beside_ = true; }  // the policy has a thread of its own
   bool waits_for_answers() const override { return !beside_; }
+  bool takes_trimmed() const override { return wants(Hook::trimmed); }
 
   // ---- a clock moved by hand
   // The next hook to run in this turn, behind messages that are over. Empty: the turn has ended.
@@ -105,6 +108,7 @@ class PythonPolicy final : public SackSession {
   void last_packet(ReceiveMessage& message) override { call(Hook::last_packet, message); }
   void gap_seen(ReceiveMessage& message, std::span<const std::uint32_t> packets) override;
   void chunk_arrived(ReceiveMessage& message, std::uint32_t submessage) override;
+  void trimmed(ReceiveMessage& message, const PayloadLoss& loss) override;
   void receive_timer(ReceiveMessage& message) override { call(Hook::receive_timer, message); }
   void over(Handle handle) override;
   std::uint8_t cause() const override { return cause_; }

@@ -112,6 +112,12 @@ void Session::handle(const Event& event) {
       if (ReceiveMessage* message = engine_.find_receive(event.message))
         chunk_arrived(*message, numbers_in<std::uint32_t>(event)[0]);
       return;
+    case EventKind::trimmed: {
+      const PayloadLoss& loss = numbers_in<PayloadLoss>(event)[0];
+      ReceiveMessage* message = engine_.find_receive(event.message);
+      if (message != nullptr && !message->bitmap.test(loss.index)) trimmed(*message, loss);
+      return;
+    }
   }
 }
 

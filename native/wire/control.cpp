@@ -107,7 +107,8 @@ std::string Control::reply_to(const Request& request, int descriptor) {
   switch (request.operation) {
     case Operation::open_port:
       if (descriptor < 0) return refused("no network namespace came with the request");
-      stage_.open_port({request.number, request.body.port.rx_link, request.body.port.tx_link},
+      stage_.open_port({request.number, request.body.port.rx_link, request.body.port.tx_link,
+                        request.body.port.to_host != 0},
                        descriptor);
       return done();
     case Operation::shape: {

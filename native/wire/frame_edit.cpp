@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "frame_edit.hpp"
 
-#include "../../xdp/lab_shape.h"
 #include "../engine/codec/codec.hpp"
 
 namespace softroce::wire {
@@ -78,7 +77,7 @@ std::size_t trimmed_bytes(const std::uint8_t* frame, std::size_t bytes) {
   return is_ipv6(frame) ? trimmed_over<Ipv6>(frame, bytes) : 0;
 }
 
-void trim(std::uint8_t* frame, std::size_t bytes) {
+void trim(std::uint8_t* frame, std::size_t bytes, bool last_hop) {
   const bool right =
       is_ipv4(frame) ? icrc_is_right<Ipv4>(frame, bytes) : icrc_is_right<Ipv6>(frame, bytes);
   std::uint8_t* ip = frame + kEthernetBytes;
@@ -86,7 +85,7 @@ void trim(std::uint8_t* frame, std::size_t bytes) {
   std::uint8_t* udp = ip + ip_bytes;
   std::uint8_t* bth = udp + kUdpBytes;
   std::uint8_t* lab = bth + kBthBytes + kDethBytes;
-  set_traffic_class(frame, LAB_TRIM_DSCP << 2 | (traffic_class(frame) & kEcnMask));
+  set_traffic_class(frame, trimmed_class(traffic_class(frame), last_hop));
   if (is_ipv4(frame))
     replace16(ip, 2, static_cast<std::uint16_t>(ip_bytes + kBehindIp));
   else

@@ -17,7 +17,8 @@ void mark_ce(std::uint8_t* frame);
 // our data packets, or trimmed already.
 std::size_t trimmed_bytes(const std::uint8_t* frame, std::size_t bytes);
 // Cuts a frame of `bytes` for which `trimmed_bytes` is not 0: new lengths, checksum, DSCP and ICRC.
-// The ICRC of a packet that was corrupted before stays wrong.
-void trim(std::uint8_t* frame, std::size_t bytes);
+// The ICRC of a packet that was corrupted before stays wrong. `last_hop`: the link of the queue
+// that cuts leads to the destination.
+void trim(std::uint8_t* frame, std::size_t bytes, bool last_hop);
 
 }  // namespace softroce::wire

@@ -31,7 +31,7 @@ Offered ShapedLink::offer(Frame& frame, const lab_leg& leg, Time now, std::vecto
 ShapedLink::Held ShapedLink::prepare(const Frame& frame, const lab_leg& leg, const lab_queue* queue,
                                      Time now) const {
   Held held{frame, queue != nullptr ? queue->rate_bps : 0,
-            passage_of(shape_, leg, on_timeline(now))};
+            passage_of(shape_, leg, on_timeline(now)), queue != nullptr ? queue->trim_share : 0};
   held.frame.arrival = now;
   held.frame.chosen = (leg.effects & LAB_EFFECT_REORDER) != 0;
   return held;
@@ -39,9 +39,10 @@ ShapedLink::Held ShapedLink::prepare(const Frame& frame, const lab_leg& leg, con
 
 bool ShapedLink::enqueue(Held& held, const lab_queue* queue) {
   if (queue != nullptr) {
-    const Admission fate =
-        admit(*queue, data_.waiting(), held.frame.length, held.frame.ecn_capable);
-    if (fate == Admission::full) return trim(held, *queue);
+    const Frame& frame = held.frame;
+    if (trims(*queue, data_.waiting(), frame.length) && trim(held, *queue)) return true;
+    const Admission fate = admit(*queue, data_.waiting(), frame.length, frame.ecn_capable);
+    if (fate == Admission::full) return false;
     if (fate == Admission::marked) {
       held.frame.marked = true;
       ++figures_.marked;
@@ -65,7 +66,17 @@ bool ShapedLink::trim(Held& held, const lab_queue& queue) {
 
 void ShapedLink::advance(Time now, std::vector<Departure>& out) {
   while (waiting_packets() != 0 && transmitter_.busy_until() <= now)
-    transmit((trimmed_.frames.empty() ? data_ : trimmed_).pop(), transmitter_.busy_until(), out);
+    transmit(next_in_turn(), transmitter_.busy_until(), out);
+}
+
+ShapedLink::Held ShapedLink::next_in_turn() {
+  if (trimmed_.frames.empty()) return data_.pop();
+  if (data_.frames.empty()) return trimmed_.pop();
+  const bool trimmed = share_.allows();
+  const Held next = (trimmed ? trimmed_ : data_).pop();
+  trimmed ? share_.sent_trimmed(next.trim_share, next.frame.length)
+          : share_.sent_other(next.trim_share, next.frame.length);
+  return next;
 }
 
 void ShapedLink::transmit(const Held& held, Time at, std::vector<Departure>& out) {

@@ -82,6 +82,7 @@ class ShapedLink {
     Frame frame;
     std::uint64_t rate_bps;
     Passage passage;
+    std::uint32_t trim_share;
   };
   struct Queue {
     std::deque<Held> frames;
@@ -105,12 +106,14 @@ class ShapedLink {
   Held prepare(const Frame& frame, const lab_leg& leg, const lab_queue* queue, Time now) const;
   bool enqueue(Held& held, const lab_queue* queue);
   bool trim(Held& held, const lab_queue& queue);
+  Held next_in_turn();
   void transmit(const Held& held, Time at, std::vector<Departure>& out);
   void leave(const Frame& frame);
 
   lab_shape shape_{};
   Time epoch_ = 0;
   Queue data_, trimmed_;
+  TrimmedShare share_;
   Transmitter transmitter_;
   Time last_due_ = 0;             // of the frames that keep their order
   std::uint64_t turns_ = 0;       // frames transmitted

@@ -19,6 +19,7 @@ struct PortConfig {
   std::uint32_t ifindex;
   std::uint32_t rx_link;  // directed links that end and begin here
   std::uint32_t tx_link;
+  bool to_host;  // where `tx_link` leads
 };
 
 class Port {

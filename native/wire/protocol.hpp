@@ -22,6 +22,7 @@ enum class Operation : std::uint32_t {
 
 struct PortLinks {
   std::uint32_t rx_link, tx_link;  // directed links that end and begin at the port
+  std::uint32_t to_host;           // 1: the link that begins there leads to a host; else 0
 };
 
 union RequestBody {

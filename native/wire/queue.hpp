@@ -40,13 +40,41 @@ inline Admission admit(const lab_queue& queue, const Waiting& waiting, std::uint
   return ecn_capable && marks ? Admission::marked : Admission::taken;
 }
 
-// Whether a frame that found the queue full may wait without its payload, behind other such frames.
+// Whether such a frame is to be cut: with it the queue would be longer than trimming allows, or
+// than its limit.
+inline bool trims(const lab_queue& queue, const Waiting& waiting, std::uint32_t length) {
+  const std::uint64_t bytes = waiting.bytes + length, packets = waiting.packets + 1;
+  return bytes > std::min(queue.trim_bytes, queue.limit_bytes) ||
+         packets > std::min(queue.trim_packets, queue.limit_packets);
+}
+
+// Whether a frame that is to be cut may wait without its payload, behind other such frames.
 inline bool admit_trimmed(const lab_queue& queue, const Waiting& trimmed, std::uint32_t length,
                           std::uint32_t trimmed_length) {
   if (!queue.trim || trimmed_length == 0 || trimmed_length >= length) return false;
   if (trimmed.bytes + trimmed_length > queue.limit_bytes) return false;
-  return trimmed.packets < std::min<std::uint64_t>(queue.limit_packets, kTrimmedPackets);
+  return trimmed.packets < kTrimmedPackets;
 }
+
+// Which of two queues sends next while both wait: deficit round robin (Shreedhar and Varghese,
+// SIGCOMM 1995) with weights. Trimmed frames go first while their share allows it. A share of S is
+// S bytes of trimmed frames to 1 - S bytes of others. Without others, trimmed frames have the whole
+// rate.
+class TrimmedShare {
+ public:
+  bool allows() const { return debt_ <= 0; }
+  // A frame of the queue is sent while the other queue waits, too.
+  void sent_trimmed(std::uint32_t share, std::uint32_t length) {
+    debt_ += std::int64_t{length} * (kWhole - share);
+  }
+  void sent_other(std::uint32_t share, std::uint32_t length) {
+    debt_ -= std::int64_t{length} * share;
+  }
+
+ private:
+  static constexpr std::int64_t kWhole = 1'000'000;
+  std::int64_t debt_ = 0;  // bytes of trimmed frames beyond their share, in parts per million
+};
 
 // Sends one frame after the other, to the picosecond.
 class Transmitter {

@@ -187,7 +187,7 @@ void Stage::offer(std::uint32_t frame, std::uint32_t link, const lab_leg& leg, T
   const bool taken = shaped.offer(known, leg, at, departures_) == Offered::taken;
   if (!taken) drop(frame);
   if (taken && known.marked) mark_ce(bytes);
-  if (taken && known.trimmed) trim(bytes, whole);
+  if (taken && known.trimmed) trim(bytes, whole, doors_[held.port].config.to_host);
   settle(link, at);
 }
 

@@ -116,7 +116,7 @@ HEADER_BYTES = 40
 
 NACK = 1
 ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
-PACKET_ACK, PACKET_NACK, PACKET_SACK = range(16, 19)
+PACKET_ACK, PACKET_NACK, PACKET_SACK, PACKET_TRIMMED = range(16, 20)
 TYPES = {
     NACK: "NACK",
     ACK: "ACK",
@@ -129,6 +129,7 @@ TYPES = {
     PACKET_ACK: "PACKET ACK",
     PACKET_NACK: "PACKET NACK",
     PACKET_SACK: "PACKET SACK",
+    PACKET_TRIMMED: "PACKET TRIMMED",
 }
 STATUSES = {each.value: each.name for each in ibv_wc_status}
 FORMS = {0: "plain bits", 1: "run lengths"}
@@ -199,6 +200,13 @@ CONTROLS: dict[int, Record] = {
         *_FEEDBACK,
         Field("base", 32, "Packet of bit 0"),
         Field("bits", 64, "Packets here, by bit"),
+    ),
+    PACKET_TRIMMED: _control(
+        PACKET_TRIMMED,
+        *_FEEDBACK,
+        Field("packet", 32, "Packet whose payload was cut off"),
+        Field("path", 8, "Path of the packet"),
+        Field("at_last_hop", 8, "Cut by the link that leads to the receiver"),
     ),
 }
 

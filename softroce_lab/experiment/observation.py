@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.experiment.forecast import idle_rules
-from softroce_lab.experiment.forecast.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.fabric import lacks
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.daemons import monitor, wire_layout
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.lab import Lab
 from softroce_lab.plan import locate
+from softroce_lab.plan.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.plan.effects import Delay, Fault, Queue, Reorder
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry.drops import DROP, KIND_NONE, Drops, read_drops

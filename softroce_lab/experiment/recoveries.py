@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab import _native
-from softroce_lab.experiment.forecast.base_rtt import Rails
 from softroce_lab.experiment.hosts.messenger import RailQueuePairs
+from softroce_lab.plan.base_rtt import Rails
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.telemetry import drops
 from softroce_lab.telemetry.drops import Drops, addresses

@@ -20,7 +20,7 @@ from typing import Any
 from softroce_lab import paths, units
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import trust
-from softroce_lab.experiment.forecast import assumed_links, base_rtt
+from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.kinds.base import Setting
 from softroce_lab.experiment.spec_model import Clock, ExperimentFile, Payload
 from softroce_lab.experiment.transports import policy_file, written
@@ -32,6 +32,7 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
 from softroce_lab.inputs.validation import did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
+from softroce_lab.plan import base_rtt
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Node, Plan
 from softroce_lab.sim.presets import RNICS

@@ -20,8 +20,7 @@ from softroce_lab.experiment.capturing import (
     capturing_virtually,
     comment,
 )
-from softroce_lab.experiment.forecast import base_rtt, idle_rules
-from softroce_lab.experiment.forecast.base_rtt import Rails
+from softroce_lab.experiment.forecast import idle_rules
 from softroce_lab.experiment.hosts.buffers import HostMemory, host_memory, sha256_fact, verified
 from softroce_lab.experiment.hosts.driver import HostDriver
 from softroce_lab.experiment.hosts.messenger import connect_all
@@ -38,6 +37,8 @@ from softroce_lab.experiment.transports import own_process
 from softroce_lab.experiment.transports.policy_call import PolicyError
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import CONTEXTS_MISSED, Asked, WorkloadRun, added
+from softroce_lab.plan import base_rtt
+from softroce_lab.plan.base_rtt import Rails
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan, without_loss
 from softroce_lab.sim import presets

@@ -55,7 +55,7 @@ def _uplinks(plan: Plan) -> set[int]:
 
 
 def _at_host(fault: Fault) -> Fault:
-    """A host waits for its own port, so `limit`, `ecn` and `trim` count at switches only."""
+    """A host waits for its own port, so only the rate counts there."""
     if not isinstance(fault.effect, Queue):
         return fault
     queue = Queue(fault.effect.rate_bps, None, _HOST_PORT_FRAMES, None, None, trim=False)

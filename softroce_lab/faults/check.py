@@ -55,7 +55,7 @@ class Placed:
 
 def check(plan: Plan, placed: Iterable[Placed]) -> list[Placed]:
     """All of `placed`; UserError, at the later of two that contradict each other, if any do."""
-    every = list(_bounded(plan, placed))
+    every = list(bounded(plan, placed))
     on_link: dict[int, list[Placed]] = collections.defaultdict(list)
     for item in every:
         on_link[item.fault.directed_link].append(item)
@@ -68,7 +68,7 @@ def check(plan: Plan, placed: Iterable[Placed]) -> list[Placed]:
     return every
 
 
-def _bounded(plan: Plan, placed: Iterable[Placed]) -> Iterator[Placed]:
+def bounded(plan: Plan, placed: Iterable[Placed]) -> Iterator[Placed]:
     """Pass them on; UserError as soon as there are too many, for a file may ask for millions."""
     counts: collections.Counter[tuple[str, int]] = collections.Counter()
     for item in placed:
@@ -159,16 +159,23 @@ def _check_rates(items: Sequence[Placed], mtu: int, where: str) -> None:
 
 
 def _check_marks(items: Sequence[Placed], mtu: int, where: str) -> None:
-    """A frame that the queue takes finds less than the limit, for it has to fit in itself."""
+    """A frame that the queue takes finds less than the limit, for it has to fit in itself.
+
+    A queue that trims when it is full, which is the default, needs no threshold.
+    """
     for item, queue in _of(items, Queue):
         packets, size = queue.limit_packets, queue.limit_bytes
         if size is None and packets is not None:
             size = packets * (mtu + ETHERNET_BYTES)
-        for ecn, limit in ((queue.ecn_packets, packets), (queue.ecn_bytes, size)):
-            if ecn is not None and limit is not None and ecn >= limit:
-                full = packets if packets is not None else f"{size} bytes"
-                what = f"ecn on {where} can mark nothing: the queue is full at {full}"
-                raise item.error(what, hint="choose a limit above ecn")
+        for word, can, of_packets, of_bytes in (
+            ("ecn", "mark", queue.ecn_packets, queue.ecn_bytes),
+            ("trim", "cut", queue.trim_packets, queue.trim_bytes),
+        ):
+            for threshold, limit in ((of_packets, packets), (of_bytes, size)):
+                if threshold is not None and limit is not None and threshold >= limit:
+                    full = packets if packets is not None else f"{size} bytes"
+                    what = f"{word} on {where} can {can} nothing: the queue is full at {full}"
+                    raise item.error(what, hint=f"choose a limit above {word}")
 
 
 # --- Windows ---------------------------------------------------------------------------------

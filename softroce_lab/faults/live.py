@@ -22,6 +22,7 @@ from softroce_lab.plan.plan import Half, Plan
 LIVE_RULE = "live"  # begins the names of what was set; no written rule has a colon
 
 _FLAGS = ("down", "up", "trim")
+_SIZED = ("trim",)  # flags that may have a quantity after them
 _EXAMPLES = {
     "drop": "drop tail 1 iter 1",
     "loss": "loss random 1%",
@@ -30,6 +31,8 @@ _EXAMPLES = {
     "limit": "rate 200Mbit limit 100",
     "ecn": "rate 200Mbit limit 100 ecn 30",
     "trim": "rate 200Mbit limit 100 trim",
+    "trim_share": "rate 200Mbit limit 100 trim trim_share 25%",
+    "queue": "rate 200Mbit queue uet",
     "delay": "delay 10ms 2ms",
     "jitter": "delay 10ms 2ms",
     "distribution": "delay 10ms 2ms distribution normal",
@@ -125,7 +128,7 @@ def parse_impairments(words: Sequence[str]) -> Impairments:
 
 
 def _value(word: str, rest: Sequence[str]) -> str | bool:
-    if word not in _FLAGS:
+    if word not in _FLAGS or (word in _SIZED and rest and rest != ["true"]):
         if rest:
             return " ".join(rest)
         example = _EXAMPLES.get(word, f"{word} 1%" if word in EFFECTS else f"{word} 100")

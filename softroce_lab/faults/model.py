@@ -37,6 +37,8 @@ from softroce_lab.faults.words import (
     Probability,
     Rate,
     Time,
+    TrimField,
+    TrimShare,
     number,
 )
 from softroce_lab.inputs.validation import KeyedError
@@ -309,6 +311,7 @@ class QueueSpec(Compact):
 
     positional: ClassVar = ("rate",)
     flags: ClassVar = ("trim",)
+    sized: ClassVar = ("trim",)
 
     rate: Rate = Field(
         description=(
@@ -327,16 +330,36 @@ class QueueSpec(Compact):
         None,
         description="An ECN-capable packet that finds this much in the queue is marked with CE.",
     )
-    trim: bool = Field(
+    trim: TrimField = Field(
         False,
         description=(
             "A full queue cuts the payload of a frame and sends the header with priority, "
-            "instead of dropping the frame."
+            "instead of dropping the frame. With a number of packets or a size, the queue "
+            "trims from so much on, and drops only what has no payload to cut."
+        ),
+    )
+    trim_share: TrimShare | None = Field(
+        None,
+        description=(
+            "Share of the rate that headers of trimmed frames get while others wait, at most. "
+            "Default: 50%, as in UET 1.0. `100%` is strict priority."
+        ),
+    )
+    queue: Literal["uet"] | None = Field(
+        None,
+        description=(
+            "Sizes in bandwidth-delay products: the link's rate times the base RTT of the fabric. "
+            "`uet` follows UET 1.0: `trim` at 1, at 1.5 if the link leads to a host; `limit` at "
+            "5; `ecn` at 0.5, the middle of UET's ramp from 0.2 to 0.8, which is one threshold "
+            "here. The other keys override it."
         ),
     )
 
 
-BESIDE = {"delay": ("jitter", "distribution"), "rate": ("limit", "ecn", "trim")}
+BESIDE = {
+    "delay": ("jitter", "distribution"),
+    "rate": ("limit", "ecn", "trim", "trim_share", "queue"),
+}
 _LINES = {"delay": "delay: 10ms", "rate": "rate: 200Mbit"}
 EFFECTS = ("down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay")
 _UNFILTERED = ("down", "rate", "delay")
@@ -376,11 +399,21 @@ class Impairments(Filled):
         None, description="Packets that leave out of turn: `P [gap N] [by TIME]`."
     )
     rate: QueueSpec | None = Field(
-        None, description="A transmitter and its queue: `RATE [limit L] [ecn E] [trim]`."
+        None,
+        description=(
+            "A transmitter and its queue: `RATE [limit L] [ecn E] [trim [T]] [trim_share P] "
+            "[queue uet]`."
+        ),
     )
     limit: DepthField | None = Field(None, description="`limit` of `rate`, as a key of its own.")
     ecn: DepthField | None = Field(None, description="`ecn` of `rate`, as a key of its own.")
-    trim: bool | None = Field(None, description="`trim` of `rate`, as a key of its own.")
+    trim: TrimField | None = Field(None, description="`trim` of `rate`, as a key of its own.")
+    trim_share: TrimShare | None = Field(
+        None, description="`trim_share` of `rate`, as a key of its own."
+    )
+    queue: Literal["uet"] | None = Field(
+        None, description="`queue` of `rate`, as a key of its own."
+    )
     delay: DelaySpec | None = Field(
         None,
         description=(
@@ -425,6 +458,10 @@ class Impairments(Filled):
         if delay is not None and delay.distribution is not None and not delay.jitter:
             key = "delay" if self.distribution is None else "distribution"
             raise KeyedError(key, "a distribution needs a jitter", "delay: 10ms 2ms")
+        rate = self.whole_rate
+        if rate is not None and rate.trim_share is not None and not (rate.trim or rate.queue):
+            key = "rate" if self.trim_share is None else "trim_share"
+            raise KeyedError(key, "'trim_share' without trim", "rate: 200Mbit limit 100 trim 50")
         self._check_only()
         return self
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from softroce_lab.errors import UserError
 from softroce_lab.faults import check
@@ -24,10 +24,11 @@ from softroce_lab.faults.model import (
 from softroce_lab.faults.targets import LinkPattern, parse_end_pattern, parse_link_pattern
 from softroce_lab.inputs.validation import listed
 from softroce_lab.inputs.yaml_source import NOWHERE, Place, Source
-from softroce_lab.plan import locate
+from softroce_lab.plan import base_rtt, locate
 from softroce_lab.plan.effects import (
     ALWAYS,
     LINK_RULE,
+    TRIM_SHARE,
     Corrupt,
     Delay,
     Down,
@@ -47,6 +48,7 @@ from softroce_lab.plan.effects import (
     turn,
     word_of,
 )
+from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Half, Plan, with_digest
 from softroce_lab.units import threshold
 
@@ -93,12 +95,20 @@ class Ground:
     plan: Plan
     seed: int
     tiers: Mapping[str, int]
+    timed: Plan | None  # with the rates and delays that count for sizes in BDP; None: no sizes yet
+
+    @property
+    def rtt_ns(self) -> int | None:
+        """The base RTT of the fabric."""
+        if self.timed is None:
+            return None
+        return base_rtt.of(self.timed, path_mtu_bytes(self.timed.mtu, 4)).rtt_ns
 
     @classmethod
     def of(cls, plan: Plan, seed: int | None) -> Ground:
         """`seed` overrides the plan's."""
         tiers = {node.name: node.tier for node in plan.nodes}
-        return cls(plan, plan.seed if seed is None else seed, tiers)
+        return cls(plan, plan.seed if seed is None else seed, tiers, timed=plan)
 
 
 def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) -> Plan:
@@ -107,8 +117,25 @@ def arm(plan: Plan, *added: FaultRules | LinkFaults, seed: int | None = None) ->
     UserError if a rule's pattern matches no link, a name is used twice, faults on one directed
     link contradict each other, or there are more of them than a switch holds.
     """
-    placed = check.check(plan, _all(plan, added, Ground.of(plan, seed)))
+    ground = Ground.of(plan, seed)
+    rates = (spec.whole_rate for spec in _specs(added))
+    if any(rate is not None and rate.queue for rate in rates):
+        unsized = list(
+            check.bounded(plan, _all(plan, added, dataclasses.replace(ground, timed=None)))
+        )
+        fresh = [item.fault for item in unsized[len(plan.faults) :]]
+        ground = dataclasses.replace(ground, timed=with_faults(plan, plan.faults, fresh))
+    placed = check.check(plan, _all(plan, added, ground))
     return with_faults(plan, plan.faults, [item.fault for item in placed[len(plan.faults) :]])
+
+
+def _specs(added: Iterable[FaultRules | LinkFaults]) -> Iterator[Impairments]:
+    for group in added:
+        if isinstance(group, FaultRules):
+            yield from group.rules
+            continue
+        for link in group.links:
+            yield from (part for part in (link, link.forward, link.backward) if part is not None)
 
 
 def with_faults(plan: Plan, kept: Sequence[Fault], fresh: Iterable[Fault]) -> Plan:
@@ -148,7 +175,7 @@ def place(
                 directed_link=half[0],
                 key=key,
                 stream=_stream(key, origin.stream_name(word), half, ground),
-                effect=effect,
+                effect=_sized(effect, spec, half, ground),
                 filter=packets,
                 window=origin.window,
             )
@@ -355,7 +382,38 @@ def _drop(event: DropEvent, kinds: Filter, place: Place) -> Iterator[Lowered]:
 def _queue(spec: QueueSpec) -> Queue:
     packets, size = spec.limit or (DEFAULT_LIMIT_PACKETS, None)
     ecn_packets, ecn_bytes = spec.ecn or (None, None)
-    return Queue(spec.rate, size, packets, ecn_bytes, ecn_packets, spec.trim)
+    trims = spec.trim is not False
+    trim_packets, trim_bytes = (None, None) if isinstance(spec.trim, bool) else spec.trim
+    share = TRIM_SHARE if spec.trim_share is None else max(1, round(spec.trim_share * 10**6))
+    return Queue(
+        spec.rate, size, packets, ecn_bytes, ecn_packets, trims, trim_bytes, trim_packets, share
+    )
+
+
+_UET_LIMIT, _UET_ECN, _UET_TRIM, _UET_TRIM_AT_HOST = 5, 0.5, 1, 1.5
+"""In bandwidth-delay products. UET 1.0 recommends a limit of 2 to 5, marks from 0.2 to 0.8, and
+trimming at 1, or at 1.5 on the last hop."""
+_LEAST_BDP_FRAMES = 2
+
+
+def _sized(effect: Effect, spec: Impairments, half: Half, ground: Ground) -> Effect:
+    """A queue with the sizes of `queue: uet` where nothing else is written."""
+    rate = spec.whole_rate
+    rtt_ns = ground.rtt_ns if rate is not None and rate.queue else None
+    if not isinstance(effect, Queue) or rate is None or rtt_ns is None:
+        return effect
+    least = _LEAST_BDP_FRAMES * (ground.plan.mtu + check.ETHERNET_BYTES)
+    bdp = max(rate.rate * rtt_ns // (8 * 10**9), least)
+    hosts = {node.name for node in ground.plan.hosts}
+    sizes: dict[str, Any] = {}
+    if rate.limit is None:
+        sizes |= {"limit_packets": None, "limit_bytes": _UET_LIMIT * bdp}
+    if rate.ecn is None:
+        sizes["ecn_bytes"] = int(_UET_ECN * bdp)
+    if "trim" not in rate.model_fields_set:
+        at = _UET_TRIM_AT_HOST if half[2].node in hosts else _UET_TRIM
+        sizes |= {"trim": True, "trim_bytes": int(at * bdp)}
+    return dataclasses.replace(effect, **sizes)
 
 
 def _delay(spec: DelaySpec) -> Delay:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from softroce_lab.faults.opcodes import opcode_name
 from softroce_lab.faults.resolve import DEFAULT_LIMIT_PACKETS
 from softroce_lab.plan.effects import (
+    TRIM_SHARE,
     Corrupt,
     Delay,
     Duplicate,
@@ -124,7 +125,12 @@ def _queue(effect: Queue) -> str:
         words.append(f"limit {limit}")
     if ecn:
         words.append(f"ecn {ecn}")
-    return " ".join([*words, "trim"] if effect.trim else words)
+    if effect.trim:
+        depth = _depth(effect.trim_packets, effect.trim_bytes)
+        words.append(f"trim {depth}" if depth else "trim")
+    if effect.trim and effect.trim_share != TRIM_SHARE:
+        words.append(f"trim_share {effect.trim_share / 10**4:g}%")
+    return " ".join(words)
 
 
 def _depth(packets: int | None, size_bytes: int | None) -> str:

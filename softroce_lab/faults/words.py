@@ -7,6 +7,7 @@ then keys with their values, and flags.
 
 from __future__ import annotations
 
+import collections
 import difflib
 import itertools
 import re
@@ -76,6 +77,7 @@ class Compact(Filled):
 
     positional: ClassVar[tuple[str, ...]] = ()  # keys whose values stand first, without the key
     flags: ClassVar[tuple[str, ...]] = ()  # keys that mean true, also when they stand alone
+    sized: ClassVar[tuple[str, ...]] = ()  # flags that may have a quantity after them
 
     @model_validator(mode="before")
     @classmethod
@@ -93,13 +95,18 @@ class Compact(Filled):
             for before, word in itertools.pairwise(["", *words])
             if not (word == "true" and before in cls.flags)
         ]
-        rest, places, keys = iter(bare), iter(cls.positional), cls.written_keys()
-        for word in rest:
+        rest, places, keys = collections.deque(bare), iter(cls.positional), cls.written_keys()
+        while rest:
+            word = rest.popleft()
             key: str | None = word
             value: str | bool | None = word
             if word in keys:
                 places = iter(())  # what stands in order stands first
-                value = True if word in cls.flags else next(rest, None)
+                is_sized = word in cls.sized and bool(rest) and rest[0][0].isdigit()
+                if word in cls.flags and not is_sized:
+                    value = True
+                else:
+                    value = rest.popleft() if rest else None
             else:
                 is_typo = not word[0].isdigit() and difflib.get_close_matches(word, keys, n=1)
                 key = None if is_typo else next(places, None)
@@ -185,6 +192,17 @@ def _parse_depth(value: object) -> Depth:
     return depth
 
 
+def _parse_share(value: object) -> Fraction:
+    share = _parse_probability(value)
+    if share == 0:
+        raise UserError(f"share {value!r} lets trimmed frames wait for ever", hint="such as 50%")
+    return share
+
+
+def _parse_trim(value: object) -> bool | Depth:
+    return value if isinstance(value, bool) else _parse_depth(value)
+
+
 # --- Lists -------------------------------------------------------------------------------------
 
 
@@ -263,15 +281,14 @@ Time = Annotated[int, PlainValidator(_parse_time), _TIME_SCHEMA]
 Length = Annotated[int, PlainValidator(_parse_length), _TIME_SCHEMA]
 DelayTime = Annotated[int, PlainValidator(_parse_delay), _TIME_SCHEMA]
 Rate = Annotated[int, PlainValidator(_parse_rate), _unit_schema("[kKMGTmgt]?i?bit(/s)?")]
-DepthField = Annotated[
-    Depth,
-    PlainValidator(_parse_depth),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": "^[0-9.]+ *[kKMGT]?i?B$"},
-            ]
-        }
-    ),
+_DEPTHS = [
+    {"type": "integer", "minimum": 1},
+    {"type": "string", "pattern": "^[0-9.]+ *[kKMGT]?i?B$"},
+]
+DepthField = Annotated[Depth, PlainValidator(_parse_depth), WithJsonSchema({"anyOf": _DEPTHS})]
+TrimShare = Annotated[Fraction, PlainValidator(_parse_share), _unit_schema("%")]
+TrimField = Annotated[
+    bool | Depth,
+    PlainValidator(_parse_trim),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, *_DEPTHS]}),
 ]

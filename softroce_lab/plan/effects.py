@@ -439,6 +439,10 @@ class Reorder:
 # --- The wire --------------------------------------------------------------------------------
 
 
+TRIM_SHARE = 500_000
+"""The share that UET 1.0 gives to trimmed packets, at most: 50 %."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
     """A transmitter of `rate_bps` behind a queue; 0 or None: none."""
@@ -449,6 +453,9 @@ class Queue:
     ecn_bytes: int | None  # ECN-capable frames that find so much waiting are marked CE
     ecn_packets: int | None
     trim: bool
+    trim_bytes: int | None = None  # from so much waiting on it trims; both None: when it is full
+    trim_packets: int | None = None
+    trim_share: int = TRIM_SHARE  # of the rate, parts per million; waiting frames have the rest
     kind: Literal["queue"] = "queue"
 
 

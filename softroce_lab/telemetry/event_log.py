@@ -103,6 +103,7 @@ _TABLE: tuple[tuple[str, ...], ...] = (
     ("loss", "at the sender: a NACK says that so many packets are lost", f"{_COUNTED} reason"),
     ("parity", "the parity of a part of a message may be computed and sent", _COUNTED),
     ("chunk", "at the receiver: what lacks of a part can be restored from its parity", _COUNTED),
+    ("trimmed", "at the receiver: a queue cut off the payload of a missing packet", _COUNTED),
     (
         "parity_sent",
         "`csa_ud`: so many packets of parity leave behind packets `index` to `last_index`; "

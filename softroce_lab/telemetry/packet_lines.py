@@ -126,6 +126,7 @@ def _lab(row: np.void, has: Has) -> str:
     """Of a striped message."""
     path, message, kind = row["lab_path"], row["lab_message"], PACKET_KINDS[row["lab_kind"]]
     trimmed = " trimmed" if Has.TRIMMED in has else ""
+    trimmed += " at the last hop" if Has.TRIMMED_LAST in has else ""
     if kind not in ("data", "parity"):
         return f" {kind} {message} path {path}{trimmed}"
     step = row["lab_operation"], row["lab_step"]

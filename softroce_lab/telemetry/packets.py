@@ -44,6 +44,7 @@ class Has(enum.IntFlag):
     TRIMMED = 8192  # by a queue of the lab: the flag of struct lab_hdr
     PAYLOAD_HASH = 16384
     STAMPED = 32768  # the file has a time for it
+    TRIMMED_LAST = 65536  # TRIMMED by the link that leads to the destination: its own DSCP
 
 
 PACKET = np.dtype(Struct("capture::PacketRow").dtype)

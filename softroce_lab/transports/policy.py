@@ -276,6 +276,15 @@ class MessagePolicy:
         """
         return ()
 
+    def on_trimmed(self, receive: Receiving, packet: int, last_hop: bool, now_ns: int) -> Actions:
+        """A queue cut off this packet's payload, and only the header arrived.
+
+        It is called for each transmission that is cut, unless the packet is here. If no packet of
+        the message is here, `receive.id` is None, and `Feedback` has no effect. `last_hop`: the
+        link that leads to the receiver cut it, so another path would not have helped.
+        """
+        return ()
+
     def on_receive_timer(self, receive: Receiving, now_ns: int) -> Actions:
         """The time set by `SetTimer` for a receive."""
         return ()

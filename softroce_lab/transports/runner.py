@@ -34,7 +34,7 @@ LatenessRecorder = Callable[[int], None]
 _HOOKS = {name: number for number, name in enumerate(_native.HOOKS)}
 _OVER = len(_HOOKS)
 _LAST_OF_SENDS = _HOOKS["on_parity"]
-_GAP = _HOOKS["on_gap"]
+_GAP, _TRIMMED = _HOOKS["on_gap"], _HOOKS["on_trimmed"]
 _OF_SUBMESSAGES = _HOOKS["on_parity"], _HOOKS["on_chunk"]
 ALWAYS_RUN = "on_send_posted", "on_receive_posted"
 """Hooks that are called of every policy: one that is broken says so with the first of them."""
@@ -153,12 +153,7 @@ class PolicyRunner:
             if state is None:
                 return
             self._view.hold(call.handle, state)
-        if hook == _GAP:
-            returned = self._hooks[hook](message, call.packets, now_ns)
-        elif hook in _OF_SUBMESSAGES:
-            returned = self._hooks[hook](message, call.submessage, now_ns)
-        else:
-            returned = self._hooks[hook](message, now_ns)
+        returned = self._hooks[hook](message, *_facts(call), now_ns)
         actions = list(returned)  # a generator reads state, too
         self._view.hold(0, None)
         for action in actions:
@@ -189,6 +184,15 @@ class PolicyRunner:
         receive.fed_back = call.fed_back
         receive.timeouts_without_progress = call.timeouts_without_progress
         return receive
+
+
+def _facts(call: HookCall) -> tuple[Any, ...]:
+    """What the hook gets between its message and the time."""
+    if call.hook == _GAP:
+        return (call.packets,)
+    if call.hook == _TRIMMED:
+        return int(call.packets[0]), call.last_hop
+    return (call.submessage,) if call.hook in _OF_SUBMESSAGES else ()
 
 
 def _overridden(hook: Any, name: str) -> bool:

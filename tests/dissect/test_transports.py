@@ -34,7 +34,10 @@ TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}
     for name, gap in ACKNOWLEDGES_PACKETS.items()
 }
-OF_PACKETS = {description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK}
+OF_PACKETS = {
+    description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK,
+    description.PACKET_TRIMMED,
+}  # fmt: skip
 SENT_BY_NONE = {0x81}  # CNP: known to the codec, and sent by nothing yet
 
 
@@ -113,7 +116,9 @@ def test_all_kinds_of_acknowledgements_are_among_them(reported):
 
 def test_control_messages_say_what_was_meant(reported):
     """Our layers beside the decoder of the policies."""
-    bodies = [packet[LabHeader].payload for packet in reported["control messages"]]
+    *bodies, cut = (packet[LabHeader].payload for packet in reported["control messages"])
+    assert (cut.id, cut.cumulative, cut.echo_stamp_ns) == (1, 2, 3)
+    assert (cut.packet, cut.path, cut.at_last_hop) == (4, 5, 1)
     assert len(bodies) == len(transports.CONTROLS)
     for body, meant in zip(bodies, transports.CONTROLS, strict=True):
         assert isinstance(body, Body)

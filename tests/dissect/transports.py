@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 
 from softroce_lab import _native
+from softroce_lab.dissect import description
 from softroce_lab.programs.rdmacm.messages import GSI_QKEY, GSI_QPN
 from softroce_lab.transports import control, sdr
 from softroce_lab.transports.defaults import DEFAULT_TIMING
@@ -144,11 +146,13 @@ CONTROLS: tuple[control.Message, ...] = (
 def controls() -> list[bytes]:
     """Each form of each control message, as a session may send it."""
     rig = _rig("csa_ud")
-    for message in CONTROLS:
-        rig.sides[0].endpoint.control(rig.sides[0].peer, control_bodies.encode(message, CHUNK))
+    bodies = [control_bodies.encode(message, CHUNK) for message in CONTROLS]
+    bodies.append(struct.pack(">BIIIIBB", description.PACKET_TRIMMED, 1, 2, 3, 4, 5, 1))
+    for body in bodies:
+        rig.sides[0].endpoint.control(rig.sides[0].peer, body)
     rig.step_until(MILLISECOND_NS)
     frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
-    return frames[: len(CONTROLS)]  # behind them it answers the other side
+    return frames[: len(bodies)]  # behind them it answers the other side
 
 
 # ---------------------------------------------------------------- verbs

@@ -136,7 +136,8 @@ def test_what_stays_may_not_be_left_without_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "home"), [("ecn", "rate"), ("limit", "rate"), ("trim", "rate"), ("jitter", "delay")]
+    ("word", "home"),
+    [("ecn", "rate"), ("limit", "rate"), ("trim", "rate"), ("queue", "rate"), ("jitter", "delay")],
 )
 def test_a_part_of_an_effect_is_not_cleared_with_the_whole(word: str, home: str) -> None:
     with pytest.raises(UserError, match=f"^'{word}' is a part of '{home}'") as caught:

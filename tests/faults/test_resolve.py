@@ -7,6 +7,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.errors import UserError
+from softroce_lab.faults import live
 from softroce_lab.faults import resolve as faults
 from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules
@@ -221,3 +222,59 @@ def test_a_name_used_twice() -> None:
     once = faults.arm(PLAN, FaultRules((rule("h1->*"),)))
     with pytest.raises(UserError, match="rule name 'r' is used twice"):
         faults.arm(once, FaultRules((rule("h2->*", "new"), rule("h2->*"))))
+
+
+UET = """\
+name: uet
+topology:
+  nodes: {h1: {kind: host}, h2: {kind: host}, s1: {kind: switch}, s2: {kind: switch}}
+  links:
+  - {endpoints: ["h1:s1", "s1:h1"], rate: 8Gbit queue uet, delay: 10us}
+  - {endpoints: ["s1:s2", "s2:s1"], rate: 8Gbit queue uet MORE, delay: 10us}
+  - {endpoints: ["s2:h2", "h2:s2"], rate: 4Gbit, delay: 10us, queue: uet}
+"""
+UET_RTT_NS = 60_000 + 2154 * (1 + 1 + 2) + 200 * (1 + 1 + 2)  # at 1 ns a byte, the last link at 2
+
+
+def uet_queues(more: str) -> dict[str, str]:
+    plan = load(UET.replace("MORE", more))
+    queues = [each for each in plan.faults if each.word == "rate"]
+    return dict(zip(places(tuple(queues), plan), map(text_of, queues), strict=True))
+
+
+def test_sizes_in_bandwidth_delay_products_follow_the_fabric_and_the_hop() -> None:
+    bdp = UET_RTT_NS
+    sizes = uet_queues("")
+    core = f"rate 8Gbit limit {5 * bdp}B ecn {bdp // 2}B trim {bdp}B"
+    assert sizes["s1->s2"] == sizes["s2->s1"] == core
+    assert sizes["s1->h1"] == core.replace(f"trim {bdp}B", f"trim {bdp * 3 // 2}B")
+    bdp //= 2
+    last = f"rate 4Gbit limit {5 * bdp}B ecn {bdp // 2}B trim {bdp * 3 // 2}B"
+    assert sizes["s2->h2"] == last
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("limit 500", "limit 500 ecn ECN trim TRIM"),
+        ("ecn 9", "limit LIMIT ecn 9 trim TRIM"),
+        ("trim", "limit LIMIT ecn ECN trim"),
+        ("trim 99kB trim_share 25%", "limit LIMIT ecn ECN trim 99000B trim_share 25%"),
+    ],
+)
+def test_written_sizes_override_those_in_bandwidth_delay_products(more: str, words: str) -> None:
+    sizes = {"LIMIT": 5 * UET_RTT_NS, "ECN": UET_RTT_NS // 2, "TRIM": UET_RTT_NS}
+    for word, size in sizes.items():
+        words = words.replace(word, f"{size}B")
+    assert uet_queues(more)["s1->s2"] == f"rate 8Gbit {words}"
+
+
+def test_a_live_change_takes_the_sizes_of_the_fabric_as_it_is() -> None:
+    plan = load(UET.replace("queue uet MORE", ""))
+    found = live.set_on(
+        plan,
+        faults.links_of(plan, "s1->s2"),
+        live.parse_impairments(["rate", "8Gbit", "queue", "uet"]),
+    )
+    (changed,) = (each for each in found.faults if each.rule.startswith("live"))
+    assert f" trim {UET_RTT_NS}B" in text_of(changed)

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A transport more is a file of its own and a word in a list: made here, built, and run."""
+"""A transport more is a file of its own and a word in a list: made here, built, and run.
+
+`sample` is `ud_rto` with an option. `answering` is `irn` with a rule for trimmed packets: it
+retransmits each of them at once.
+"""
 
 import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
 from tests import native_build
@@ -18,6 +24,20 @@ topology: {generator: {kind: star, hosts: 2}}
 faults: [{name: loss, links: "h1->*", loss: 5%}]
 transports: [{name: sample, timeout: 5ms, options: {patience: 4}}]
 workload: {kind: point-to-point, bytes: 1MiB, message: 64KiB}
+"""
+TRIMS = """
+name: trims
+topology:
+  generator: {kind: star, hosts: 3, access: {rate: 1Gbit limit 8 trim, delay: 1us}}
+transports: [{name: NAME, timeout: 50ms}]
+workload: {kind: incast, to: h1, bytes: 256KiB}
+"""
+ANSWERING = """ private:
+  bool answers_trimming() const override { return true; }
+  void payload_lost(SendMessage& message, const Feedback& feedback) override {
+    Session::retransmit(message, feedback.packet, RetransmitReason::nak);
+  }
+
 """
 RUN = """
 import importlib.util, sys
@@ -32,10 +52,10 @@ sys.exit(main())
 
 
 def sources(folder: Path) -> list[Path]:
-    """The list with its word, and the file: `ud_rto` by another name, with an option."""
+    """The list with its words, and the files."""
     listed = (TRANSPORT / "registry.cpp").read_text()
     assert listed.count("  T(srnic) ") == 1
-    listed = listed.replace("  T(srnic) ", "  T(sample) T(srnic) ")
+    listed = listed.replace("  T(srnic) ", "  T(sample) T(answering) T(srnic) ")
     own = (TRANSPORT / f"{LIKE}.cpp").read_text().replace(LIKE, "sample")
     option = (
         '.options = {{.name = "patience", .usual = std::int64_t{3}, .help = "in SRTT", '
@@ -44,8 +64,13 @@ def sources(folder: Path) -> list[Path]:
     assert own.count(".has_rto") == 1
     own = own.replace(".has_rto", option)
     own = own.replace("timing().rto_srtt *", 'option<std::int64_t>("patience") *')
-    files = [folder / "registry.cpp", folder / "sample.cpp"]
-    for file, text in zip(files, (listed, own), strict=True):
+    answering = (TRANSPORT / "irn.cpp").read_text()
+    assert answering.count(" private:\n") == 1
+    answering = answering.replace(" private:\n", ANSWERING)
+    answering = answering.replace("irn_transport", "answering_transport")
+    answering = answering.replace('"irn"', '"answering"')
+    files = [folder / f"{name}.cpp" for name in ("registry", "sample", "answering")]
+    for file, text in zip(files, (listed, own, answering), strict=True):
         file.write_text(text.replace('#include "', f'#include "{TRANSPORT}/'))
     return files
 
@@ -71,17 +96,20 @@ def built(folder: Path, build: Path) -> Path:
     return module
 
 
-def test_a_new_transport_touches_two_files(tmp_path):
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Runs `lab` with the module that has both transports."""
+    folder = tmp_path_factory.mktemp("module")
+    module = built(folder, native_build.of_the_module("_native"))
+    return lambda *arguments: subprocess.run(
+        [sys.executable, "-c", RUN, module, *arguments], cwd=folder, check=False,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_a_new_transport_touches_two_files(lab, tmp_path):
     """It has knobs and options, checks them, and recovers."""
-    module = built(tmp_path, native_build.of_the_module("_native"))
     file = tmp_path / "x.yaml"
-
-    def lab(*arguments):
-        return subprocess.run(
-            [sys.executable, "-c", RUN, module, *arguments], cwd=tmp_path, check=False,
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-
     file.write_text(EXPERIMENT)
     done = lab("run", file, "--json")
     assert done.returncode == 0, done.stderr
@@ -92,3 +120,19 @@ def test_a_new_transport_touches_two_files(tmp_path):
     assert done.returncode == 2
     assert "patience" in done.stderr
     assert "from 1 to 9" in done.stderr
+
+
+def test_a_transport_that_answers_trimming_repairs_each_cut_without_its_timer(lab, tmp_path):
+    """A retransmission that is cut, too, needs the timer in `irn`, and a NACK more here."""
+
+    def makespan_ns(name):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(TRIMS.replace("NAME", name))
+        done = lab("run", file, "--json")
+        assert done.returncode == 0, done.stderr
+        (run,) = json.loads(done.stdout)["runs"]
+        assert run["verdict"] == "passed"
+        return run["makespan_ns"]
+
+    timeout_ns = 50_000_000
+    assert makespan_ns("answering") < timeout_ns < makespan_ns("irn")

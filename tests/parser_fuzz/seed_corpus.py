@@ -10,7 +10,7 @@ from pathlib import Path
 from scapy.utils import RawPcapReader
 
 from softroce_lab import _native, paths, topology
-from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK
+from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK, PACKET_TRIMMED
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.transports import control
@@ -227,6 +227,7 @@ def networks() -> dict[str, bytes]:
         "ack": struct.pack(">BIII", PACKET_ACK, 0, 3, 0),
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
         "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
+        "trimmed": struct.pack(">BIIIIBB", PACKET_TRIMMED, 0, 1, 0, 5, 0, 1),
         "rnr": control_bodies.encode(control.Rnr(0, (1, 0, 0)), 256),
         "refused": control_bodies.encode(
             control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256

@@ -30,8 +30,9 @@ def queue(
     ecn_bytes: int | None = None,
     ecn_packets: int | None = None,
     trim: bool = False,
+    **trimming: int,
 ) -> Queue:
-    return Queue(rate_bps, limit_bytes, limit_packets, ecn_bytes, ecn_packets, trim)
+    return Queue(rate_bps, limit_bytes, limit_packets, ecn_bytes, ecn_packets, trim, **trimming)
 
 
 def delay(ns: int, jitter_ns: int = 0, distribution="uniform", preserve: bool = True) -> Delay:

@@ -17,7 +17,8 @@ V4 = {"source_ip": 0x0A000001, "destination_ip": 0x0A000002}
 V6 = {"source_ip": 0xFD53 << 112 | 1, "destination_ip": 0xFD53 << 112 | 2}
 FAMILIES = pytest.mark.parametrize("ends", [V4, V6], ids=["ipv4", "ipv6"])
 
-ETHERNET, CE, TRIM_DSCP = 14, 3, 47
+ETHERNET, CE = 14, 3
+TRIM_DSCP = {False: 47, True: 43}  # by whether it was the last hop
 HEADERS = {4: 14 + 20 + 8 + 12 + 8 + 40, 6: 14 + 40 + 8 + 12 + 8 + 40}
 
 
@@ -77,19 +78,20 @@ def test_the_checksum_stays_right_whatever_the_header(header):
 
 @FAMILIES
 @pytest.mark.parametrize("size", [1, 3, 1000, 2048])
-def test_a_trimmed_packet_is_its_headers_and_valid(ends, size):
+@pytest.mark.parametrize("last_hop", [False, True])
+def test_a_trimmed_packet_is_its_headers_and_valid(ends, size, last_hop):
     frame = data(ends, size)
-    trimmed = _native.trim_frame(frame)
+    trimmed = _native.trim_frame(frame, last_hop)
     before = _native.decode_frame(frame, striped=True)
     after = _native.decode_frame(trimmed, striped=True)
     assert len(trimmed) == HEADERS[version(frame)] + 4
     assert after.pop("payload") == b""
     assert len(before.pop("payload")) == size
     name = "ip.dsfield" if version(frame) == 4 else "ipv6.tclass"
-    assert after.pop(name) == TRIM_DSCP << 2 | before.pop(name) & 3
+    assert after.pop(name) == TRIM_DSCP[last_hop] << 2 | before.pop(name) & 3
     assert (after.pop("trimmed"), before.pop("trimmed")) == (True, False)
     assert after == before
-    assert traffic_class(trimmed) == TRIM_DSCP << 2 | traffic_class(frame) & 3
+    assert traffic_class(trimmed) == TRIM_DSCP[last_hop] << 2 | traffic_class(frame) & 3
     assert ip_checksum(trimmed) == 0
     assert frames.icrc(trimmed) == int.from_bytes(trimmed[-4:], "little")
 

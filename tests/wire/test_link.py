@@ -100,7 +100,7 @@ def test_frames_are_conserved_and_the_limit_holds(arrivals, limit_bytes, limit_p
         figures = link.figures()
         trimmed_bytes = limit_bytes if trim else 0
         assert figures.waiting_bytes <= limit_bytes + trimmed_bytes
-        assert figures.waiting_packets <= limit_packets * (2 if trim else 1)
+        assert figures.waiting_packets <= limit_packets + (1024 if trim else 0)
     link.finish()
     figures = link.figures()
     assert figures.arrived == len(arrivals)
@@ -154,6 +154,36 @@ def test_what_cannot_be_trimmed_is_dropped():
     assert [link.offer(0, handle) for handle in range(3)] == [True, True, False]
     assert not link.offer(0, 3, 90, trimmed_length=90)
     assert link.figures().dropped_limit == 2
+
+
+def test_trimming_begins_where_it_is_told():
+    """What cannot be trimmed fills the rest of the queue."""
+    link = Link(queue(8 * 10**6, limit_bytes=6000, trim=True, trim_bytes=3000))
+    for handle in range(6):
+        assert link.offer(0, handle, trimmed_length=100)
+    assert [link.offer(0, handle) for handle in range(6, 10)] == [True, True, True, False]
+    link.finish()
+    assert [entry[0] for entry in link.gone if entry[3]] == [4, 5]
+    assert [handle for handle, _ in link.due] == [0, 4, 1, 5, 2, 3, 6, 7, 8]
+
+
+@pytest.mark.parametrize("share", [1, 250_000, 500_000, 900_000, 1_000_000])
+@pytest.mark.parametrize("length", [200, 1000])
+def test_trimmed_frames_get_their_share_while_others_wait(share, length):
+    """To within a frame of either kind; alone they have the whole rate."""
+    link = Link(queue(8 * 10**6, limit_bytes=10**6, trim=True, trim_packets=100, trim_share=share))
+    for handle in range(1000):
+        assert link.offer(0, handle, length, trimmed_length=100)
+    link.finish()
+    assert link.gone[-1][4] == (101 * length + 899 * 100) * US
+    sent, waiting = {True: 0, False: 0}, {True: 899, False: 100}
+    for _, size, _, trimmed, _ in link.gone[1:]:  # the first one found nothing waiting
+        if not all(waiting.values()):
+            break
+        sent[trimmed] += size
+        waiting[trimmed] -= 1
+        ahead = (sent[True] * (10**6 - share) - sent[False] * share) / 10**6
+        assert -length <= ahead <= 100
 
 
 # --- Delay, jitter, order --------------------------------------------------------------------

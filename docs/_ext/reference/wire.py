@@ -29,7 +29,11 @@ how the packet names its place in a message:
 
 Control messages and reports are packets of the framing `ud` in both cases. With `uc_immediate`
 switches see no attempt, no message and no transmission time. Fault rules that name messages do not
-match these packets, and trimming queues do not trim them."""
+match these packets, and trimming queues do not trim them.
+
+A queue that trims (`trim` of `rate`) cuts a data or parity packet of the framing `ud` behind the
+header below. It sets the bit `trimmed`, the lengths, the ICRC and the DSCP. The DSCP says which
+queue it was: 43 if its link leads to the packet's destination, 47 otherwise."""
 
 _PARITY = """\
 Packets of parity have a kind of their own, and stand behind the data: the first has the index

@@ -80,6 +80,8 @@ struct Packet {
   std::uint32_t payload_bytes = 0;
 
   bool congestion_experienced() const { return (traffic_class & 3) == 3; }
+  // Of a trimmed packet.
+  bool trimmed_at_last_hop() const { return traffic_class >> 2 == LAB_TRIM_LAST_DSCP; }
   // Routers on its way, if it began as ours do.
   std::uint32_t hops() const { return hop_limit < kHopLimit ? kHopLimit - hop_limit : 0U; }
 };
@@ -87,6 +89,13 @@ struct Packet {
 // What a packet begins as, where there is one for each frame: a copy of this is cheaper than `{}`,
 // which GCC fills with `rep stos`, or field by field at a second place and waits for those stores.
 inline constexpr Packet kBlankPacket;
+
+// The traffic class of a packet that is trimmed: ECN stays. `last_hop`: the link of the queue that
+// trims leads to the packet's destination.
+constexpr std::uint8_t trimmed_class(std::uint8_t traffic_class, bool last_hop) {
+  const int dscp = last_hop ? LAB_TRIM_LAST_DSCP : LAB_TRIM_DSCP;
+  return static_cast<std::uint8_t>(dscp << 2 | (traffic_class & 3));
+}
 
 // Makes of an addressed packet a congestion notification for this QP (IBA annex A17.9.3): BECN set,
 // PSN 0, and a traffic class of its own, as NICs have it.

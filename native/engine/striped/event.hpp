@@ -23,17 +23,19 @@ enum class EventKind : std::uint8_t {
   no_receive,        // a packet came for which no receive is posted: `key`, `id`
   too_long,          // a message is larger than its receive: `key`, `id`
   late_packet,       // a packet of a message that is over, complete or failed: `key`, `id`
-  gap,     // packets of a receive were overtaken and have not arrived: `body`, their indices
-  loss,    // packets of a send are lost: `body`, a LostPacket each
-  parity,  // the parity of a submessage may be sent: `body`, the submessage's index
-  chunk,   // enough chunks of a submessage have arrived to restore its data, and at least one of
-           // them is parity: `body`, the submessage's index
+  gap,      // packets of a receive were overtaken and have not arrived: `body`, their indices
+  loss,     // packets of a send are lost: `body`, a LostPacket each
+  parity,   // the parity of a submessage may be sent: `body`, the submessage's index
+  chunk,    // enough chunks of a submessage have arrived to restore its data, and at least one of
+            // them is parity: `body`, the submessage's index
+  trimmed,  // only the header of a missing packet of a receive arrived, which may not have begun:
+            // `body`, a PayloadLoss
 };
 
 inline constexpr const char* kEventNames[] = {
     "send_posted", "sent",       "receive_posted", "first_packet", "tail_seen", "receive_complete",
     "timer",       "peer_timer", "control",        "no_receive",   "too_long",  "late_packet",
-    "gap",         "loss",       "parity",         "chunk"};
+    "gap",         "loss",       "parity",         "chunk",        "trimmed"};
 
 // Indices of packets in an event's body, in this machine's byte order.
 inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);
@@ -49,6 +51,11 @@ struct LostPacket {
   LossReason reason;
 };
 static_assert(sizeof(LostPacket) == 8, "no padding: numpy's dtype has none");
+
+struct PayloadLoss {
+  std::uint32_t index;
+  std::uint32_t last_hop;  // 1: the link that leads to the receiver cut the payload off; else 0
+};
 
 struct Event {
   EventKind kind{};

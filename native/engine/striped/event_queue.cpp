@@ -11,6 +11,8 @@ namespace softroce {
 namespace {
 
 std::uint32_t packets_in(const Event& event) {
+  if (event.kind == EventKind::trimmed) return 1;
+  if (event.kind != EventKind::gap) return event.count;
   return static_cast<std::uint32_t>(event.body.size() / kIndexBytes);
 }
 
@@ -49,7 +51,7 @@ void EventQueue::emit(Event event) {
                        .at = event.at,
                        .bytes = event.kind == EventKind::control ? event.body.size() : event.length,
                        .peer = event.peer,
-                       .packets = event.kind == EventKind::gap ? packets_in(event) : event.count,
+                       .packets = packets_in(event),
                        .key = event.key});
   events_.push_back(std::move(event));
 }

@@ -45,7 +45,7 @@ class FlowControl {
 
   bool handle_cnp(const Packet& packet, Time now);  // false: no flow matches
   // A transport's acknowledgement of the packet with that stamp; false: no packet had it.
-  bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
+  bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now, bool samples);
 
   const RttEstimate& rtt_of_all() const { return rtt_of_all_; }
   // Of packets to the peer if enough are known, else to all peers.

@@ -153,11 +153,11 @@ class MessageEngine final {
   }
   // Packets [0, limit) may be sent for the first time.
   void allow(SendMessage& message, std::uint32_t limit) { sender_.allow(message, limit); }
-  // The peer echoes the timestamp of a packet that has just arrived there. This gives an RTT
-  // sample, and everything sent up to then is no longer in flight. False: no packet had that
-  // timestamp.
-  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
-    return flow_.echoed(state_.peers[peer], stamp_ns, now);
+  // The peer echoes the timestamp of a packet that has just arrived there. Everything sent up to
+  // then is no longer in flight. This gives an RTT sample if it `samples`. False: no packet had
+  // that timestamp.
+  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now, bool samples = true) {
+    return flow_.echoed(state_.peers[peer], stamp_ns, now, samples);
   }
   // What was sent up to this time is no longer in flight.
   void write_off(PeerIndex peer, Time sent_up_to);

@@ -29,6 +29,18 @@ using Figure = std::variant<std::int64_t, std::map<std::string, std::int64_t>,
                             std::map<std::uint32_t, std::vector<std::int64_t>>>;
 using Figures = std::vector<std::pair<std::string, Figure>>;
 
+// A data packet of which only the header arrived: a queue cut off its payload.
+struct TrimmedPacket {
+  PeerIndex peer = 0;
+  const LabHeader& lab;
+  bool last_hop = false;  // the link whose queue cut it leads to this host
+  // Its payload arrived with another copy. If `message` is null, the message is complete.
+  bool has_arrived = false;
+  // Its receive. `open` is false if no payload of the message has arrived. Null: no receive is
+  // posted, or the message is complete.
+  ReceiveMessage* message = nullptr;
+};
+
 class MessageSession {
  public:
   virtual ~MessageSession() = default;
@@ -42,6 +54,9 @@ class MessageSession {
   // True: a user's policy must answer an event before the next one is handled. Its driver calls
   // `turn`; the engine does not.
   virtual bool waits_for_answers() const { return false; }
+
+  // Whether the session gets the event `trimmed`.
+  virtual bool takes_trimmed() const { return false; }
 
   // ---- hooks for every packet, which the engine calls at once
   virtual bool reacts() const { return false; }  // false: none of these hooks is called
@@ -57,6 +72,8 @@ class MessageSession {
   virtual void packet_arrived(ReceiveMessage&, const LabHeader&, Time /*now*/) {}
   virtual void packet_came_late(PeerIndex, const LabHeader&) {}  // its message is complete already
   virtual void packet_refused(PeerIndex, const LabHeader&) {}    // no receive is posted for it
+  // The packet may be a retransmission.
+  virtual void packet_trimmed(const TrimmedPacket&, Time /*now*/) {}
   // At the receiver, when a packet that the fabric lost would have arrived.
   virtual void packet_lost(PeerIndex, const LabHeader&) {}
   // Control messages whose first byte is at least kFeedback go to `feedback_arrived`. Others become

@@ -80,7 +80,8 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
     return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
     if (state_.numbers_paths()) losses_.arrived(peer, packet, true, now);
-    return state_.counters.add(Counter::rx_trimmed);
+    state_.counters.add(Counter::rx_trimmed);
+    return report_trimmed(peer, packet, now);
   }
   const std::uint32_t bytes =
       is_tail     ? state_.tail_block(nullptr, lab.length, lab.code).row_bytes
@@ -107,6 +108,35 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
 
   if (is_tail) return take_parity(*message, packet, now);
   place(peer, slot, *message, packet, now);
+}
+
+// A packet of a message that failed, or that its slot cannot hold, is dropped as a whole packet
+// would be.
+void Receiver::report_trimmed(Peer& peer, const Packet& packet, Time now) {
+  using State = ReceiveSlot::State;
+  const LabHeader& lab = packet.lab;
+  if (lab.kind != LAB_KIND_DATA || state_.session == nullptr) return;
+  TrimmedPacket trimmed{.peer = peer.index, .lab = lab, .last_hop = packet.trimmed_at_last_hop()};
+  const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
+  const MessageKey key{lab.operation, lab.step, lab.message};
+  if (slot.state != State::empty && slot.id == lab.message_id) {
+    if (slot.state == State::failed) return;
+    if (slot.state == State::open) trimmed.message = messages_.find(slot.message);
+    const ReceiveMessage* message = trimmed.message;
+    if (message != nullptr && (lab.length != message->length || key != message->key)) return;
+    trimmed.has_arrived = message == nullptr || message->bitmap.test(lab.index);
+  } else {
+    const bool older = static_cast<std::int32_t>(lab.message_id - slot.id) < 0;
+    if (slot.state == State::open || (slot.state != State::empty && older)) return;
+    trimmed.message = find_posted(peer.index, key);
+    if (trimmed.message != nullptr && lab.length > trimmed.message->capacity) return;
+  }
+  if (state_.reacting != nullptr) state_.reacting->packet_trimmed(trimmed, now);
+  if (trimmed.message == nullptr || trimmed.has_arrived || !state_.session->takes_trimmed()) return;
+  if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
+  const PayloadLoss loss{lab.index, trimmed.last_hop};
+  state_.events.emit_about(EventKind::trimmed, *trimmed.message, now,
+                           std::as_bytes(std::span(&loss, 1)));
 }
 
 void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,

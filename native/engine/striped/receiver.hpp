@@ -59,6 +59,7 @@ class Receiver {
   void names_fired(Peer& peer, Time armed_for, Time now);
 
  private:
+  void report_trimmed(Peer& peer, const Packet& packet, Time now);
   void place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
              Time now);
   ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,

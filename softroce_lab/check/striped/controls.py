@@ -24,8 +24,9 @@ IRN, SRNIC, RACK_TLP = "irn", "srnic", "rack_tlp"
 BY_FEEDBACK = (IRN, SRNIC, RACK_TLP)
 _SACKING = (SRNIC, RACK_TLP)
 
-_ACK, _NACK, _SACK = 16, 17, 18
+_ACK, _NACK, _SACK, _TRIMMED = range(16, 20)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
+_CUT = struct.Struct(">IBB")  # packet, path, at the last hop
 _WORD_BITS = 64
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
 SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
@@ -37,11 +38,11 @@ _IDS = 1 << 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Feedback:
-    """PACKET_ACK, PACKET_NACK or PACKET_SACK: packets [0, cumulative) are here, and these."""
+    """PACKET_ACK, _NACK, _SACK or _TRIMMED: packets [0, cumulative) are here, and these."""
 
     id: int
     cumulative: int
-    packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK
+    packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
 
     @property
@@ -56,7 +57,7 @@ def parse_feedback(body: bytes) -> Feedback | None:
         return None
     kind, id_, cumulative, _ = _HEAD.unpack_from(body)
     rest = body[_HEAD.size :]
-    if kind == _ACK and not rest:
+    if (kind == _ACK and not rest) or (kind == _TRIMMED and len(rest) == _CUT.size):
         return Feedback(id_, cumulative, (), ())
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))

@@ -26,7 +26,6 @@ from softroce_lab.experiment import workload_record
 from softroce_lab.experiment.crosscheck import agreement
 from softroce_lab.experiment.crosscheck.agreement import Agreement, Distance, Verdict
 from softroce_lab.experiment.figure_table import FIGURES, Figure
-from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.reporter import Progress, Reporter
 from softroce_lab.experiment.run import XdpMode
 from softroce_lab.experiment.spec import Experiment
@@ -34,6 +33,7 @@ from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.workload_run import WorkloadRun
 from softroce_lab.fabric import lacks
 from softroce_lab.paths import need_live
+from softroce_lab.plan import base_rtt
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.telemetry.rundir import SCHEMA_VERSION, RunDirectory, environment
 from softroce_lab.transports.defaults import DEFAULT_TIMING, MACHINE_RTT_NS

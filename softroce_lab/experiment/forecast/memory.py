@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.own_process import available_bytes
 from softroce_lab.faults import expected
+from softroce_lab.plan import base_rtt
 from softroce_lab.plan.effects import Fault, NamedDrop
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan

@@ -30,14 +30,14 @@ from fractions import Fraction
 from typing import Any
 
 from softroce_lab import units
-from softroce_lab.experiment.forecast import assumed_links, base_rtt
+from softroce_lab.experiment.forecast import assumed_links
 from softroce_lab.experiment.forecast.memory import longest_path, packets_of_a_message
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.opcodes import CNP, UD_SEND_ONLY
 from softroce_lab.inputs.validation import listed
 from softroce_lab.inputs.yaml_source import Place
-from softroce_lab.plan import locate
+from softroce_lab.plan import base_rtt, locate
 from softroce_lab.plan.effects import Blackout, Fault, LossModel, NamedDrop
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan

@@ -22,7 +22,6 @@ from typing import IO, Any, Self
 import numpy as np
 
 from softroce_lab.errors import ExitCode, RunError, UserError
-from softroce_lab.experiment.forecast.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.experiment.hosts.report import HostRecords, HostReport
 from softroce_lab.experiment.hosts.settings import HostSettings, WorkloadSettings
 from softroce_lab.experiment.hosts.tuning import HostTuning
@@ -32,6 +31,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.ledger.process import Process
 from softroce_lab.fabric.observe import counters_files as statistics
 from softroce_lab.plan import locate
+from softroce_lab.plan.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.plan.plan import Node, Port
 
 _ARGV = [sys.executable, "-m", "softroce_lab.experiment.hosts.process"]

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from softroce_lab.experiment.forecast import base_rtt
-from softroce_lab.experiment.forecast.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.experiment.transports.transport import Transport
+from softroce_lab.plan import base_rtt
+from softroce_lab.plan.base_rtt import FIRST_RAILS, Rails
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Plan
 from softroce_lab.transports import defaults

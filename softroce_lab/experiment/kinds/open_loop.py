@@ -18,10 +18,10 @@ from pydantic import (
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.kinds.base import MessageBytes, Setting, WorkloadSpec
 from softroce_lab.faults.words import Filled, Length, Probability
 from softroce_lab.inputs.validation import did_you_mean
+from softroce_lab.plan import base_rtt
 from softroce_lab.plan.plan import Node
 from softroce_lab.workloads.open_loop import IncastMix, OpenLoop
 from softroce_lab.workloads.sizes import PUBLISHED, Sizes

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from softroce_lab import units
 from softroce_lab.errors import RunError, UserError
@@ -120,9 +120,21 @@ def ports_for(plan: Plan, shaped: Collection[int]) -> list[Port]:
     return [port for node in plan.nodes if node.name in served & switches for port in node.ports]
 
 
-def links_of(plan: Plan) -> dict[int, tuple[int, int]]:
-    """ifindex -> (directed link that ends there, directed link that begins there)."""
-    return {sender.ifindex: (directed ^ 1, directed) for directed, sender, _ in plan.halves}
+class PortLinks(NamedTuple):
+    """The directed links of a switch's port."""
+
+    rx_link: int  # ends there
+    tx_link: int  # begins there
+    to_host: bool  # where `tx_link` leads
+
+
+def links_of(plan: Plan) -> dict[int, PortLinks]:
+    """By ifindex."""
+    hosts = {node.name for node in plan.hosts}
+    return {
+        sender.ifindex: PortLinks(directed ^ 1, directed, receiver.node in hosts)
+        for directed, sender, receiver in plan.halves
+    }
 
 
 class WireStage:
@@ -147,14 +159,13 @@ class WireStage:
     def close(self) -> None:
         self._socket.close()
 
-    def open_port(self, port: Port, ends: tuple[int, int], netns_fd: int) -> bool:
+    def open_port(self, port: Port, links: PortLinks, netns_fd: int) -> bool:
         """Take frames at a port, and send there; nothing happens if that is so already.
 
         False if the interface is gone: it was deleted, or its peer.
-        `ends` are the directed links that end and begin there (`links_of`); `netns_fd` is a
-        descriptor of its network namespace.
+        `links`: of `links_of`. `netns_fd`: a descriptor of the port's network namespace.
         """
-        body = _PORT_LINKS.pack(rx_link=ends[0], tx_link=ends[1])
+        body = _PORT_LINKS.pack(**links._asdict())
         try:
             self._request("open_port", port.ifindex, body, [netns_fd])
         except RunError:

@@ -5,10 +5,11 @@ import pytest
 
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.figure_table import RETRANSMITTED
-from softroce_lab.experiment.forecast import base_rtt, notes
+from softroce_lab.experiment.forecast import notes
 from softroce_lab.experiment.hosts import tuning
 from softroce_lab.experiment.hosts.settings import WINDOW_PACKETS
 from softroce_lab.inputs import yaml_source
+from softroce_lab.plan import base_rtt
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.transports import registry
 from tests.transports.coded import CODED

@@ -3,7 +3,7 @@
 
 import pytest
 
-from softroce_lab.experiment.forecast import base_rtt
+from softroce_lab.plan import base_rtt
 from tests.experiment.forecast.test_base_rtt import of
 
 STAR = """\

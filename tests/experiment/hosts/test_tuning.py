@@ -4,10 +4,10 @@
 import pytest
 
 from softroce_lab.experiment import spec
-from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.hosts.tuning import on_machine, on_virtual_clock
 from softroce_lab.inputs import yaml_source
+from softroce_lab.plan import base_rtt
 from softroce_lab.transports.defaults import MACHINE_RTT_NS, EngineTiming
 
 TEXT = """

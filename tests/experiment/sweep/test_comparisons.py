@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from softroce_lab.cli.app import app
 from softroce_lab.experiment import spec as experiment_spec
 from softroce_lab.experiment import virtual
-from softroce_lab.experiment.forecast import base_rtt
 from softroce_lab.experiment.sweep import spec
+from softroce_lab.plan import base_rtt
 from softroce_lab.transports.model import sdr, selective_repeat
 from tests.transports.model import partial_repeat
 

@@ -30,6 +30,7 @@ from tests.wire.shapes import delay, fault, queue
 
 DELAY_NS = 20_000_000
 COUNT = 20
+LAST_HOP_DSCP = 43
 
 
 class Wired:
@@ -139,6 +140,12 @@ def test_a_full_queue_drops_and_says_so(once):
     assert figures.arrived == accounted(figures) == COUNT
     assert figures.dropped_limit >= COUNT - 12  # the queue drains a little while they come
     assert len(arrived) <= figures.released
+
+
+def test_a_trimmed_frame_says_that_the_last_hop_cut_it(once):
+    once.arm(s1_h2=queue(100_000, limit_packets=5, trim=True))  # 21 ms a frame
+    headers = [frame for frame in once.send() if frame[15] >> 2 == LAST_HOP_DSCP]
+    assert len(headers) == once.figures("s1->h2").trimmed > 3
 
 
 def test_a_port_that_disappears_costs_its_own_frames_only(once):
