@@ -28,7 +28,8 @@ PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message
   return flow;
 }
 
-void PacketSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) {
+void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time) {
+  const LabHeader& lab = packet.lab;
   ReceiveFlow& flow = flow_of(message);
   if (lab.index == flow.cumulative)
     flow.cumulative = std::min(message.bitmap.next_clear(flow.cumulative), message.count);
@@ -37,17 +38,19 @@ void PacketSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
   feedback.echo_stamp_ns = lab.stamp_ns;
-  send_feedback(message.peer, feedback, lab.path);
+  send_feedback(message.peer, feedback, packet);
 }
 
-void PacketSession::packet_came_late(PeerIndex peer, const LabHeader& lab) {
+void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
+  const LabHeader& lab = packet.lab;
   send_feedback(peer,
                 {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
-                lab.path);
+                packet);
 }
 
-void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {
-  engine().send_feedback(peer, path, write(feedback).bytes());
+void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet) {
+  const bool marked = packet.congestion_experienced() && engine().heeds_marks();
+  engine().send_feedback(peer, packet.lab.path, marked, write(feedback).bytes());
 }
 
 void PacketSession::first_packet(ReceiveMessage& message) {
@@ -78,10 +81,12 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 
 // ---------------------------------------------------------------- sending
 
-bool PacketSession::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
+bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time now) {
   set_now(now);
-  const auto feedback = read_feedback(body);
+  const auto feedback = read_feedback({packet.payload, packet.payload_bytes});
   if (!feedback || !engine().echoed(peer, feedback->echo_stamp_ns, now)) return false;
+  if (packet.lab.path < config().paths)
+    engine().path_picker(peer).acked(packet.lab.path, packet.congestion_echoed(), now);
   SendMessage* message = find_send(peer, feedback->id);
   if (message == nullptr) return true;  // the message is over
   if (feedback->cumulative > message->next) return false;
