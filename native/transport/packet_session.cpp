@@ -43,9 +43,8 @@ void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet
 
 void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
   const LabHeader& lab = packet.lab;
-  send_feedback(peer,
-                {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
-                packet);
+  send_feedback(
+      peer, {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}, packet);
 }
 
 void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet) {

@@ -85,7 +85,7 @@ struct EngineState {
 
   const MessageConfig& config;
   const Framing framing;
-  const Time base_rtt;  // of an empty fabric
+  const Time base_rtt;                 // of an empty fabric
   const std::string_view path_picker;  // a name: path_picker.hpp
   const ParityConfig parity;
   const Time packet_time;  // of a packet of data on the port

@@ -53,8 +53,8 @@ class MessageSession {
   // The packet's bit is set; it may have been set before. If this packet completes the message, the
   // message ends after this call.
   virtual void packet_arrived(ReceiveMessage&, const Packet&, Time /*now*/) {}
-  virtual void packet_came_late(PeerIndex, const Packet&) {}  // its message is complete already
-  virtual void packet_refused(PeerIndex, const LabHeader&) {}    // no receive is posted for it
+  virtual void packet_came_late(PeerIndex, const Packet&) {}   // its message is complete already
+  virtual void packet_refused(PeerIndex, const LabHeader&) {}  // no receive is posted for it
   // At the receiver, when a packet that the fabric lost would have arrived.
   virtual void packet_lost(PeerIndex, const LabHeader&) {}
   // Control messages whose first byte is at least kFeedback go to `feedback_arrived`. Others become

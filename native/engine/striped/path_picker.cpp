@@ -104,8 +104,8 @@ class Reps final : public PathPicker {
   }
 
  private:
-  static constexpr std::uint32_t kRing = 8;       // buffer_reps.cpp: repsBufferSize
-  static constexpr std::uint32_t kExplore = 16;   // uec_mp.cpp: explore_counter
+  static constexpr std::uint32_t kRing = 8;              // buffer_reps.cpp: repsBufferSize
+  static constexpr std::uint32_t kExplore = 16;          // uec_mp.cpp: explore_counter
   static constexpr Time kFrozenFor = 10 * kMillisecond;  // buffer_reps.cpp: exit_freeze_after
 
   void nacked(std::uint8_t, Time now) override { thaw_if_due(now); }
@@ -124,14 +124,14 @@ class Reps final : public PathPicker {
   std::uint32_t fresh_ = 0;   // slots before it that were not used yet
   std::uint32_t filled_ = 0;  // slots that were ever written
   std::uint32_t frozen_at_ = 0;
-  Time frozen_until_ = 0;  // 0: it is not frozen
+  Time frozen_until_ = 0;               // 0: it is not frozen
   std::uint32_t exploring_ = kExplore;  // random picks that are left
 };
 
 // ---------------------------------------------------------------- bitmap
 
-// Paths in turn, of which a path with penalty points is passed over. The first one that a pick
-// passes over loses a point. If all have points, the pick ends where it began.
+// Paths in turn. A pick passes over paths with penalty points, at most as many as there are paths.
+// The first one that it passes over loses a point.
 class PenaltyBitmap final : public PathPicker {
  public:
   PenaltyBitmap(const PathsOfPeer& of, std::uint64_t seed)
@@ -260,12 +260,9 @@ std::unique_ptr<PathPicker> drawing(const PathsOfPeer& of, std::uint64_t seed) {
 }
 
 constexpr Named kPickers[] = {
-    {kPickPerMessage, plain<Turns>, false},
-    {kPickTurns, plain<Turns>, false},
-    {kPickLeastInFlight, plain<LeastInFlight>, true},
-    {"reps", drawing<Reps>, true},
-    {"bitmap", drawing<PenaltyBitmap>, true},
-    {"ev-states", drawing<EvStates>, true},
+    {kPickPerMessage, plain<Turns>, false},           {kPickTurns, plain<Turns>, false},
+    {kPickLeastInFlight, plain<LeastInFlight>, true}, {"reps", drawing<Reps>, true},
+    {"bitmap", drawing<PenaltyBitmap>, true},         {"ev-states", drawing<EvStates>, true},
 };
 
 const Named& named(std::string_view name) {
