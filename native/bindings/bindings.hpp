@@ -24,6 +24,7 @@ void bind_endpoint(nb::module_& m);
 void bind_work_requests(nb::module_& m);
 void bind_own_memory(nb::module_& m);
 void bind_congestion(nb::module_& m, EndpointClass& cls);
+void bind_path_picker(nb::module_& m);
 void bind_verbs(nb::module_& m, EndpointClass& cls);
 void bind_coding(EndpointClass& cls);
 void bind_policy(nb::module_& m, EndpointClass& cls);

@@ -433,6 +433,7 @@ void bind_endpoint(nb::module_& m) {
   bind_policy(m, cls);
   bind_coding(cls);
   bind_congestion(m, cls);
+  bind_path_picker(m);
 }
 
 }  // namespace softroce

@@ -61,7 +61,6 @@ void bind_config(nb::module_& m) {
               "a name of transports(); 'policy': events are taken by hand")
       .def_rw("timing", &MessageConfig::timing)
       .def_rw("options", &MessageConfig::options, "values of all options of the transport")
-      .def_rw("spray", &MessageConfig::spray)
       .def_prop_rw(
           "rto_low_ns", [](const MessageConfig& c) { return to_ns(c.rto_low); },
           [](MessageConfig& c, std::int64_t ns) { c.rto_low = from_ns(ns); })

@@ -6,7 +6,7 @@ set(engine_sources
   congestion/nscc.cpp congestion/swift.cpp rnic/rnic.cpp
   striped/coding.cpp striped/control_queue.cpp striped/engine_state.cpp striped/event_queue.cpp
   striped/flow_control.cpp striped/framing.cpp striped/loss_detector.cpp
-  striped/message_engine.cpp striped/peer_table.cpp striped/receiver.cpp
+  striped/message_engine.cpp striped/path_picker.cpp striped/peer_table.cpp striped/receiver.cpp
   striped/receiver_channels.cpp striped/reporter.cpp striped/send_order.cpp striped/sender.cpp
   striped/sender_channels.cpp striped/sender_losses.cpp striped/tail_parity.cpp
   verbs/connected_qp.cpp verbs/qp_state.cpp verbs/queue_pair.cpp verbs/rc_requester.cpp

@@ -80,15 +80,16 @@ MessageConfig config(int which, const Setup& options) {
   config.timing.rnr_retry = 3;  // 7 would be without end
   config.timing.keepalive_probes = 5;
   config.transport = options.csa_ud ? "csa_ud" : options.srnic ? "srnic" : "irn";
+  const auto transport =
+      std::ranges::find(transports(), std::string_view(config.transport), &Transport::name);
+  for (const Option& each : transport->options) config.options[each.name] = each.usual;
   if (options.csa_ud) {
     config.path_probes = true;
-    const auto csa_ud =
-        std::ranges::find(transports(), std::string_view("csa_ud"), &Transport::name);
-    for (const Option& each : csa_ud->options) config.options[each.name] = each.usual;
     config.options["parity"] = std::string("2");
     config.options["parity_budget"] = 1.0;
+  } else if (options.spray) {
+    config.options["path_picker"] = std::string("reps");
   }
-  config.spray = options.spray;
   config.carries_payload = options.payload;
   return config;
 }

@@ -74,7 +74,11 @@ class Irn final : public SelectiveRepeat {
 }  // namespace
 
 Transport irn_transport() {
-  return {.name = "irn", .make = make<Irn>, .framings = {"ud"}, .has_rto = true};
+  return {.name = "irn",
+          .make = make<Irn>,
+          .framings = {"ud"},
+          .options = {path_picker_option(kPickPerMessage)},
+          .has_rto = true};
 }
 
 }  // namespace softroce

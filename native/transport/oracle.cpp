@@ -49,8 +49,8 @@ class Oracle final : public Session {
   bool reacts() const override { return true; }
   bool omniscient() const override { return true; }
   void posted(SendMessage& message) override;
-  void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) override {
-    send_notice(Notice::arrived, message.peer, lab);
+  void packet_arrived(ReceiveMessage& message, const Packet& packet, Time) override {
+    send_notice(Notice::arrived, message.peer, packet.lab);
   }
   void packet_refused(PeerIndex peer, const LabHeader& lab) override {
     send_notice(Notice::refused, peer, lab);
@@ -58,7 +58,7 @@ class Oracle final : public Session {
   void packet_lost(PeerIndex peer, const LabHeader& lab) override {
     send_notice(Notice::lost, peer, lab);
   }
-  bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) override;
+  bool feedback_arrived(PeerIndex peer, const Packet& feedback, Time now) override;
   void timer_ended(SendMessage& message, Time now) override;
 
  private:
@@ -92,7 +92,7 @@ class Oracle final : public Session {
   void send_notice(Notice notice, PeerIndex peer, const LabHeader& lab) {
     SmallBody body(static_cast<BodyType>(notice));
     body.put(lab.message_id).put(lab.index).put(lab.stamp_ns);
-    engine().send_feedback(peer, lab.path, body.bytes());
+    engine().send_feedback(peer, lab.path, false, body.bytes());
   }
   void retransmit(SendMessage& message, std::uint32_t packet) {
     engine().retransmit(message, packet, RetransmitReason::informed, now());
@@ -124,8 +124,9 @@ void Oracle::posted(SendMessage& message) {
   flows_[index].arrived = std::move(arrived);
 }
 
-bool Oracle::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
+bool Oracle::feedback_arrived(PeerIndex peer, const Packet& feedback, Time now) {
   set_now(now);
+  const std::span body(feedback.payload, feedback.payload_bytes);
   if (body.size() != kFeedbackBytes) return false;
   BodyReader reader(body.subspan(1));
   const auto id = reader.take<std::uint32_t>(), packet = reader.take<std::uint32_t>();

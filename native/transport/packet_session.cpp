@@ -28,7 +28,8 @@ PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message
   return flow;
 }
 
-void PacketSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) {
+void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time) {
+  const LabHeader& lab = packet.lab;
   ReceiveFlow& flow = flow_of(message);
   if (lab.index == flow.cumulative)
     flow.cumulative = std::min(message.bitmap.next_clear(flow.cumulative), message.count);
@@ -37,23 +38,23 @@ void PacketSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
   feedback.echo_stamp_ns = lab.stamp_ns;
-  send_feedback(message.peer, feedback, lab.path);
+  send_feedback(message.peer, feedback, packet);
 }
 
-void PacketSession::packet_came_late(PeerIndex peer, const LabHeader& lab) {
-  send_feedback(peer,
-                {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns},
-                lab.path);
+void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
+  const LabHeader& lab = packet.lab;
+  send_feedback(
+      peer, {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}, packet);
 }
 
 void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
-  const LabHeader& lab = trimmed.lab;
+  const LabHeader& lab = trimmed.packet.lab;
   if (!answers_trimming()) return;
   if (trimmed.message == nullptr) {
-    if (trimmed.has_arrived) packet_came_late(trimmed.peer, lab);
+    if (trimmed.has_arrived) packet_came_late(trimmed.peer, trimmed.packet);
     return;
   }
-  if (trimmed.has_arrived) return packet_arrived(*trimmed.message, lab, now);
+  if (trimmed.has_arrived) return packet_arrived(*trimmed.message, trimmed.packet, now);
   send_feedback(trimmed.peer,
                 {.type = BodyType::packet_trimmed,
                  .id = lab.message_id,
@@ -61,12 +62,13 @@ void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
                  .echo_stamp_ns = lab.stamp_ns,
                  .packet = lab.index,
                  .path = lab.path,
-                 .at_last_hop = trimmed.last_hop},
-                lab.path);
+                 .at_last_hop = trimmed.packet.trimmed_at_last_hop()},
+                trimmed.packet);
 }
 
-void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path) {
-  engine().send_feedback(peer, path, write(feedback).bytes());
+void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet) {
+  const bool marked = packet.congestion_experienced() && engine().heeds_marks();
+  engine().send_feedback(peer, packet.lab.path, marked, write(feedback).bytes());
 }
 
 void PacketSession::first_packet(ReceiveMessage& message) {
@@ -97,13 +99,18 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 
 // ---------------------------------------------------------------- sending
 
-bool PacketSession::feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) {
+bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time now) {
   set_now(now);
-  const auto feedback = read_feedback(body);
+  const auto feedback = read_feedback({packet.payload, packet.payload_bytes});
   if (!feedback) return false;
   const bool trimmed = feedback->type == BodyType::packet_trimmed;
   if (trimmed && (!answers_trimming() || feedback->path >= config().paths)) return false;
   if (!engine().echoed(peer, feedback->echo_stamp_ns, now, !trimmed)) return false;
+  PathPicker& picker = engine().path_picker(peer);
+  if (trimmed)
+    picker.trimmed(feedback->path, feedback->at_last_hop, now);
+  else if (packet.lab.path < config().paths)
+    picker.acked(packet.lab.path, packet.congestion_echoed(), now);
   SendMessage* message = find_send(peer, feedback->id);
   if (message == nullptr) return true;  // the message is over
   if (feedback->cumulative > message->next) return false;

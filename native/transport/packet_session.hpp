@@ -4,6 +4,9 @@
 // receiver's side is here, and the part of the sender's that reads feedback. A subclass decides
 // which packets are lost. The session (session.hpp) decides which messages fail.
 //
+// Feedback takes the path of the packet that it acknowledges, and echoes its congestion mark if the
+// path picker heeds marks. So it tells the sender's picker which path carried the packet, and how.
+//
 // After an RNR NAK (IBA 9.7.5.2.8) the session pauses the send. It continues when the receiver
 // answers that the receive is posted.
 #pragma once
@@ -19,10 +22,10 @@ class PacketSession : public Session {
   explicit PacketSession(MessageEngine& engine);
 
   bool reacts() const final { return true; }
-  void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
-  void packet_came_late(PeerIndex peer, const LabHeader& lab) final;
+  void packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) final;
+  void packet_came_late(PeerIndex peer, const Packet& packet) final;
   void packet_trimmed(const TrimmedPacket& trimmed, Time now) final;
-  bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) final;
+  bool feedback_arrived(PeerIndex peer, const Packet& packet, Time now) final;
   void timer_ended(SendMessage& message, Time now) final;
 
  protected:
@@ -57,7 +60,7 @@ class PacketSession : public Session {
   };
 
   ReceiveFlow& flow_of(const ReceiveMessage& message);
-  void send_feedback(PeerIndex peer, const Feedback& feedback, std::uint8_t path);
+  void send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet);
 
   // ---- hooks of the session
   void acknowledge(PeerIndex, std::uint32_t) final {}  // its last packet was acknowledged already

@@ -54,7 +54,6 @@ class RackTlp final : public PacketSession {
   explicit RackTlp(MessageEngine& engine)
       : PacketSession(engine), least_factor_(option<std::int64_t>("window_factor")) {}
 
-  bool sprays() const override { return true; }
   void posted(SendMessage& message) override;
   void packet_sent(SendMessage& message, std::uint32_t packet, Time now) override;
 
@@ -420,7 +419,8 @@ Transport rack_tlp_transport() {
                        .usual = std::int64_t{1},
                        .help = "the least reordering window, in quarters of the least RTT",
                        .least = 1,
-                       .most = 16}},
+                       .most = 16},
+                      path_picker_option(kPickTurns)},
           .has_rto = true,
           .schedule = "least-left"};
 }

@@ -9,7 +9,8 @@
 //   between half of that and all of it. A timeout does not count if nothing was sent
 //   since the one before, because a retransmission waits for the window.
 // - After an RNR NAK (IBA 9.7.5.2.8) all packets that were sent count as lost.
-// - A message stays on one path, as a queue pair's packets do, unless MessageConfig.spray is set.
+// - A message stays on one path, as a queue pair's packets do, unless the option `path_picker` is
+// set.
 #pragma once
 
 #include <algorithm>

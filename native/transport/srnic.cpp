@@ -55,7 +55,11 @@ class Srnic final : public SelectiveRepeat {
 }  // namespace
 
 Transport srnic_transport() {
-  return {.name = "srnic", .make = make<Srnic>, .framings = {"ud"}, .has_rto = true};
+  return {.name = "srnic",
+          .make = make<Srnic>,
+          .framings = {"ud"},
+          .options = {path_picker_option(kPickPerMessage)},
+          .has_rto = true};
 }
 
 }  // namespace softroce

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../engine/striped/message_config.hpp"
+#include "../engine/striped/path_picker.hpp"
 
 namespace softroce {
 
@@ -51,6 +52,14 @@ struct Transport {
 template <typename Class>
 std::unique_ptr<MessageSession> make(MessageEngine& engine) {
   return std::make_unique<Class>(engine);
+}
+
+// The option `path_picker`: engine/striped/path_picker.hpp.
+inline Option path_picker_option(std::string_view usual) {
+  return {.name = "path_picker",
+          .usual = std::string(usual),
+          .help = "which path the next packet takes",
+          .choices = path_picker_names()};
 }
 
 const std::vector<Transport>& transports();

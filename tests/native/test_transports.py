@@ -73,7 +73,7 @@ def test_all_arrives_exactly_once_whatever_the_network_does(transport, block):
             window_packets=rng.choice((1, 2, 7, 64)),
             message_slots=rng.choice((8, 64)),
             paths=rng.randint(1, 8),
-            spray=rng.random() < 0.5,
+            options={"path_picker": rng.choice(_native.path_picker_names())},
             first_message_id=rng.choice((0, 2**32 - 2, 2**31 - 2)),
         )
         for cable in rig.cables:

@@ -34,6 +34,7 @@ struct LabHeader {
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;  // IBA 10.9.1.2
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 inline constexpr std::uint8_t kHopLimit = 64;
+inline constexpr std::uint8_t kBecn = 0x40;  // of resv8a, IBA 9.2
 
 // An extension header counts where the opcode has it (opcode.hpp), and is ignored elsewhere.
 struct Packet {
@@ -82,6 +83,7 @@ struct Packet {
   bool congestion_experienced() const { return (traffic_class & 3) == 3; }
   // Of a trimmed packet.
   bool trimmed_at_last_hop() const { return traffic_class >> 2 == LAB_TRIM_LAST_DSCP; }
+  bool congestion_echoed() const { return (reserved & kBecn) != 0; }
   // Routers on its way, if it began as ours do.
   std::uint32_t hops() const { return hop_limit < kHopLimit ? kHopLimit - hop_limit : 0U; }
 };
@@ -100,7 +102,7 @@ constexpr std::uint8_t trimmed_class(std::uint8_t traffic_class, bool last_hop) 
 // Makes of an addressed packet a congestion notification for this QP (IBA annex A17.9.3): BECN set,
 // PSN 0, and a traffic class of its own, as NICs have it.
 inline void make_cnp(Packet& packet, std::uint32_t destination_qp) {
-  constexpr std::uint8_t kBecn = 0x40, kClassSelector6 = 48;
+  constexpr std::uint8_t kClassSelector6 = 48;
   packet.opcode = kCnpOpcode;
   packet.reserved = kBecn;
   packet.traffic_class = kClassSelector6 << 2 | 2;

@@ -12,12 +12,13 @@ bool ControlQueue::push(PeerIndex peer, std::vector<std::uint8_t> body, std::uin
   return true;
 }
 
-void ControlQueue::push_small(PeerIndex peer, std::uint8_t path,
+void ControlQueue::push_small(PeerIndex peer, std::uint8_t path, bool marked,
                               std::span<const std::uint8_t> body) {
   if (small_.size() >= kMostSmall) return state_.counters.add(Counter::rx_event_overflow);
   SmallControl& out = small_.push();
   out.peer = peer;
   out.path = path < state_.config.paths ? path : kAnyPath;
+  out.marked = marked;
   out.size = static_cast<std::uint8_t>(body.size());
   std::memcpy(out.body.data(), body.data(), body.size());
 }
@@ -32,6 +33,7 @@ bool ControlQueue::poll_small(Packet& packet, Time now) {
                 .message = peer.control_sequence++,
                 .message_id = LAB_CONTROL_POLICY,
                 .length = out.size};
+  if (out.marked) packet.reserved = kBecn;
   small_.pop();
   send(peer, packet, now);
   return true;

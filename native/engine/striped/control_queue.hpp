@@ -23,7 +23,8 @@ class ControlQueue {
             std::uint32_t listener = LAB_CONTROL_POLICY);
   // Feedback on a packet, on that path: nothing is allocated for it. One that finds no room is
   // dropped and counted, as if the network had lost it.
-  void push_small(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body);
+  void push_small(PeerIndex peer, std::uint8_t path, bool marked,
+                  std::span<const std::uint8_t> body);
 
   static constexpr std::size_t kMostSmallBody = 31;
 
@@ -42,6 +43,7 @@ class ControlQueue {
   struct SmallControl {
     PeerIndex peer;
     std::uint8_t path;
+    bool marked;
     std::uint8_t size;
     std::array<std::uint8_t, kMostSmallBody> body;
   };

@@ -5,6 +5,16 @@
 #include <stdexcept>
 
 namespace softroce {
+namespace {
+
+// The user's, or that of a transport without the option.
+std::string_view path_picker_of(const MessageConfig& config, bool chooses_paths) {
+  const auto option = config.options.find("path_picker");
+  if (option != config.options.end()) return std::get<std::string>(option->second);
+  return chooses_paths ? kPickLeastInFlight : kPickTurns;
+}
+
+}  // namespace
 
 EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
                          CompletionQueue& completions, Counters& counters_, std::uint32_t data_qp_,
@@ -12,6 +22,7 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
     : config(config_),
       framing(framing_named(config.framing)),
       base_rtt(congestion_of(config).base_rtt),
+      path_picker(path_picker_of(config, numbers_paths() && has(kPathChoice))),
       parity(framing == Framing::ud ? parity_of(config.options) : ParityConfig()),
       packet_time(
           static_cast<Time>(config.path_mtu * 8e12 / static_cast<double>(config.line_rate_bps))),
@@ -40,6 +51,7 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
   if (framing == Framing::uc_immediate && config.message_slots > uc_framing::kMostSlots)
     throw std::invalid_argument("message_slots must be at most 1024: an immediate has 10 bits");
   make_congestion_control(congestion_of(config));  // is all of it known?
+  heeds_marks(path_picker);
 }
 
 }  // namespace softroce

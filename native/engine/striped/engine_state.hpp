@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "../codec/codec.hpp"
 #include "../counters.hpp"
@@ -40,6 +41,8 @@ struct EngineState {
   bool numbers_paths() const { return framing == Framing::ud && has(kPathNumbers); }
   bool has(Mechanism each) const { return config.path_probes && (config.without & each) == 0; }
   bool joins_reports() const { return numbers_paths() && has(kJoinedReports); }
+  // Whether a message of a session that reacts to every packet stays on one path.
+  bool keeps_to_one_path() const { return path_picker == kPickPerMessage; }
   std::uint32_t control_bytes() const { return config.path_mtu - LAB_HDR_BYTES; }
 
   // A UD packet with our header, from QP to QP of one kind: the first sending of data on the data
@@ -82,7 +85,8 @@ struct EngineState {
 
   const MessageConfig& config;
   const Framing framing;
-  const Time base_rtt;  // of an empty fabric
+  const Time base_rtt;                 // of an empty fabric
+  const std::string_view path_picker;  // a name: path_picker.hpp
   const ParityConfig parity;
   const Time packet_time;  // of a packet of data on the port
   const std::uint32_t chunk_bytes;

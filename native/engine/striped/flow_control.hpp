@@ -31,8 +31,7 @@ class FlowControl {
     return waits_in_queues(peer.rtt.srtt, empty) ? Stop::queue : Stop::window;
   }
   StoppedFlow flow_to(const Peer& peer) const {
-    const bool of_messages =
-        state_.reacting != nullptr && !state_.config.spray && !state_.reacting->sprays();
+    const bool of_messages = state_.reacting != nullptr && state_.keeps_to_one_path();
     return {.destination = static_cast<std::uint32_t>(peer.address.gid.low),
             .source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + peer.last_path),
             .has_one_path = of_messages || peer.schedule.paths() == 1};

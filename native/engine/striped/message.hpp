@@ -27,7 +27,6 @@ inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std:
   return index + 1 < count ? chunk_bytes : length - (count - 1) * chunk_bytes;
 }
 
-inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
 inline constexpr std::uint8_t kNotSending = UINT8_MAX;  // no packet waits for the first time
 
 // What became of a packet so far: when it was last sent, in ns, over which path, with which number

@@ -84,7 +84,6 @@ struct MessageConfig {
   Time rto_high = 0;  // also before an unmeasured peer's closed window counts as lost
   Time timeout = 0;   // of such a session, in place of all it has; 0: its own
   bool timeout_measured = false;  // no timeout of it is shorter than the measured RTO
-  bool spray = false;             // such a session's packets take all paths, not one a message
   std::uint64_t line_rate_bps = 100'000'000'000;  // of the port
   Time base_rtt = 0;                              // of an empty fabric; 0: initial_rtt
   Time cnp_interval = 50 * kMicrosecond;          // dcqcn

@@ -92,7 +92,7 @@ void MessageEngine::handle_control(Peer& peer, const Packet& packet, Time now) {
   if (packet.lab.message_id == LAB_CONTROL_NACK) return sender_.handle_nack(peer, packet, now);
   const std::span body(packet.payload, packet.payload_bytes);
   if (state_.reacting != nullptr && !body.empty() && body[0] >= MessageSession::kFeedback) {
-    const bool valid = state_.reacting->feedback_arrived(peer.index, body, now);
+    const bool valid = state_.reacting->feedback_arrived(peer.index, packet, now);
     state_.counters.add(valid ? Counter::rx_control : Counter::rx_bad_control);
     return sender_.make_ready(peer);
   }

@@ -30,7 +30,7 @@ class MessageEngine final {
 
   // ---- control plane; throws EAFNOSUPPORT, EISCONN (std::system_error)
   PeerIndex connect(const PeerAddress& address) {
-    return state_.peers.connect(address, state_.config, state_.framing);
+    return state_.peers.connect(address, state_.config, state_.framing, state_.path_picker);
   }
 
   // ---- work requests
@@ -142,9 +142,15 @@ class MessageEngine final {
 
   // ---- actions of a session that reacts to every packet
   // `body`: at most ControlQueue::kMostSmallBody bytes.
-  void send_feedback(PeerIndex peer, std::uint8_t path, std::span<const std::uint8_t> body) {
-    control_.push_small(peer, path, body);
+  // `marked`: it goes with the BECN bit, which tells that the packet which it acknowledges had a
+  // congestion mark (IBA 9.2).
+  void send_feedback(PeerIndex peer, std::uint8_t path, bool marked,
+                     std::span<const std::uint8_t> body) {
+    control_.push_small(peer, path, marked, body);
   }
+  // Is told what the session learns of a packet's path: path_picker.hpp.
+  PathPicker& path_picker(PeerIndex peer) { return *state_.peers[peer].picker; }
+  bool heeds_marks() const { return softroce::heeds_marks(state_.path_picker); }
   void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now) {
     sender_.retransmit(message, packet, why, now);
   }

@@ -32,8 +32,7 @@ using Figures = std::vector<std::pair<std::string, Figure>>;
 // A data packet of which only the header arrived: a queue cut off its payload.
 struct TrimmedPacket {
   PeerIndex peer = 0;
-  const LabHeader& lab;
-  bool last_hop = false;  // the link whose queue cut it leads to this host
+  const Packet& packet;
   // Its payload arrived with another copy. If `message` is null, the message is complete.
   bool has_arrived = false;
   // Its receive. `open` is false if no payload of the message has arrived. Null: no receive is
@@ -61,17 +60,15 @@ class MessageSession {
   // ---- hooks for every packet, which the engine calls at once
   virtual bool reacts() const { return false; }  // false: none of these hooks is called
   // Whether the simulated fabric reports each loss and each refusal (`packet_lost`,
-  // `packet_refused`). Packets of such a session take all paths.
+  // `packet_refused`).
   virtual bool omniscient() const { return false; }
-  // Whether packets of such a session take all paths. Otherwise a message stays on one.
-  virtual bool sprays() const { return false; }
   virtual void posted(SendMessage&) {}  // before the first packet is sent
   virtual void packet_sent(SendMessage&, std::uint32_t /*packet*/, Time /*now*/) {}
   // The packet's bit is set; it may have been set before. If this packet completes the message, the
   // message ends after this call.
-  virtual void packet_arrived(ReceiveMessage&, const LabHeader&, Time /*now*/) {}
-  virtual void packet_came_late(PeerIndex, const LabHeader&) {}  // its message is complete already
-  virtual void packet_refused(PeerIndex, const LabHeader&) {}    // no receive is posted for it
+  virtual void packet_arrived(ReceiveMessage&, const Packet&, Time /*now*/) {}
+  virtual void packet_came_late(PeerIndex, const Packet&) {}   // its message is complete already
+  virtual void packet_refused(PeerIndex, const LabHeader&) {}  // no receive is posted for it
   // The packet may be a retransmission.
   virtual void packet_trimmed(const TrimmedPacket&, Time /*now*/) {}
   // At the receiver, when a packet that the fabric lost would have arrived.
@@ -80,9 +77,7 @@ class MessageSession {
   // events.
   static constexpr std::uint8_t kFeedback = 16;
   // The body comes from the network and may be anything. False: it is invalid and had no effect.
-  virtual bool feedback_arrived(PeerIndex, std::span<const std::uint8_t>, Time /*now*/) {
-    return false;
-  }
+  virtual bool feedback_arrived(PeerIndex, const Packet&, Time /*now*/) { return false; }
   virtual void timer_ended(SendMessage&, Time /*now*/) {}
 
   // The engine ended the message without an event (MessageEngine::flush).

@@ -8,6 +8,7 @@
 namespace softroce {
 
 inline constexpr std::uint32_t kMaxPaths = 16;
+inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
 
 // The source port of each path. One on which everything is lost gets another one, so that flow
 // hashing takes it elsewhere: of path p they are p, p + 16, p + 32 and so on.

@@ -21,6 +21,7 @@
 #include "message.hpp"
 #include "message_names.hpp"
 #include "path_loads.hpp"
+#include "path_picker.hpp"
 #include "paths.hpp"
 
 namespace softroce {
@@ -31,28 +32,6 @@ struct PeerAddress {
   std::uint32_t data_qp = 0;
   std::uint32_t recovery_qp = 0;
   std::uint32_t qkey = 0;
-};
-
-// Smoothed round-trip time, RFC 6298 section 2 (alpha 1/8, beta 1/4). Zero: no sample yet.
-struct RttEstimate {
-  Time srtt = 0;
-  Time rttvar = 0;
-  Time least = kNever;  // of all samples
-
-  void sample(Time rtt) {
-    least = std::min(least, rtt);
-    if (srtt == 0) {
-      relaxed_store(rttvar, rtt / 2);
-      relaxed_store(srtt, std::max(rtt, Time{1}));
-      return;
-    }
-    const Time error = srtt > rtt ? srtt - rtt : rtt - srtt;
-    relaxed_store(rttvar, rttvar + (error - rttvar) / 4);
-    relaxed_store(srtt, srtt + (rtt - srtt) / 8);
-  }
-
-  // `granularity`: of the clock.
-  Time rto(Time granularity = 0) const { return srtt + std::max(4 * rttvar, granularity); }
 };
 
 // When each packet in flight was sent, so that an echoed timestamp gives the number accounted for.
@@ -253,6 +232,7 @@ struct Peer {
   PathSchedule schedule;
   PathPorts ports;
   PathLoads loads;
+  std::unique_ptr<PathPicker> picker;  // of data packets; reads the three above
   FlightLog flight;
   std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
   std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits

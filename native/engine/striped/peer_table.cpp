@@ -4,10 +4,17 @@
 #include <cerrno>
 #include <system_error>
 
+#include "../../../xdp/lab_hash.h"
+
 namespace softroce {
+namespace {
+
+std::uint64_t mixed(const Gid& gid) { return lab_absorb(lab_mix64(gid.high), gid.low); }
+
+}  // namespace
 
 PeerIndex PeerTable::connect(const PeerAddress& address, const MessageConfig& config,
-                             Framing framing) {
+                             Framing framing, std::string_view path_picker) {
   const auto index = static_cast<PeerIndex>(peers_.size());
   if (address.gid.is_ipv4() != config.gid.is_ipv4())
     throw std::system_error(EAFNOSUPPORT, std::generic_category(), "connect");
@@ -21,6 +28,8 @@ PeerIndex PeerTable::connect(const PeerAddress& address, const MessageConfig& co
       peers_.emplace_back(index, address, config.message_slots, config.paths, config.window_packets,
                           make_congestion_control(congestion_of(config)));
   by_source_.emplace(Source{address.gid, kAnyQp}, index);
+  peer.picker = make_path_picker(path_picker, {peer.schedule, peer.loads, peer.rtt},
+                                 lab_absorb(mixed(config.gid), mixed(address.gid)));
   peer.next_id = config.first_message_id;
   peer.credit_packets = config.receive_ring_packets;
   if (framing == Framing::uc_immediate) {

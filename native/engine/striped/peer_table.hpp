@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "../codec/packet.hpp"
@@ -30,7 +31,8 @@ struct PeerState {
 class PeerTable {
  public:
   // Throws EAFNOSUPPORT, EISCONN, ENOMEM (std::system_error).
-  PeerIndex connect(const PeerAddress& address, const MessageConfig& config, Framing framing);
+  PeerIndex connect(const PeerAddress& address, const MessageConfig& config, Framing framing,
+                    std::string_view path_picker);
 
   std::size_t size() const { return peers_.size(); }
   Peer& operator[](PeerIndex index) { return peers_[index]; }

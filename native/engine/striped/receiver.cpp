@@ -102,7 +102,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
   if (state_.numbers_paths()) losses_.arrived(peer, packet, false, now);
-  if (message == nullptr) message = open_message(peer, slot, lab, layout, now);
+  if (message == nullptr) message = open_message(peer, slot, packet, layout, now);
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);
 
@@ -116,7 +116,7 @@ void Receiver::report_trimmed(Peer& peer, const Packet& packet, Time now) {
   using State = ReceiveSlot::State;
   const LabHeader& lab = packet.lab;
   if (lab.kind != LAB_KIND_DATA || state_.session == nullptr) return;
-  TrimmedPacket trimmed{.peer = peer.index, .lab = lab, .last_hop = packet.trimmed_at_last_hop()};
+  TrimmedPacket trimmed{.peer = peer.index, .packet = packet};
   const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
   const MessageKey key{lab.operation, lab.step, lab.message};
   if (slot.state != State::empty && slot.id == lab.message_id) {
@@ -134,7 +134,7 @@ void Receiver::report_trimmed(Peer& peer, const Packet& packet, Time now) {
   if (state_.reacting != nullptr) state_.reacting->packet_trimmed(trimmed, now);
   if (trimmed.message == nullptr || trimmed.has_arrived || !state_.session->takes_trimmed()) return;
   if (state_.events.full()) return state_.counters.add(Counter::rx_event_overflow);
-  const PayloadLoss loss{lab.index, trimmed.last_hop};
+  const PayloadLoss loss{lab.index, packet.trimmed_at_last_hop()};
   state_.events.emit_about(EventKind::trimmed, *trimmed.message, now,
                            std::as_bytes(std::span(&loss, 1)));
 }
@@ -151,7 +151,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
       relaxed_store(message.duplicates, message.duplicates + 1);
       state_.counters.add(Counter::rx_duplicate);
     }
-    if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
+    if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, packet, now);
     return;
   }
   const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == message.total();
@@ -165,7 +165,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     relaxed_store(message.highest, std::max(message.highest, lab.index));
   }
   relaxed_store(message.received, message.received + 1);
-  if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, lab, now);
+  if (state_.reacting != nullptr) state_.reacting->packet_arrived(message, packet, now);
   const bool early = mutated(Mutant::one_too_early) && message.count > 1;
   if (message.lacking == (early ? 1 : 0)) return finish(message, now);
   if (message.coded.open) note_chunk(message, lab.index, now);
@@ -213,9 +213,10 @@ void Receiver::report_gaps(ReceiveMessage& message, Time now) {
   state_.events.emit_about(EventKind::gap, message, now, std::as_bytes(std::span(missing)));
 }
 
-ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const Packet& packet,
                                        const CodeLayout& layout, Time now) {
-  if (slot_taken(peer, slot, lab, now)) return nullptr;
+  if (slot_taken(peer, slot, packet, now)) return nullptr;
+  const LabHeader& lab = packet.lab;
   const MessageKey key{lab.operation, lab.step, lab.message};
   const auto found = posted_.find({peer.index, key});
   if (found == posted_.end()) {
@@ -240,8 +241,9 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const LabH
 }
 
 // By an earlier message that is not over here, by a newer one, or by this one, which is over.
-bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now) {
+bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const Packet& packet, Time now) {
   using State = ReceiveSlot::State;
+  const LabHeader& lab = packet.lab;
   const auto newer = static_cast<std::int32_t>(lab.message_id - slot.id);
   if (slot.state != State::empty && newer < 0) {
     state_.counters.add(Counter::rx_stale_generation);
@@ -255,7 +257,7 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, T
   if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
     if (!came_when_restored(peer, lab)) state_.counters.add(Counter::rx_duplicate);
     if (state_.reacting != nullptr && slot.state == State::complete)
-      state_.reacting->packet_came_late(peer.index, lab);
+      state_.reacting->packet_came_late(peer.index, packet);
     else
       report_at_intervals(peer, slot, lab, EventKind::late_packet, now);
     return true;

@@ -62,9 +62,9 @@ class Receiver {
   void report_trimmed(Peer& peer, const Packet& packet, Time now);
   void place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, const Packet& packet,
              Time now);
-  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const LabHeader& lab,
+  ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const Packet& packet,
                                const CodeLayout& layout, Time now);
-  bool slot_taken(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Time now);
+  bool slot_taken(Peer& peer, ReceiveSlot& slot, const Packet& packet, Time now);
   void begin(ReceiveMessage& message, Time now);
   ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
                          EventKind event, Time now);

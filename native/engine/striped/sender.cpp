@@ -61,9 +61,7 @@ bool Sender::post(const MessageRequest& request, Time now) {
   message.tail.rows = message.tail.sent = 0;
   message.sent.assign(message.total(), {});
   if (state_.reacting != nullptr) {
-    const bool sprays =
-        state_.config.spray || state_.reacting->sprays() || state_.reacting->omniscient();
-    message.path = sprays ? kAnyPath : peer.schedule.next();
+    message.path = state_.keeps_to_one_path() ? peer.picker->pick(now) : kAnyPath;
     state_.reacting->posted(message);
   }
   if (!peer.channels && waits_for_id(peer, message, now)) {
@@ -214,7 +212,7 @@ void Sender::build_data(Peer& peer, SendMessage& message, std::uint32_t index, b
   Sent& sent = message.sent[index];
   const std::uint16_t attempt = sent.attempts();
   const std::uint8_t path = message.path != kAnyPath ? message.path
-                            : retransmit             ? other_path(peer, sent.path())
+                            : retransmit             ? peer.picker->pick_again(sent.path(), now)
                                                      : first_path(peer, message, now);
   const int counted = mutated(Mutant::attempt_not_counted) ? attempt : attempt + 1;
   sent.note(now / kNanosecond, path, peer.sent_on[path] & LAB_NUMBER_MASK,
@@ -315,7 +313,11 @@ void Sender::retransmit(SendMessage& message, std::uint32_t packet, RetransmitRe
   state_.events.note_retransmit(message, {&packet, 1}, why, state_.peers[message.peer].address.gid,
                                 now);
   relaxed_store(message.retransmit_pending, message.retransmit_pending + 1);
-  state_.peers[message.peer].congestion->on_loss(now);
+  Peer& peer = state_.peers[message.peer];
+  const std::uint8_t lost_on = message.sent[packet].path();
+  if (why == RetransmitReason::nak) peer.picker->lost(lost_on, now);
+  if (why == RetransmitReason::timeout) peer.picker->timed_out(lost_on, now);
+  peer.congestion->on_loss(now);
   queue_retransmit(message);
 }
 

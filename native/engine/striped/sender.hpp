@@ -90,7 +90,6 @@ class Sender {
 
   // Of recovery by path numbers, sender_losses.cpp.
   std::uint8_t first_path(Peer& peer, SendMessage& message, Time now);
-  std::uint8_t other_path(Peer& peer, std::uint8_t lost_on);
   Time srtt_to(const Peer& peer) const {
     return peer.rtt.srtt != 0 ? peer.rtt.srtt : state_.config.initial_rtt;
   }
@@ -100,8 +99,6 @@ class Sender {
     relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
     peer.progress[path].waits_since = std::min(peer.progress[path].waits_since, now);
   }
-  std::uint8_t emptiest_path(const Peer& peer, std::uint8_t next, std::uint8_t except,
-                             Time now) const;
   void expect_again(Peer& peer, std::uint8_t path, Time now);
   Time next_trial(const Peer& peer, Time now) const;
   void change_port(Peer& peer, std::uint8_t path);

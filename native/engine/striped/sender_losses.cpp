@@ -41,33 +41,15 @@ bool is_older(std::uint32_t id, std::uint32_t than) {
 
 }  // namespace
 
-// A message takes all paths, each packet the emptiest one. If packets are lost, a short message
-// takes one path: it is too short for parity, and the next packet on the path reveals a loss.
+// With numbers on paths, a short message takes one path if packets are lost: it is too short for
+// parity, and the next packet on the path reveals a loss. Only a long one heeds marks.
 std::uint8_t Sender::first_path(Peer& peer, SendMessage& message, Time now) {
-  if (!state_.numbers_paths()) return peer.schedule.next();
+  if (!state_.numbers_paths()) return peer.picker->pick(now);
   if (message.next == 0 && message.count <= kPacketsOfAPath && flow_.loss_to(peer).loss() > 0)
     message.first_path = peer.schedule.next();
   if (message.first_path != kAnyPath) return message.first_path;
   const bool heeds_marks = message.count >= kPacketsToHeedMarks * peer.schedule.paths();
-  return emptiest_path(peer, peer.schedule.next(), kAnyPath, heeds_marks ? now : kNever);
-}
-
-// Of a retransmission: another path than that which lost the packet, if there is another.
-std::uint8_t Sender::other_path(Peer& peer, std::uint8_t lost_on) {
-  const std::uint8_t next = peer.schedule.next_other(lost_on);
-  return state_.numbers_paths() ? emptiest_path(peer, next, lost_on, kNever) : next;
-}
-
-// `next` if no path has fewer packets on their way. Paths with congestion marks count as fuller
-// until the marks end; with kNever as `now` they do not.
-std::uint8_t Sender::emptiest_path(const Peer& peer, std::uint8_t next, std::uint8_t except,
-                                   Time now) const {
-  if (!state_.has(kPathChoice)) return next;
-  std::uint8_t best = next;
-  for (std::uint8_t path = 0; path < peer.schedule.paths(); ++path)
-    if (path != except && peer.loads.with_marks(path, now) < peer.loads.with_marks(best, now))
-      best = path;
-  return best;
+  return peer.picker->pick(heeds_marks ? now : kNever);
 }
 
 // ---------------------------------------------------------------- probes

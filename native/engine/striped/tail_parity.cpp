@@ -184,7 +184,7 @@ bool Sender::poll_parity(Packet& packet, Time now) {
 
 void Sender::build_parity(Peer& peer, SendMessage& message, Time now, Packet& packet) {
   const std::uint32_t row = message.tail.sent++;
-  const std::uint8_t path = emptiest_path(peer, peer.schedule.next(), kAnyPath, kNever);
+  const std::uint8_t path = peer.picker->pick(kNever);
   const TailCoder::Block block = state_.tail_block(nullptr, message.length, message.tail.block);
   packet.lab = {.path = path, .index = message.count + row, .code = message.tail.block};
   packet.payload_bytes = block.row_bytes;
