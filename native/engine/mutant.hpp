@@ -19,6 +19,7 @@ namespace softroce {
   M(attempt_not_counted, "a packet that is sent again is numbered as sent for the first time") \
   M(timer_not_armed, "the timer that a policy sets is not kept") \
   M(peer_timer_not_armed, "nor that of a peer") \
+  M(connection_timer_not_armed, "nor that of a transport's connection") \
   M(persist_not_armed, "a window that no report opens stays closed") \
   M(holes_shifted, "a NACK names the packets behind those that are missing") \
   M(loss_forgotten, "a sender passes over the first packet that a NACK names") \

@@ -87,6 +87,7 @@ class Session : public MessageSession {
   virtual void lost(SendMessage&, std::span<const LostPacket>) {}
   virtual void parity_released(SendMessage&, std::uint32_t /*submessage*/) {}
   virtual void chunk_arrived(ReceiveMessage&, std::uint32_t /*submessage*/) {}
+  virtual void paused(SendMessage&) {}  // the receiver was not ready, and refused what was sent
   virtual void turn_ended() {}
   virtual void over(Handle) {}  // the message ends, or has ended
 

@@ -35,7 +35,7 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic", "rack_tlp"))
+@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon"))
 def transport(request):
     return request.param
 
@@ -55,7 +55,7 @@ def test_the_registry_names_them_all():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, irn, oracle, rack_tlp"
+        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, falcon, irn, oracle"
     ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 

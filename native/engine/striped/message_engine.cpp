@@ -139,6 +139,11 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       peer.timer_at = kNever;
       state_.events.emit({.kind = EventKind::peer_timer, .peer = peer.index, .at = now});
       break;
+    case TimerKind::connection:
+      if (peer.connection_at != timer.at) break;
+      peer.connection_at = kNever;
+      state_.reacting->connection_timer_ended(peer.index, now);
+      break;
     case TimerKind::report:
       reporter_.report_fired(peer, timer.at);
       break;

@@ -67,6 +67,7 @@ class MessageSession {
     return false;
   }
   virtual void timer_ended(SendMessage&, Time /*now*/) {}
+  virtual void connection_timer_ended(PeerIndex, Time /*now*/) {}
 
   // The engine ended the message without an event (MessageEngine::flush).
   virtual void flushed(const SendMessage& message) = 0;
