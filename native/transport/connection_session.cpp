@@ -2,8 +2,48 @@
 #include "connection_session.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 namespace softroce {
+
+// ---------------------------------------------------------------- receiving
+
+void ConnectionSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) {
+  if (coalescing_.packets <= 1) return PacketSession::packet_arrived(message, lab, now);
+  set_now(now);
+  Connection& connection = connection_of(message.peer);
+  Unanswered& unanswered = connection.unanswered;
+  const auto word = std::ranges::find_if(unanswered.words, [&](const auto& each) {
+    return each.message == message.handle && each.packet / 64 == lab.index / 64;
+  });
+  if (word != unanswered.words.end())
+    word->packet = lab.index;
+  else
+    unanswered.words.push_back({message.handle, lab.index});
+  unanswered.stamp_ns = lab.stamp_ns;
+  unanswered.path = lab.path;
+  if (++unanswered.packets >= coalescing_.packets || message.lacking == 0)
+    return answer_all(unanswered);
+  if (unanswered.packets > 1) return;
+  unanswered.due_ns = now_ns() + coalescing_.time_ns;
+  wake_at(connection, unanswered.due_ns);
+}
+
+void ConnectionSession::answer_all(Unanswered& unanswered) {
+  Handle answered = kNoHandle;
+  std::uint32_t cumulative = 0;  // of that message
+  for (const auto& [handle, packet] : std::views::reverse(unanswered.words)) {
+    const ReceiveMessage* message = engine().find_receive(handle);
+    if (message == nullptr || (handle == answered && packet < cumulative)) continue;
+    cumulative = answer(*message, packet, unanswered.stamp_ns, unanswered.path);
+    answered = handle;
+  }
+  unanswered.words.clear();
+  unanswered.packets = 0;
+  unanswered.due_ns = kNeverNs;
+}
+
+// ---------------------------------------------------------------- what is in use
 
 void ConnectionSession::posted(SendMessage& message) {
   const std::uint32_t index = index_of(message.handle);
@@ -128,6 +168,8 @@ void ConnectionSession::connection_timer_ended(PeerIndex peer, Time now) {
   set_now(now);
   Connection& connection = connection_of(peer);
   connection.timer_ns = kNeverNs;
+  if (connection.unanswered.due_ns <= now_ns()) answer_all(connection.unanswered);
+  wake_at(connection, connection.unanswered.due_ns);
   advance(connection);
   if (!connection.records.empty()) time_passed(connection);
 }

@@ -14,8 +14,14 @@
 // It acts by `retransmit` and `wake_at`. The state that it keeps about a peer it finds by
 // Connection::peer.
 //
+// The receiver may coalesce feedback: it answers so many packets at once, or what has come when a
+// time has passed since the first of them. A complete message is answered at once.
+//
 // These rules are this project's:
 //
+// - Feedback that was coalesced is one control message for each 64 packets of a message in which
+//   something has arrived. It echoes the newest packet. The RTT includes the time that the receiver
+//   waited.
 // - First transmissions wait while the window of PSNs beyond `base` is full. Retransmissions do
 //   not.
 // - A message whose receive is not posted (RNR NAK, IBA 9.7.5.2.8) gives up its PSNs, so that it
@@ -34,10 +40,15 @@ namespace softroce {
 
 class ConnectionSession : public PacketSession {
  public:
+  struct Coalescing {
+    std::uint32_t packets = 1;  // answered at once; 1: each
+    Nanoseconds time_ns = 0;    // until fewer are answered
+  };
   // `window`: how many PSNs, from the oldest one that is not acknowledged on, may be in use.
-  ConnectionSession(MessageEngine& engine, std::size_t window)
-      : PacketSession(engine), window_(window) {}
+  ConnectionSession(MessageEngine& engine, std::size_t window, const Coalescing& coalescing)
+      : PacketSession(engine), window_(window), coalescing_(coalescing) {}
 
+  void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
   void posted(SendMessage& message) final;
   void packet_sent(SendMessage& message, std::uint32_t packet, Time now) final;
   void connection_timer_ended(PeerIndex peer, Time now) final;
@@ -57,6 +68,18 @@ class ConnectionSession : public PacketSession {
 
     bool is_out() const { return !is_done && !is_queued; }
   };
+  // What has come from a peer since the last feedback to it.
+  struct Unanswered {
+    struct Word {
+      Handle message;
+      std::uint32_t packet;  // the last one of its 64
+    };
+    std::vector<Word> words;
+    std::uint32_t packets = 0;
+    std::uint32_t stamp_ns = 0;  // of the last packet
+    std::uint8_t path = 0;
+    Nanoseconds due_ns = kNeverNs;
+  };
   struct Connection {
     PeerIndex peer = 0;
     Psn base = 0;                                 // all below are done
@@ -65,6 +88,7 @@ class ConnectionSession : public PacketSession {
     std::deque<Record> records;                   // of [base, end)
     bool is_held = false;                         // the window is full
     Nanoseconds timer_ns = kNeverNs;
+    Unanswered unanswered;
 
     Psn end() const { return base + records.size(); }
     Record& at(Psn psn) { return records[psn - base]; }
@@ -109,6 +133,7 @@ class ConnectionSession : public PacketSession {
       connections_.emplace_back().peer = next;
     return connections_[peer];
   }
+  void answer_all(Unanswered& unanswered);
   void give_up_psns(Flow& flow);
   Record& take_psn(Connection& connection, Flow& flow, Handle message, std::uint32_t packet);
   void deliver(SendMessage& message, Flow& flow, std::uint32_t packet);
@@ -126,6 +151,7 @@ class ConnectionSession : public PacketSession {
   void over(Handle message) final;
 
   const std::size_t window_;
+  const Coalescing coalescing_;
   std::deque<Flow> flows_;               // by the handle's index
   std::deque<Connection> connections_;   // by peer
   std::vector<Acknowledged> delivered_;  // by the feedback that is being handled

@@ -10,6 +10,8 @@
 // - Feedback is an EACK if the receiver's bitmap is not zero [spec, 9.1.6], else a base ACK.
 // - An early retransmission is one before the retransmission timer ends [spec, 9.1.4]. A packet
 //   has 16 at most [model: early_retx_threshold].
+// - The receiver answers after 10 packets, or 8 us after the first that is not answered [spec,
+//   9.1.6; model: ack_coalescing_thresholds]. A duplicate counts as a packet.
 //
 // `detection: ooo-distance`, the first generation:
 //
@@ -50,8 +52,9 @@
 //   Likewise the first retransmission timeout is at least 2 base RTTs.
 // - The target delay is the base RTT, where the model's Swift has 25 us.
 // - After timeouts in a row without progress the timeout backs off as the session's timers do.
-// - The receiver acknowledges each packet at once: it coalesces nothing, and its coalescing timeout
-//   is 0. It has room for all packets of a posted message: it never sends an out-of-window notice.
+// - The receiver has room for all packets of a posted message, and sends no out-of-window notice.
+// - The headers have no AR bit, by which a sender asks for an answer at once. In its place the
+//   receiver answers a complete message at once.
 // - Packets take all paths in turn, not weighted by windows. A retransmission takes another path;
 //   in the model it stays on its flow.
 // - Congestion control is the lab's, and not that of the sources.
@@ -65,11 +68,17 @@
 namespace softroce {
 namespace {
 
+template <typename T>
+T number_of(MessageEngine& engine, std::string_view option) {
+  return static_cast<T>(option_of<std::int64_t>(engine.config(), option));
+}
+
 class Falcon final : public ConnectionSession {
  public:
   explicit Falcon(MessageEngine& engine)
-      : ConnectionSession(engine, static_cast<std::size_t>(
-                                      option_of<std::int64_t>(engine.config(), "psn_window"))),
+      : ConnectionSession(engine, number_of<std::size_t>(engine, "psn_window"),
+                          {.packets = number_of<std::uint32_t>(engine, "coalesced_packets"),
+                           .time_ns = number_of<Nanoseconds>(engine, "coalescing_time")}),
         is_rack_(option<std::string>("detection") == "rack"),
         has_probes_(option<bool>("probes")),
         probes_first_(option<std::string>("probe") == "first"),
@@ -80,7 +89,10 @@ class Falcon final : public ConnectionSession {
         probe_rtts_(option<double>("probe_rtts")),
         least_pto_ns_(option<std::int64_t>("least_probe_timeout")),
         least_rto_ns_(option<std::int64_t>("least_timeout")),
-        initial_rto_ns_(option<std::int64_t>("initial_timeout")) {
+        initial_rto_ns_(option<std::int64_t>("initial_timeout")),
+        coalescing_ns_(option<std::int64_t>("coalesced_packets") > 1
+                           ? option<std::int64_t>("coalescing_time")
+                           : 0) {
     if (least_pto_ns_ == 0) least_pto_ns_ = 2 * config().initial_rtt / kNanosecond;
   }
 
@@ -124,7 +136,7 @@ class Falcon final : public ConnectionSession {
   const Nanoseconds least_rack_window_ns_;
   const double probe_rtts_;
   Nanoseconds least_pto_ns_;
-  const Nanoseconds least_rto_ns_, initial_rto_ns_;
+  const Nanoseconds least_rto_ns_, initial_rto_ns_, coalescing_ns_;
   std::deque<State> states_;  // by peer
 };
 
@@ -141,7 +153,7 @@ Nanoseconds Falcon::rto_ns(PeerIndex index) const {
 
 Nanoseconds Falcon::pto_ns(PeerIndex index) const {
   const double rtts_ns = probe_rtts_ * static_cast<double>(rtt(index).srtt_ns);
-  return std::max(static_cast<Nanoseconds>(rtts_ns), least_pto_ns_);
+  return std::max(static_cast<Nanoseconds>(rtts_ns) + coalescing_ns_, least_pto_ns_);
 }
 
 void Falcon::start_probe_timer(Connection& connection, State& state) {
@@ -285,6 +297,17 @@ Transport falcon_transport() {
                    .help = "packets to a peer from the oldest unacknowledged one on",
                    .least = 1,
                    .most = 4096},
+                  {.name = "coalesced_packets",
+                   .usual = std::int64_t{10},
+                   .help = "packets that the receiver answers at once; 1: each",
+                   .least = 1,
+                   .most = 1024},
+                  {.name = "coalescing_time",
+                   .usual = std::int64_t{8000},
+                   .help = "until the receiver answers fewer packets",
+                   .unit = "time",
+                   .least = 0,
+                   .most = 1e9},
                   {.name = "most_early",
                    .usual = std::int64_t{16},
                    .help = "retransmissions of a packet before its timeout",

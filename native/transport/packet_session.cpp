@@ -29,15 +29,21 @@ PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message
 }
 
 void PacketSession::packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time) {
+  answer(message, lab.index, lab.stamp_ns, lab.path);
+}
+
+std::uint32_t PacketSession::answer(const ReceiveMessage& message, std::uint32_t packet,
+                                    std::uint32_t stamp_ns, std::uint8_t path) {
   ReceiveFlow& flow = flow_of(message);
-  if (lab.index == flow.cumulative)
+  if (flow.cumulative < message.count && message.bitmap.test(flow.cumulative))
     flow.cumulative = std::min(message.bitmap.next_clear(flow.cumulative), message.count);
   Feedback feedback;
-  if (lab.index > flow.cumulative) feedback = out_of_order(message, lab.index);
+  if (packet > flow.cumulative) feedback = out_of_order(message, packet);
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
-  feedback.echo_stamp_ns = lab.stamp_ns;
-  send_feedback(message.peer, feedback, lab.path);
+  feedback.echo_stamp_ns = stamp_ns;
+  send_feedback(message.peer, feedback, path);
+  return flow.cumulative;
 }
 
 void PacketSession::packet_came_late(PeerIndex peer, const LabHeader& lab) {

@@ -19,7 +19,7 @@ class PacketSession : public Session {
   explicit PacketSession(MessageEngine& engine);
 
   bool reacts() const final { return true; }
-  void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) final;
+  void packet_arrived(ReceiveMessage& message, const LabHeader& lab, Time now) override;
   void packet_came_late(PeerIndex peer, const LabHeader& lab) final;
   bool feedback_arrived(PeerIndex peer, std::span<const std::uint8_t> body, Time now) final;
   void timer_ended(SendMessage& message, Time now) final;
@@ -39,6 +39,11 @@ class PacketSession : public Session {
   Time rto_low() const { return rto_low_; }
   Time rto_high() const { return rto_high_; }
 
+  // Sends the feedback that answers the packet. `stamp_ns`: of the packet that is echoed. `path`:
+  // the one that the feedback takes.
+  // Returns the cumulative acknowledgement.
+  std::uint32_t answer(const ReceiveMessage& message, std::uint32_t packet, std::uint32_t stamp_ns,
+                       std::uint8_t path);
   // A PACKET_SACK: the 64-bit word of the receiver's bitmap that contains the packet.
   static Feedback sack_of(const ReceiveMessage& message, std::uint32_t packet);
 

@@ -15,7 +15,7 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.transports import registry
-from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, Sent, fast_timing
+from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, Sent, fast_timing, feedback
 
 FIRST_NS, GAP_NS = 1_000, 100
 PACKETS = 8
@@ -29,7 +29,7 @@ class Talk(ByHand):
     """The sender has sent all that its window takes."""
 
     def __init__(self, packets=PACKETS, **settings) -> None:
-        super().__init__("falcon", packets, timing=fast_timing(), **settings)
+        super().__init__("falcon", packets, timing=fast_timing(), **(options() | settings))
         self.post()
         self.latest = self.spaced()
 
@@ -57,7 +57,9 @@ class Talk(ByHand):
 
 
 def options(**chosen) -> dict[str, Any]:
-    return {"options": registry.find("falcon").engine()["options"] | chosen}
+    """The receiver answers each packet."""
+    usual = registry.find("falcon").engine()["options"] | {"coalesced_packets": 1}
+    return {"options": usual | chosen}
 
 
 def sent_ns(packet: int) -> int:
@@ -206,6 +208,74 @@ def test_what_arrives_and_what_leaves(row):
     talk = Talk(**options(**row.options), **row.settings)
     left = [step.take(talk) for step in row.steps]
     assert left == [list(step.leaves) for step in row.steps]
+
+
+# ---------------------------------------------------------------- coalesced feedback
+
+
+COALESCED_NS = 8_000
+
+
+class Receiver(ByHand):
+    """`arrive` takes packets by index. What it returns has left the receiver at once."""
+
+    def __init__(self, packets, **chosen) -> None:
+        super().__init__("falcon", packets, **options(coalesced_packets=10, **chosen))
+        self.post()
+        self.latest = self.data_out()
+
+    def arrive(self, *packets) -> list[tuple]:
+        return [feedback(each) for each in self.answers(*(self.latest[each] for each in packets))]
+
+    def at(self, now_ns) -> list[tuple]:
+        self.now_ns = now_ns
+        self.receiver.handle_timeout(now_ns)
+        return [feedback(each) for each in self.out(self.receiver)]
+
+
+def test_ten_packets_are_answered_at_once():
+    talk = Receiver(32, coalescing_time=1_000_000)
+    assert talk.arrive(*range(9)) == []
+    assert talk.arrive(9) == [("ack", 10)]
+    assert talk.arrive(*range(10, 19)) == []
+    assert talk.arrive(10) == [("ack", 19)]  # a duplicate
+
+
+def test_fewer_packets_are_answered_8_us_after_the_first():
+    talk = Receiver(32)
+    assert talk.arrive(0) == []
+    due_ns = talk.now_ns + COALESCED_NS
+    assert talk.arrive(2) == []
+    assert talk.at(due_ns - 1) == []
+    assert talk.at(due_ns) == [("sack", 1, (0, 0b101))]
+    assert talk.arrive(1) == []
+    assert talk.at(talk.now_ns + COALESCED_NS) == [("ack", 3)]
+
+
+def test_a_complete_message_is_answered_at_once():
+    talk = Receiver(64)
+    assert talk.arrive(*range(60)) == [("ack", 10 * n) for n in range(1, 7)]
+    assert talk.arrive(60, 61, 62, 63) == [("ack", 64)]
+
+
+def test_each_word_of_the_bitmap_in_which_something_came_has_an_answer():
+    talk = Receiver(128)
+    assert talk.arrive(*range(1, 9)) == []
+    assert talk.arrive(70) == []
+    assert talk.arrive(9) == [("sack", 0, (64, 1 << 6)), ("sack", 0, (0, 0x3FE))]
+
+
+def test_a_probe_waits_for_coalesced_feedback():
+    """2 RTT of 30 us, and 8 us."""
+    rtt_ns = 30_000
+    talk = ByHand.begun("falcon", 4, timing=fast_timing(), **options(coalesced_packets=2))
+    out = talk.data_out()
+    talk.now_ns += rtt_ns - 3_000
+    answers = talk.answers(out[0], out[1])
+    assert talk.deliver(talk.sender, *answers) == []
+    due_ns = talk.now_ns + 2 * rtt_ns + COALESCED_NS
+    assert talk.retransmitted_at(due_ns - 1) == []
+    assert talk.retransmitted_at(due_ns) == [2]
 
 
 # ---------------------------------------------------------------- the connection
