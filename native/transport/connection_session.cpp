@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include "../engine/mutant.hpp"
+
 namespace softroce {
 
 // ---------------------------------------------------------------- receiving
@@ -140,6 +142,8 @@ void ConnectionSession::deliver(SendMessage& message, Flow& flow, std::uint32_t 
   Connection& connection = connection_of(message.peer);
   Record& record = connection.at(psn);
   record.is_done = true;
+  if (mutated(Mutant::psn_of_next_acknowledged) && psn + 1 < connection.end())
+    connection.at(psn + 1).is_done = true;
   connection.acknowledged_end = std::max(connection.acknowledged_end, psn + 1);
   delivered_.push_back({psn, record});
 }
@@ -168,7 +172,8 @@ void ConnectionSession::connection_timer_ended(PeerIndex peer, Time now) {
   set_now(now);
   Connection& connection = connection_of(peer);
   connection.timer_ns = kNeverNs;
-  if (connection.unanswered.due_ns <= now_ns()) answer_all(connection.unanswered);
+  if (connection.unanswered.due_ns <= now_ns())
+    answer_all(connection.unanswered);
   wake_at(connection, connection.unanswered.due_ns);
   advance(connection);
   if (!connection.records.empty()) time_passed(connection);

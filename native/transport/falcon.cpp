@@ -268,7 +268,8 @@ void Falcon::time_out(Connection& connection) {
     }
     if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
     has_ended = true;
-    retransmit(connection, psn, RetransmitReason::timeout);
+    if (!mutated(Mutant::falcon_timeout_ignored))
+      retransmit(connection, psn, RetransmitReason::timeout);
     if (!record.is_queued && !record.is_done) next_ns = std::min(next_ns, now_ns() + wait_ns);
   }
   connection.timeouts_without_progress += has_ended;

@@ -224,6 +224,12 @@ void MessageEngine::set_peer_timer(PeerIndex peer, Time at) {
     state_.timers.arm(at, TimerKind::peer_timer, peer);
 }
 
+void MessageEngine::set_connection_timer(PeerIndex peer, Time at) {
+  state_.peers[peer].connection_at = at;
+  if (!mutated(Mutant::connection_timer_not_armed))
+    state_.timers.arm(at, TimerKind::connection, peer);
+}
+
 void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {
   sender_.complete(send, status, now);
 }

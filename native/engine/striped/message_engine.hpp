@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "../mutant.hpp"
 #include "control_queue.hpp"
 #include "engine_state.hpp"
 #include "flow_control.hpp"
@@ -157,11 +156,7 @@ class MessageEngine final {
   // Whether packets to the peer must not be sent for the first time. Retransmissions still leave.
   void hold(PeerIndex peer, bool held) { sender_.hold(state_.peers[peer], held); }
   // MessageSession::connection_timer_ended is called at that time. A peer has one such timer.
-  void set_connection_timer(PeerIndex peer, Time at) {
-    state_.peers[peer].connection_at = at;
-    if (!mutated(Mutant::connection_timer_not_armed))
-      state_.timers.arm(at, TimerKind::connection, peer);
-  }
+  void set_connection_timer(PeerIndex peer, Time at);
   // The peer echoes the timestamp of a packet that has just arrived there. This gives an RTT
   // sample, and everything sent up to then is no longer in flight. False: no packet had that
   // timestamp.

@@ -357,7 +357,7 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 
 void Sender::hold(Peer& peer, bool held) {
   peer.is_held = held;
-  if (!held) make_ready(peer);
+  if (!held && !mutated(Mutant::hold_not_released)) make_ready(peer);
 }
 
 void Sender::queue_first_pass(SendMessage& message) {
