@@ -356,8 +356,8 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
 }
 
 void Sender::hold(Peer& peer, bool held) {
-  peer.is_held = held;
-  if (!held && !mutated(Mutant::hold_not_released)) make_ready(peer);
+  peer.is_held = held || mutated(Mutant::hold_not_released);
+  if (!held) make_ready(peer);
 }
 
 void Sender::queue_first_pass(SendMessage& message) {
