@@ -172,8 +172,7 @@ void ConnectionSession::connection_timer_ended(PeerIndex peer, Time now) {
   set_now(now);
   Connection& connection = connection_of(peer);
   connection.timer_ns = kNeverNs;
-  if (connection.unanswered.due_ns <= now_ns())
-    answer_all(connection.unanswered);
+  if (connection.unanswered.due_ns <= now_ns()) answer_all(connection.unanswered);
   wake_at(connection, connection.unanswered.due_ns);
   advance(connection);
   if (!connection.records.empty()) time_passed(connection);
