@@ -108,6 +108,7 @@ class Falcon final : public ConnectionSession {
     Psn eack_base = 0;                // the base at the newest EACK
     bool scans = false;               // RACK looks for losses
     Nanoseconds probe_due_ns = kNeverNs;
+    Nanoseconds timeout_due_ns = kNeverNs;  // no packet's timer ends before
   };
 
   State& state_of(const Connection& connection) {
@@ -122,7 +123,8 @@ class Falcon final : public ConnectionSession {
   void detect_by_distance(Connection& connection, Nanoseconds rtt_ns);
   void detect_by_rack(Connection& connection, State& state, RetransmitReason why);
   void send_probe(Connection& connection, const State& state);
-  void time_out(Connection& connection);
+  void expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns);
+  void time_out(Connection& connection, State& state);
 
   // ---- hooks
   void packet_left(Connection& connection, Psn psn) override;
@@ -162,9 +164,15 @@ void Falcon::start_probe_timer(Connection& connection, State& state) {
   wake_at(connection, state.probe_due_ns);
 }
 
+void Falcon::expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns) {
+  state.timeout_due_ns = std::min(state.timeout_due_ns, sent_ns + rto_ns(connection.peer));
+  wake_at(connection, state.timeout_due_ns);
+}
+
 void Falcon::packet_left(Connection& connection, Psn) {
-  start_probe_timer(connection, state_of(connection));
-  wake_at(connection, now_ns() + rto_ns(connection.peer));
+  State& state = state_of(connection);
+  start_probe_timer(connection, state);
+  expect_timeout(connection, state, now_ns());
 }
 
 // ---------------------------------------------------------------- feedback
@@ -186,7 +194,7 @@ void Falcon::acknowledged(Connection& connection, const Acknowledgement& ack) {
   start_probe_timer(connection, state);
   const Record& oldest = connection.at(connection.base);
   // The timeout may have become shorter.
-  if (oldest.is_out()) wake_at(connection, oldest.sent_ns + rto_ns(connection.peer));
+  if (oldest.is_out()) expect_timeout(connection, state, oldest.sent_ns);
 }
 
 void Falcon::retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
@@ -236,8 +244,8 @@ void Falcon::time_passed(Connection& connection) {
     state.probe_due_ns = kNeverNs;
     send_probe(connection, state);
   }
-  time_out(connection);
-  wake_at(connection, state.probe_due_ns);
+  if (state.timeout_due_ns <= now_ns()) time_out(connection, state);
+  wake_at(connection, std::min(state.probe_due_ns, state.timeout_due_ns));
 }
 
 void Falcon::send_probe(Connection& connection, const State& state) {
@@ -253,11 +261,11 @@ void Falcon::send_probe(Connection& connection, const State& state) {
   }
 }
 
-// Retransmits the packets whose timers have ended, and sets the timer for the next one.
-void Falcon::time_out(Connection& connection) {
+// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
+void Falcon::time_out(Connection& connection, State& state) {
   const Nanoseconds base_ns = rto_ns(connection.peer);
   const Nanoseconds wait_ns = backed_off_ns(base_ns, connection.timeouts_without_progress);
-  Nanoseconds next_ns = kNeverNs;
+  Nanoseconds& next_ns = state.timeout_due_ns = kNeverNs;
   bool has_ended = false;
   for (Psn psn = connection.base; psn < connection.end(); ++psn) {
     const Record& record = connection.at(psn);
@@ -273,7 +281,6 @@ void Falcon::time_out(Connection& connection) {
     if (!record.is_queued && !record.is_done) next_ns = std::min(next_ns, now_ns() + wait_ns);
   }
   connection.timeouts_without_progress += has_ended;
-  if (next_ns != kNeverNs) wake_at(connection, next_ns);
 }
 
 }  // namespace
