@@ -19,6 +19,8 @@ namespace softroce {
   M(attempt_not_counted, "a packet that is sent again is numbered as sent for the first time") \
   M(timer_not_armed, "the timer that a policy sets is not kept") \
   M(peer_timer_not_armed, "nor that of a peer") \
+  M(connection_timer_not_armed, "nor that of a transport's connection") \
+  M(hold_not_released, "first transmissions that a full window of PSNs holds are never sent") \
   M(persist_not_armed, "a window that no report opens stays closed") \
   M(holes_shifted, "a NACK names the packets behind those that are missing") \
   M(loss_forgotten, "a sender passes over the first packet that a NACK names") \
@@ -68,6 +70,9 @@ namespace softroce {
   /* rack_tlp.cpp */ \
   M(rack_loss_forgotten, "a packet that counts as lost is not retransmitted") \
   M(rack_timer_not_armed, "a sender has no timer for losses, probes and timeouts") \
+  /* connection_session.cpp, falcon.cpp */ \
+  M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
+  M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

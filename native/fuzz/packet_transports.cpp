@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two live endpoints of `irn`, `srnic` or `csa_ud` (native/transport), and a network between them
-// that does what the input describes. Its first octet sets them up: bit 0 `srnic`, bit 1 without
-// payload, bit 2 sprayed, bits 3-4 how long the third message is, bit 5 `csa_ud` with two packets
-// of parity behind each message. Then deeds follow, an octet each, of which bits 0-2 say what, and
-// bit 3 to which end:
+// Two live endpoints of `irn`, `srnic`, `csa_ud` or `falcon` (native/transport), and a network
+// between them that does what the input describes. Its first octet sets them up: bit 0 `srnic`,
+// bit 1 without payload, bit 2 sprayed, bits 3-4 how long the third message is, bit 5 `csa_ud` with
+// two packets of parity behind each message, bit 6 `falcon`. Then deeds follow, an octet each, of
+// which bits 0-2 say what, and bit 3 to which end:
 //
 //   0 deliver the oldest packet       1 lose it        2 deliver it, and keep it
 //   3 put it behind all others        4 the same, changed: which field, and four octets
@@ -22,7 +22,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
@@ -65,7 +64,8 @@ class Input {
 };
 
 struct Setup {
-  bool srnic, payload, spray, csa_ud;
+  const char* transport;
+  bool payload, spray;
   std::uint32_t third;
 };
 
@@ -79,12 +79,11 @@ MessageConfig config(int which, const Setup& options) {
   config.timing.most_attempts = 5;
   config.timing.rnr_retry = 3;  // 7 would be without end
   config.timing.keepalive_probes = 5;
-  config.transport = options.csa_ud ? "csa_ud" : options.srnic ? "srnic" : "irn";
-  const auto transport =
-      std::ranges::find(transports(), std::string_view(config.transport), &Transport::name);
-  for (const Option& each : transport->options) config.options[each.name] = each.usual;
-  if (options.csa_ud) {
-    config.path_probes = true;
+  config.transport = options.transport;
+  const auto found = std::ranges::find(transports(), config.transport, &Transport::name);
+  for (const Option& each : found->options) config.options[each.name] = each.usual;
+  config.path_probes = found->path_probes;
+  if (found->path_probes) {  // csa_ud
     config.options["parity"] = std::string("2");
     config.options["parity_budget"] = 1.0;
   } else if (options.spray) {
@@ -324,10 +323,13 @@ class Network {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({data, size});
   const std::uint8_t how = input.octet();
-  Network network({.srnic = (how & 1) != 0,
+  const char* transport = (how & 64) != 0   ? "falcon"
+                          : (how & 32) != 0 ? "csa_ud"
+                          : (how & 1) != 0  ? "srnic"
+                                            : "irn";
+  Network network({.transport = transport,
                    .payload = (how & 2) == 0,
                    .spray = (how & 4) != 0,
-                   .csa_ud = (how & 32) != 0,
                    .third = kThird[how >> 3 & 3]});
   for (int n = 0; n < kMostDeeds && !input.empty(); ++n) network.deed(input.octet(), input);
   network.come_to_rest();

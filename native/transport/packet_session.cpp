@@ -29,22 +29,25 @@ PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message
 }
 
 void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time) {
-  const LabHeader& lab = packet.lab;
+  answer(message, packet.lab.index, echo_of(packet));
+}
+
+std::uint32_t PacketSession::answer(const ReceiveMessage& message, std::uint32_t packet,
+                                    const Echo& echo) {
   ReceiveFlow& flow = flow_of(message);
-  if (lab.index == flow.cumulative)
+  if (flow.cumulative < message.count && message.bitmap.test(flow.cumulative))
     flow.cumulative = std::min(message.bitmap.next_clear(flow.cumulative), message.count);
   Feedback feedback;
-  if (lab.index > flow.cumulative) feedback = out_of_order(message, lab.index);
+  if (packet > flow.cumulative) feedback = out_of_order(message, packet);
   feedback.id = message.id;
   feedback.cumulative = flow.cumulative + mutated(Mutant::ack_one_too_many);
-  feedback.echo_stamp_ns = lab.stamp_ns;
-  send_feedback(message.peer, feedback, packet);
+  send_feedback(message.peer, feedback, echo);
+  return flow.cumulative;
 }
 
 void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
   const LabHeader& lab = packet.lab;
-  send_feedback(
-      peer, {.id = lab.message_id, .cumulative = lab.count, .echo_stamp_ns = lab.stamp_ns}, packet);
+  send_feedback(peer, {.id = lab.message_id, .cumulative = lab.count}, echo_of(packet));
 }
 
 void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
@@ -59,16 +62,20 @@ void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
                 {.type = BodyType::packet_trimmed,
                  .id = lab.message_id,
                  .cumulative = flow_of(*trimmed.message).cumulative,
-                 .echo_stamp_ns = lab.stamp_ns,
                  .packet = lab.index,
                  .path = lab.path,
                  .at_last_hop = trimmed.packet.trimmed_at_last_hop()},
-                trimmed.packet);
+                echo_of(trimmed.packet));
 }
 
-void PacketSession::send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet) {
+PacketSession::Echo PacketSession::echo_of(const Packet& packet) {
   const bool marked = packet.congestion_experienced() && engine().heeds_marks();
-  engine().send_feedback(peer, packet.lab.path, marked, write(feedback).bytes());
+  return {packet.lab.stamp_ns, packet.lab.path, marked};
+}
+
+void PacketSession::send_feedback(PeerIndex peer, Feedback feedback, const Echo& echo) {
+  feedback.echo_stamp_ns = echo.stamp_ns;
+  engine().send_feedback(peer, echo.path, echo.marked, write(feedback).bytes());
 }
 
 void PacketSession::first_packet(ReceiveMessage& message) {

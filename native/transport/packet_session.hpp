@@ -22,7 +22,7 @@ class PacketSession : public Session {
   explicit PacketSession(MessageEngine& engine);
 
   bool reacts() const final { return true; }
-  void packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) final;
+  void packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) override;
   void packet_came_late(PeerIndex peer, const Packet& packet) final;
   void packet_trimmed(const TrimmedPacket& trimmed, Time now) final;
   bool feedback_arrived(PeerIndex peer, const Packet& packet, Time now) final;
@@ -50,6 +50,15 @@ class PacketSession : public Session {
   Time rto_low() const { return rto_low_; }
   Time rto_high() const { return rto_high_; }
 
+  // What feedback echoes of the packet that it answers.
+  struct Echo {
+    std::uint32_t stamp_ns = 0;
+    std::uint8_t path = 0;  // the feedback takes it, too
+    bool marked = false;    // a congestion mark that the path picker heeds
+  };
+  Echo echo_of(const Packet& packet);
+  // Sends the feedback that answers the packet. Returns the cumulative acknowledgement.
+  std::uint32_t answer(const ReceiveMessage& message, std::uint32_t packet, const Echo& echo);
   // A PACKET_SACK: the 64-bit word of the receiver's bitmap that contains the packet.
   static Feedback sack_of(const ReceiveMessage& message, std::uint32_t packet);
 
@@ -60,7 +69,7 @@ class PacketSession : public Session {
   };
 
   ReceiveFlow& flow_of(const ReceiveMessage& message);
-  void send_feedback(PeerIndex peer, const Feedback& feedback, const Packet& packet);
+  void send_feedback(PeerIndex peer, Feedback feedback, const Echo& echo);
 
   // ---- hooks of the session
   void acknowledge(PeerIndex, std::uint32_t) final {}  // its last packet was acknowledged already

@@ -7,6 +7,7 @@
 
 #define SOFTROCE_EACH_TRANSPORT(T) \
   T(csa_ud)                        \
+  T(falcon)                        \
   T(irn)                           \
   T(oracle)                        \
   T(rack_tlp)                      \

@@ -434,6 +434,7 @@ void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   send.retry_ns = now_ns_ + timing().t_max_ns;
   pause(*message, true);
   set_timer(*message, send.retry_ns);
+  paused(*message);
 }
 
 // ---------------------------------------------------------------- messages that cannot succeed

@@ -88,6 +88,7 @@ class Session : public MessageSession {
   virtual void parity_released(SendMessage&, std::uint32_t /*submessage*/) {}
   virtual void chunk_arrived(ReceiveMessage&, std::uint32_t /*submessage*/) {}
   virtual void trimmed(ReceiveMessage&, const PayloadLoss&) {}  // see takes_trimmed()
+  virtual void paused(SendMessage&) {}  // the receiver was not ready, and refused what was sent
   virtual void turn_ended() {}
   virtual void over(Handle) {}  // the message ends, or has ended
 

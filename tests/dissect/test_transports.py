@@ -29,6 +29,7 @@ ACKNOWLEDGES_PACKETS = {
     "irn": description.PACKET_NACK,
     "srnic": description.PACKET_SACK,
     "rack_tlp": description.PACKET_SACK,
+    "falcon": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

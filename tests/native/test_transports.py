@@ -35,9 +35,16 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic", "rack_tlp"))
+@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon"))
 def transport(request):
     return request.param
+
+
+def answers_each(transport):
+    """Settings with which a receiver that coalesces feedback answers each packet."""
+    options = registry.find(transport).engine()["options"]
+    coalesces = "coalesced_packets" in options
+    return {"options": options | {"coalesced_packets": 1}} if coalesces else {}
 
 
 def rig_of(transport, **settings):
@@ -55,7 +62,7 @@ def test_the_registry_names_them_all():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, irn, oracle, rack_tlp"
+        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, falcon, irn, oracle"
     ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 
@@ -109,7 +116,7 @@ def test_the_loss_of_the_tail_or_of_its_answer_is_found(transport, kind):
 
 def test_an_rnr_nak_does_not_wait_for_acknowledgements(transport):
     """A receiver at line rate has acknowledgements waiting until the data ends."""
-    talk = ByHand.begun(transport, 5)
+    talk = ByHand.begun(transport, 5, **answers_each(transport))
     key = talk.sender.register_memory(talk.data.ctypes.data, CHUNK, 0)
     talk.sender.post_send(0, (1, 2, 4), key, 0, CHUNK, 1)
     data = [each for each in talk.out(talk.sender) if each.is_data]
@@ -199,7 +206,7 @@ def test_what_was_sent_again_before_a_pause_is_sent_again_after_it(transport):
 
 
 def test_progress_ends_the_backoff(transport):
-    talk = ByHand.begun(transport, 8, timing=fast_timing())
+    talk = ByHand.begun(transport, 8, timing=fast_timing(), **answers_each(transport))
     talk.data_out()
     for _ in range(6):
         assert 0 in talk.retransmitted_at(talk.now_ns + 16 * RTO_HIGH_NS)

@@ -250,7 +250,7 @@ def networks() -> dict[str, bytes]:
     }
     return {
         f"{transport}-{payload}-{name}": bytes([how | setup]) + deed
-        for how, transport in ((0, "irn"), (1, "srnic"), (0x20, "csa_ud"))
+        for how, transport in ((0, "irn"), (1, "srnic"), (0x20, "csa_ud"), (0x40, "falcon"))
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()
     }

@@ -6,6 +6,7 @@
 namespace softroce {
 
 Stop FlowControl::why_stopped(const Peer& peer) const {
+  if (peer.is_held) return why_full(peer);
   if (!window_closed(peer)) return Stop::congestion_control;  // its pace
   const bool credit_is_less = peer.credit_packets < peer.congestion->window_packets();
   if (credit_is_less && peer.flight.in_flight() >= peer.credit_packets)
@@ -19,7 +20,7 @@ void FlowControl::wait_to_send(Peer& peer, Time now) {
   state_.stops.stop(peer.stopped, why_stopped(peer), flow_to(peer));
   if (window_closed(peer)) return arm_persist(peer, now);
   const Time next = peer.congestion->next_send();
-  if (peer.pace_at <= next) return;
+  if (peer.pace_at <= next || next <= now) return;  // not now: the session holds the peer
   peer.pace_at = next;
   if (!mutated(Mutant::pace_not_armed)) state_.timers.arm(next, TimerKind::pace, peer.index);
 }

@@ -139,6 +139,11 @@ void MessageEngine::fire(const Timer& timer, Time now) {
       peer.timer_at = kNever;
       state_.events.emit({.kind = EventKind::peer_timer, .peer = peer.index, .at = now});
       break;
+    case TimerKind::connection:
+      if (peer.connection_at != timer.at) break;
+      peer.connection_at = kNever;
+      state_.reacting->connection_timer_ended(peer.index, now);
+      break;
     case TimerKind::report:
       reporter_.report_fired(peer, timer.at);
       break;
@@ -217,6 +222,12 @@ void MessageEngine::set_peer_timer(PeerIndex peer, Time at) {
   state_.peers[peer].timer_at = at;
   if (at != kNever && !mutated(Mutant::peer_timer_not_armed))
     state_.timers.arm(at, TimerKind::peer_timer, peer);
+}
+
+void MessageEngine::set_connection_timer(PeerIndex peer, Time at) {
+  state_.peers[peer].connection_at = at;
+  if (!mutated(Mutant::connection_timer_not_armed))
+    state_.timers.arm(at, TimerKind::connection, peer);
 }
 
 void MessageEngine::complete_send(Handle send, WcStatus status, Time now) {

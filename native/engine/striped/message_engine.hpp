@@ -159,6 +159,10 @@ class MessageEngine final {
   }
   // Packets [0, limit) may be sent for the first time.
   void allow(SendMessage& message, std::uint32_t limit) { sender_.allow(message, limit); }
+  // Whether packets to the peer must not be sent for the first time. Retransmissions still leave.
+  void hold(PeerIndex peer, bool held) { sender_.hold(state_.peers[peer], held); }
+  // MessageSession::connection_timer_ended is called at that time. A peer has one such timer.
+  void set_connection_timer(PeerIndex peer, Time at);
   // The peer echoes the timestamp of a packet that has just arrived there. Everything sent up to
   // then is no longer in flight. This gives an RTT sample if it `samples`. False: no packet had
   // that timestamp.

@@ -79,6 +79,7 @@ class MessageSession {
   // The body comes from the network and may be anything. False: it is invalid and had no effect.
   virtual bool feedback_arrived(PeerIndex, const Packet&, Time /*now*/) { return false; }
   virtual void timer_ended(SendMessage&, Time /*now*/) {}
+  virtual void connection_timer_ended(PeerIndex, Time /*now*/) {}
 
   // The engine ended the message without an event (MessageEngine::flush).
   virtual void flushed(const SendMessage& message) = 0;

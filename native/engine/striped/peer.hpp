@@ -222,6 +222,7 @@ struct Peer {
   // Of each data packet to it.
   bool in_retransmit_ring = false;
   bool stopped = false;              // of `Stops`
+  bool is_held = false;              // the session lets no packet leave for the first time
   std::uint8_t last_path = 0;        // of data to it
   std::uint32_t credit_packets = 0;  // free frames it last reported
   std::unique_ptr<CongestionControl> congestion;
@@ -289,6 +290,7 @@ struct Peer {
   std::uint32_t nack_sequence = 0;
   std::uint32_t probe_sequence = 0;
   Time timer_at = kNever;              // the session's timer for the peer
+  Time connection_at = kNever;         // the timer of the transport's connection to the peer
   std::deque<Handle> retransmissions;  // messages with packets to retransmit
   SlotTable<Handle> send_slots;        // of what uses them, else kNoHandle
   IdEighths ids;                       // of the framing ud, of what is sent to it

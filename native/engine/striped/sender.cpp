@@ -174,7 +174,7 @@ bool Sender::poll_data(Packet& packet, Time now) {
   while (!order_.empty()) {
     Peer& peer = state_.peers[order_.peer()];
     SendMessage* message = order_.message(peer);
-    if (message == nullptr || !flow_.may_send(peer, now)) {
+    if (message == nullptr || peer.is_held || !flow_.may_send(peer, now)) {
       if (!peer.sends.empty()) flow_.wait_to_send(peer, now);
       probe_when_idle(peer, now);
       order_.close(peer);
@@ -358,6 +358,11 @@ void Sender::allow(SendMessage& message, std::uint32_t limit) {
   const bool held = message.next >= message.limit;
   message.limit = limit;
   if (held && limit > message.next && !message.paused) queue_first_pass(message);
+}
+
+void Sender::hold(Peer& peer, bool held) {
+  peer.is_held = held || mutated(Mutant::hold_not_released);
+  if (!held) make_ready(peer);
 }
 
 void Sender::queue_first_pass(SendMessage& message) {

@@ -65,6 +65,7 @@ class Sender {
   void retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why, Time now);
   void forget_retransmit(SendMessage& message, std::uint32_t packet);
   void allow(SendMessage& message, std::uint32_t limit);
+  void hold(Peer& peer, bool held);
   void pause(SendMessage& message, bool paused);
 
   void handle_clearance(Peer& peer, const Packet& packet, Time now);

@@ -16,6 +16,7 @@ namespace softroce {
 enum class TimerKind : std::uint8_t {
   message,       // the session's timer of a message
   peer_timer,    // the session's timer of a peer
+  connection,    // the timer of a transport's connection to a peer
   report,        // a quarter of an RTT after the first unreported packet
   persist,       // a closed window, and nothing received
   clear,         // cleared messages of which no packet has come

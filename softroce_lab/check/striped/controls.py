@@ -20,9 +20,11 @@ from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
-IRN, SRNIC, RACK_TLP = "irn", "srnic", "rack_tlp"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP)
-_SACKING = (SRNIC, RACK_TLP)
+IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON)
+BY_TIME = (RACK_TLP, FALCON)
+"""Of these: a packet is lost by when it was sent, and timers follow the measured RTT."""
+_SACKING = (SRNIC, RACK_TLP, FALCON)
 
 _ACK, _NACK, _SACK, _TRIMMED = range(16, 20)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")

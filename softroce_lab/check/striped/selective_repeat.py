@@ -14,9 +14,10 @@ import numpy.typing as npt
 from softroce_lab.check import fault_rules
 from softroce_lab.check.striped.controls import (
     BY_FEEDBACK,
+    BY_TIME,
     CSA_UD,
+    FALCON,
     IRN,
-    RACK_TLP,
     TIMED,
     Asked,
     ControlMessage,
@@ -29,6 +30,7 @@ from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
+_FALCON_FIRST_NS = 2 * MILLISECOND_NS  # its first timeout, backed off: at most 1.5 ms
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
@@ -50,10 +52,11 @@ class Timers:
     def of(cls, transport: str, view: Striped) -> Timers:
         """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
 
-        Those of `rack_tlp` follow the measured RTT: no capture shows how short they may be.
+        Those of BY_TIME follow the measured RTT: no capture shows how short they may be.
         """
-        if transport == RACK_TLP:
-            return cls(0, max(view.irn_rto_ns[1], 2 * view.timing.t_max_ns))
+        if transport in BY_TIME:
+            first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
+            return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
         fixed_ns = view.timing.fixed_rto_ns
         low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
         least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
@@ -163,7 +166,7 @@ def why_not(
     if acks.reported_ns(packet) < now_ns - way_ns:
         return "a report that it had arrived had reached its sender"
     transport = controls.transports[stream.number]
-    if acks.gap(packet, at) or not strict or transport == RACK_TLP:
+    if acks.gap(packet, at) or not strict or transport in BY_TIME:
         return None
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
@@ -264,7 +267,7 @@ def _by_feedback(
     before: np.ndarray,
     tally: Tally,
 ) -> None:
-    """Of `irn`, `srnic` and `rack_tlp`, whose senders act on per-packet feedback."""
+    """Of BY_FEEDBACK, whose senders act on per-packet feedback."""
     message, stream = int(one["message"]), view.stream(one)
     if not _captures_feedback(view, stream) or not stream.leaves:
         tally.doubts("what the sender received and sent was not captured")

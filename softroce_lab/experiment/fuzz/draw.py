@@ -160,6 +160,22 @@ def codes(seed: int, mtu: int) -> dict[str, Any]:
     }
 
 
+def detection(seed: int) -> dict[str, Any]:
+    """How transports detect losses that number packets by connection."""
+    dice = Dice(seed, "detection")
+    return {
+        "detection": dice.one(("rack", "rack", "ooo-distance")),
+        "probes": dice.chance(70),
+        "probe": dice.one(("first", "last")),
+        "psn_window": dice.one((1, 2, 16, 128, 128, 1024)),
+        "coalesced_packets": dice.one((1, 3, 10, 10)),
+        "coalescing_time": dice.one(("0s", "8us", "8us", "1ms")),
+        "most_early": dice.one((0, 1, 16, 16)),
+        "distance": dice.one((0, 3, 3, 32)),
+        "rack_window": dice.one((0.0, 0.25, 0.25, 2.0)),
+    }
+
+
 def _shape(dice: Dice, rtt_us: int) -> dict[str, Any]:
     """Four to a dozen hosts, links with queues: seven of ten fabrics have eight hosts or more."""
     rate = dice.one(("10Gbit", "25Gbit", "100Gbit", "400Gbit"))

@@ -122,7 +122,8 @@ def _like(drawn: Transport, chosen: Transport, case: Case) -> Transport:
     takes_framing = entry.kind is Kind.SESSION and drawn.framing in entry.framings
     seeds = case["seeds"]  # one that was written by hand may say how many
     seed = seeds[0] if isinstance(seeds, list) else 1
-    own = draw.codes(seed, case.get("mtu", _MTU)) | dict(drawn.set_options)
+    own = draw.codes(seed, case.get("mtu", _MTU)) | draw.detection(seed)
+    own |= dict(drawn.set_options)
     # An option of a user's policy that has the name of a drawn one takes other values.
     built_in = chosen.file is None
     drawn_options = {name: value for name, value in own.items() if built_in and name in known}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What transports share that number packets by connection. All messages to a peer share one
+// connection. A packet gets the next PSN of the connection when it is first sent, and keeps it when
+// it is retransmitted. The receiver's side and the feedback are those of packet_session.hpp. They
+// name packets by message, and this class finds their PSNs. A subclass decides which PSNs are
+// lost, and when.
+//
+// A subclass overrides three hooks:
+//
+//   packet_left(connection, psn)     a packet was sent, for the first time or again
+//   acknowledged(connection, ack)    feedback arrived, and was noted in the connection
+//   time_passed(connection)          the time of `wake_at`, or an earlier one
+//
+// It acts by `retransmit` and `wake_at`. The state that it keeps about a peer it finds by
+// Connection::peer.
+//
+// The receiver may coalesce feedback: it answers so many packets at once, or what has come when a
+// time has passed since the first of them. A complete message is answered at once.
+//
+// These rules are this project's:
+//
+// - Feedback that was coalesced is one control message for each 64 packets of a message in which
+//   something has arrived. It echoes the newest packet. The RTT includes the time that the receiver
+//   waited.
+// - First transmissions wait while the window of PSNs beyond `base` is full. Retransmissions do
+//   not.
+// - A message whose receive is not posted (RNR NAK, IBA 9.7.5.2.8) gives up its PSNs, so that it
+//   does not close the window for other messages. Its packets get new PSNs when it continues.
+// - The bound of attempts, and giving up, are those of the session.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "packet_session.hpp"
+
+namespace softroce {
+
+class ConnectionSession : public PacketSession {
+ public:
+  struct Coalescing {
+    std::uint32_t packets = 1;  // answered at once; 1: each
+    Nanoseconds time_ns = 0;    // until fewer are answered
+  };
+  // `window`: how many PSNs, from the oldest one that is not acknowledged on, may be in use.
+  ConnectionSession(MessageEngine& engine, std::size_t window, const Coalescing& coalescing)
+      : PacketSession(engine), window_(window), coalescing_(coalescing) {}
+
+  void packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) final;
+  void posted(SendMessage& message) final;
+  void packet_sent(SendMessage& message, std::uint32_t packet, Time now) final;
+  void connection_timer_ended(PeerIndex peer, Time now) final;
+
+ protected:
+  using Psn = std::uint64_t;  // never wraps, and is not sent
+
+  struct Record {  // of a PSN
+    Handle message = kNoHandle;
+    Nanoseconds sent_ns = 0;  // the last transmission
+    std::uint32_t packet = 0;
+    std::uint16_t transmissions = 0;  // at most 65535
+    std::uint16_t early = 0;          // for the subclass: retransmissions before a timeout
+    std::uint8_t path = 0;            // of the last transmission
+    bool is_done = false;             // acknowledged, or of a message that is over or paused
+    bool is_queued = false;           // its retransmission has not left yet
+
+    bool is_out() const { return !is_done && !is_queued; }
+  };
+  // What has come from a peer since the last feedback to it.
+  struct Unanswered {
+    struct Word {
+      Handle message;
+      std::uint32_t packet;  // the last one of its 64
+    };
+    std::vector<Word> words;
+    std::uint32_t packets = 0;
+    Echo echo;  // of the last packet
+    Nanoseconds due_ns = kNeverNs;
+  };
+  struct Connection {
+    PeerIndex peer = 0;
+    Psn base = 0;                                 // all below are done
+    Psn acknowledged_end = 0;                     // behind the highest acknowledged PSN
+    std::uint32_t timeouts_without_progress = 0;  // the subclass counts, an acknowledgement resets
+    std::deque<Record> records;                   // of [base, end)
+    bool is_held = false;                         // the window is full
+    Nanoseconds timer_ns = kNeverNs;
+    Unanswered unanswered;
+
+    Psn end() const { return base + records.size(); }
+    Record& at(Psn psn) { return records[psn - base]; }
+    // Whether a packet beyond the base has arrived: then the receiver's bitmap is not zero.
+    bool has_gap() const { return acknowledged_end > base; }
+  };
+  struct Acknowledged {
+    Psn psn;
+    Record record;  // as it was; it may be gone from the connection
+  };
+  struct Acknowledgement {
+    Nanoseconds sent_ns;                    // T1: when the packet that caused the feedback was sent
+    std::span<const Acknowledged> packets;  // reported for the first time; there may be none
+  };
+
+  // ---- hooks. The message of a record may be over; `retransmit` finds out.
+  virtual void packet_left(Connection& connection, Psn psn) = 0;
+  virtual void acknowledged(Connection& connection, const Acknowledgement& ack) = 0;
+  virtual void time_passed(Connection& connection) = 0;
+
+  // ---- actions
+  // If the session forbids it for now, the packet counts as sent now, so that its timers start
+  // again. Neither `base` nor the order of the records changes.
+  void retransmit(Connection& connection, Psn psn, RetransmitReason why);
+  // `time_passed` will be called at that time, or before it. It is not called while no PSN is in
+  // use.
+  void wake_at(Connection& connection, Nanoseconds at_ns);
+
+ private:
+  static constexpr Psn kNoPsn = UINT64_MAX;
+
+  struct Flow {  // a message
+    PeerIndex peer = 0;
+    std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
+    Bitmap delivered;
+    std::vector<Psn> psns;  // by packet; kNoPsn: it has none
+  };
+
+  Flow& flow_of(Handle message) { return flows_[index_of(message)]; }
+  Connection& connection_of(PeerIndex peer) {
+    for (auto next = static_cast<PeerIndex>(connections_.size()); next <= peer; ++next)
+      connections_.emplace_back().peer = next;
+    return connections_[peer];
+  }
+  void answer_all(Unanswered& unanswered);
+  void give_up_psns(Flow& flow);
+  Record& take_psn(Connection& connection, Flow& flow, Handle message, std::uint32_t packet);
+  void deliver(SendMessage& message, Flow& flow, std::uint32_t packet);
+  void advance(Connection& connection);
+  void resume(SendMessage& message, RetransmitReason why);
+
+  // ---- hooks of the session
+  Feedback out_of_order(const ReceiveMessage& message, std::uint32_t packet) const final {
+    return sack_of(message, packet);
+  }
+  void feedback_known(SendMessage& message, const Feedback& feedback) final;
+  void receiver_ready(SendMessage& message) final { resume(message, RetransmitReason::rnr_nak); }
+  void check_send(SendMessage& message) final;
+  void paused(SendMessage& message) final { give_up_psns(flow_of(message.handle)); }
+  void over(Handle message) final;
+
+  const std::size_t window_;
+  const Coalescing coalescing_;
+  std::deque<Flow> flows_;               // by the handle's index
+  std::deque<Connection> connections_;   // by peer
+  std::vector<Acknowledged> delivered_;  // by the feedback that is being handled
+};
+
+}  // namespace softroce

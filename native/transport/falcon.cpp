@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// `falcon`: the packet delivery of Falcon. [spec] is "Falcon Transport Protocol", revision 0.9, of
+// the Open Compute Project. [model] is Google's reference model
+// (github.com/falcon-transport/isekai), in which the third generation of Falcon has RACK and TLP.
+//
+// From the sources:
+//
+// - The data window is 128 packets [spec, 9]. The sender holds first transmissions beyond it.
+// - A packet keeps its PSN when it is retransmitted [spec, 9.1.5].
+// - Feedback is an EACK if the receiver's bitmap is not zero [spec, 9.1.6], else a base ACK.
+// - An early retransmission is one before the retransmission timer ends [spec, 9.1.4]. A packet
+//   has 16 at most [model: early_retx_threshold].
+// - The receiver answers after 10 packets, or 8 us after the first that is not answered [spec,
+//   9.1.6; model: ack_coalescing_thresholds]. A duplicate counts as a packet.
+//
+// `detection: ooo-distance`, the first generation:
+//
+// - At an EACK each missing PSN that is less than the highest received one by more than 3 is lost
+//   [spec, 9.1.4, EACK algorithm]. The model retransmits at a distance of 3, too.
+// - Not so if it was sent less than a round trip ago (the recency check of the same clause). The
+//   round trip is that of the packet that the EACK answers [model].
+//
+// `detection: rack`, the third generation [model, rack_retransmission_policy.cc]:
+//
+// - Feedback echoes T1, when its packet was sent. If T1 is newer than all before: xmit_ts = T1, and
+//   the RACK timeout = (now - T1) + max(RTT / 4, minimum), with a minimum of 0.
+// - At each EACK and when a timer ends, the sender looks at the missing PSNs in order. It
+//   retransmits those sent no later than xmit_ts and at least a RACK timeout ago. It stops at the
+//   first one sent no later than xmit_ts that is not that old.
+// - It looks no further than 128 PSNs beyond the base of the newest EACK, the reach of the bitmap.
+// - A base ACK beyond the base of the newest EACK ends this until the next EACK.
+// - Nothing of this is done while the RACK timeout is longer than the retransmission timeout.
+//
+// The tail loss probe [model, tlp_retransmission_policy.cc], with either detection:
+//
+// - The probe timeout is 2 RTT + the receiver's coalescing timeout, and at least twice the target
+//   delay. It starts at each transmission and at each feedback.
+// - The probe is the first PSN that is missing (`probe: first`) or the last one within 128 PSNs
+//   beyond the base of the newest EACK (`probe: last`). There is none if that PSN has had 16 early
+//   retransmissions.
+//
+// The retransmission timer:
+//
+// - A packet has its own timer, from its last transmission on [spec, 9.1.1 and 9.1.5].
+// - The timeout is max(2 RTT, 250 us) [model, swift.cc: retransmit_timeout_scalar,
+//   min_retransmit_timeout], and at first 1 ms [model: initial_retransmit_timeout].
+//
+// This project's:
+//
+// - A message's packets are push data on one unordered connection, so there is no request window.
+// - The RTT is the SRTT to the peer, over all paths. Before the first sample it is the base RTT.
+//   Likewise the first retransmission timeout is at least 2 base RTTs.
+// - The target delay is the base RTT, where the model's Swift has 25 us.
+// - After timeouts in a row without progress the timeout backs off as the session's timers do.
+// - The receiver has room for all packets of a posted message, and sends no out-of-window notice.
+// - The headers have no AR bit, by which a sender asks for an answer at once. In its place the
+//   receiver answers a complete message at once.
+// - Packets take all paths in turn, not weighted by windows. A retransmission takes another path;
+//   in the model it stays on its flow.
+// - Congestion control is the lab's, and not that of the sources.
+#include <algorithm>
+#include <deque>
+
+#include "../engine/mutant.hpp"
+#include "connection_session.hpp"
+#include "transports.hpp"
+
+namespace softroce {
+namespace {
+
+template <typename T>
+T number_of(MessageEngine& engine, std::string_view option) {
+  return static_cast<T>(option_of<std::int64_t>(engine.config(), option));
+}
+
+class Falcon final : public ConnectionSession {
+ public:
+  explicit Falcon(MessageEngine& engine)
+      : ConnectionSession(engine, number_of<std::size_t>(engine, "psn_window"),
+                          {.packets = number_of<std::uint32_t>(engine, "coalesced_packets"),
+                           .time_ns = number_of<Nanoseconds>(engine, "coalescing_time")}),
+        is_rack_(option<std::string>("detection") == "rack"),
+        has_probes_(option<bool>("probes")),
+        probes_first_(option<std::string>("probe") == "first"),
+        distance_(static_cast<Psn>(option<std::int64_t>("distance"))),
+        most_early_(option<std::int64_t>("most_early")),
+        rack_window_(option<double>("rack_window")),
+        least_rack_window_ns_(option<std::int64_t>("least_rack_window")),
+        probe_rtts_(option<double>("probe_rtts")),
+        least_pto_ns_(option<std::int64_t>("least_probe_timeout")),
+        least_rto_ns_(option<std::int64_t>("least_timeout")),
+        initial_rto_ns_(option<std::int64_t>("initial_timeout")),
+        coalescing_ns_(option<std::int64_t>("coalesced_packets") > 1
+                           ? option<std::int64_t>("coalescing_time")
+                           : 0) {
+    if (least_pto_ns_ == 0) least_pto_ns_ = 2 * config().initial_rtt / kNanosecond;
+  }
+
+
+ private:
+  static constexpr Psn kBitmap = 128;  // PSNs that an EACK covers
+  static constexpr Nanoseconds kRtoRtts = 2;
+
+  struct State {                      // of a connection
+    Nanoseconds xmit_ns = INT64_MIN;  // RACK: the newest T1
+    Nanoseconds rack_ns = kNeverNs;   // RACK: the timeout
+    Psn eack_base = 0;                // the base at the newest EACK
+    bool scans = false;               // RACK looks for losses
+    Nanoseconds probe_due_ns = kNeverNs;
+    Nanoseconds timeout_due_ns = kNeverNs;  // no packet's timer ends before
+  };
+
+  State& state_of(const Connection& connection) {
+    if (connection.peer >= states_.size()) states_.resize(connection.peer + 1);
+    return states_[connection.peer];
+  }
+  Nanoseconds rto_ns(PeerIndex index) const;
+  Nanoseconds pto_ns(PeerIndex index) const;
+  void start_probe_timer(Connection& connection, State& state);
+  void note_echo(PeerIndex peer, State& state, Nanoseconds sent_ns);
+  void retransmit_early(Connection& connection, Psn psn, RetransmitReason why);
+  void detect_by_distance(Connection& connection, Nanoseconds rtt_ns);
+  void detect_by_rack(Connection& connection, State& state, RetransmitReason why);
+  void send_probe(Connection& connection, const State& state);
+  void expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns);
+  void time_out(Connection& connection, State& state);
+
+  // ---- hooks
+  void packet_left(Connection& connection, Psn psn) override;
+  void acknowledged(Connection& connection, const Acknowledgement& ack) override;
+  void time_passed(Connection& connection) override;
+
+  const bool is_rack_, has_probes_, probes_first_;
+  const Psn distance_;
+  const std::int64_t most_early_;
+  const double rack_window_;
+  const Nanoseconds least_rack_window_ns_;
+  const double probe_rtts_;
+  Nanoseconds least_pto_ns_;
+  const Nanoseconds least_rto_ns_, initial_rto_ns_, coalescing_ns_;
+  std::deque<State> states_;  // by peer
+};
+
+// ---------------------------------------------------------------- timeouts
+
+Nanoseconds Falcon::rto_ns(PeerIndex index) const {
+  if (config().timeout != 0) return config().timeout / kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  const Nanoseconds least_ns = measured.srtt == 0 ? initial_rto_ns_ : least_rto_ns_;
+  if (config().timeout_measured && measured.srtt != 0)
+    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+  return std::max(kRtoRtts * rtt(index).srtt_ns, least_ns);
+}
+
+Nanoseconds Falcon::pto_ns(PeerIndex index) const {
+  const double rtts_ns = probe_rtts_ * static_cast<double>(rtt(index).srtt_ns);
+  return std::max(static_cast<Nanoseconds>(rtts_ns) + coalescing_ns_, least_pto_ns_);
+}
+
+void Falcon::start_probe_timer(Connection& connection, State& state) {
+  if (!has_probes_) return;
+  state.probe_due_ns = now_ns() + pto_ns(connection.peer);
+  wake_at(connection, state.probe_due_ns);
+}
+
+void Falcon::expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns) {
+  state.timeout_due_ns = std::min(state.timeout_due_ns, sent_ns + rto_ns(connection.peer));
+  wake_at(connection, state.timeout_due_ns);
+}
+
+void Falcon::packet_left(Connection& connection, Psn) {
+  State& state = state_of(connection);
+  start_probe_timer(connection, state);
+  expect_timeout(connection, state, now_ns());
+}
+
+// ---------------------------------------------------------------- feedback
+
+void Falcon::acknowledged(Connection& connection, const Acknowledgement& ack) {
+  State& state = state_of(connection);
+  if (is_rack_) note_echo(connection.peer, state, ack.sent_ns);
+  const bool is_eack = connection.has_gap();
+  if (is_eack) state.eack_base = connection.base;
+  if (!is_rack_) {
+    if (is_eack) detect_by_distance(connection, now_ns() - ack.sent_ns);
+  } else if (is_eack) {
+    state.scans = true;
+    detect_by_rack(connection, state, RetransmitReason::nak);
+  } else if (connection.base > state.eack_base) {
+    state.scans = false;
+  }
+  if (connection.records.empty()) return;
+  start_probe_timer(connection, state);
+  const Record& oldest = connection.at(connection.base);
+  // The timeout may have become shorter.
+  if (oldest.is_out()) expect_timeout(connection, state, oldest.sent_ns);
+}
+
+void Falcon::retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
+  ++connection.at(psn).early;
+  retransmit(connection, psn, why);
+}
+
+void Falcon::detect_by_distance(Connection& connection, Nanoseconds rtt_ns) {
+  const Psn highest = connection.acknowledged_end - 1;
+  for (Psn psn = connection.base; psn + distance_ < highest; ++psn) {
+    const Record& record = connection.at(psn);
+    if (record.is_out() && record.early < most_early_ && record.sent_ns + rtt_ns <= now_ns())
+      retransmit_early(connection, psn, RetransmitReason::nak);
+  }
+}
+
+void Falcon::note_echo(PeerIndex peer, State& state, Nanoseconds sent_ns) {
+  if (sent_ns <= state.xmit_ns) return;
+  state.xmit_ns = sent_ns;
+  const auto window_ns =
+      static_cast<Nanoseconds>(rack_window_ * static_cast<double>(rtt(peer).srtt_ns));
+  state.rack_ns = now_ns() - sent_ns + std::max(window_ns, least_rack_window_ns_);
+}
+
+void Falcon::detect_by_rack(Connection& connection, State& state, RetransmitReason why) {
+  if (!state.scans || state.rack_ns > rto_ns(connection.peer)) return;
+  const Psn end = std::min(connection.end(), state.eack_base + kBitmap);
+  for (Psn psn = connection.base; psn < end; ++psn) {
+    const Record& record = connection.at(psn);
+    if (!record.is_out() || record.early >= most_early_) continue;
+    if (record.sent_ns > state.xmit_ns) {
+      if (record.transmissions == 1) return;  // all PSNs behind it were sent later, too
+      continue;
+    }
+    if (record.sent_ns + state.rack_ns > now_ns())
+      return wake_at(connection, record.sent_ns + state.rack_ns);
+    retransmit_early(connection, psn, why);
+  }
+}
+
+// ---------------------------------------------------------------- time
+
+void Falcon::time_passed(Connection& connection) {
+  State& state = state_of(connection);
+  if (is_rack_) detect_by_rack(connection, state, RetransmitReason::timeout);
+  if (state.probe_due_ns <= now_ns()) {
+    state.probe_due_ns = kNeverNs;
+    send_probe(connection, state);
+  }
+  if (state.timeout_due_ns <= now_ns()) time_out(connection, state);
+  wake_at(connection, std::min(state.probe_due_ns, state.timeout_due_ns));
+}
+
+void Falcon::send_probe(Connection& connection, const State& state) {
+  engine().write_off(connection.peer, now() - pto_ns(connection.peer) * kNanosecond);
+  const Psn end =
+      probes_first_ ? connection.end() : std::min(connection.end(), state.eack_base + kBitmap);
+  for (Psn n = connection.base; n < end; ++n) {
+    const Psn psn = probes_first_ ? n : end - 1 - (n - connection.base);
+    const Record& record = connection.at(psn);
+    if (!record.is_out()) continue;
+    if (record.early < most_early_) retransmit_early(connection, psn, RetransmitReason::timeout);
+    return;
+  }
+}
+
+// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
+void Falcon::time_out(Connection& connection, State& state) {
+  const Nanoseconds base_ns = rto_ns(connection.peer);
+  const Nanoseconds wait_ns = backed_off_ns(base_ns, connection.timeouts_without_progress);
+  Nanoseconds& next_ns = state.timeout_due_ns = kNeverNs;
+  bool has_ended = false;
+  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
+    const Record& record = connection.at(psn);
+    if (!record.is_out()) continue;
+    if (record.sent_ns + wait_ns > now_ns()) {
+      next_ns = std::min(next_ns, record.sent_ns + wait_ns);
+      continue;
+    }
+    if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
+    has_ended = true;
+    if (!mutated(Mutant::falcon_timeout_ignored))
+      retransmit(connection, psn, RetransmitReason::timeout);
+    if (!record.is_queued && !record.is_done) next_ns = std::min(next_ns, now_ns() + wait_ns);
+  }
+  connection.timeouts_without_progress += has_ended;
+}
+
+}  // namespace
+
+Transport falcon_transport() {
+  return {
+      .name = "falcon",
+      .make = make<Falcon>,
+      .framings = {"ud"},
+      .options = {{.name = "detection",
+                   .usual = std::string("rack"),
+                   .help = "how losses are detected before a timeout: by RACK, or by the "
+                           "out-of-order distance of the first generation",
+                   .choices = {"rack", "ooo-distance"}},
+                  {.name = "probes", .usual = true, .help = "whether tail loss probes are sent"},
+                  {.name = "probe",
+                   .usual = std::string("first"),
+                   .help = "which missing packet is the probe",
+                   .choices = {"first", "last"}},
+                  {.name = "psn_window",
+                   .usual = std::int64_t{128},
+                   .help = "packets to a peer from the oldest unacknowledged one on",
+                   .least = 1,
+                   .most = 4096},
+                  {.name = "coalesced_packets",
+                   .usual = std::int64_t{10},
+                   .help = "packets that the receiver answers at once; 1: each",
+                   .least = 1,
+                   .most = 1024},
+                  {.name = "coalescing_time",
+                   .usual = std::int64_t{8000},
+                   .help = "until the receiver answers fewer packets",
+                   .unit = "time",
+                   .least = 0,
+                   .most = 1e9},
+                  path_picker_option(kPickTurns),
+                  {.name = "most_early",
+                   .usual = std::int64_t{16},
+                   .help = "retransmissions of a packet before its timeout",
+                   .least = 0,
+                   .most = 65535},
+                  {.name = "distance",
+                   .usual = std::int64_t{3},
+                   .help = "ooo-distance: a missing packet further below the highest received "
+                           "one is lost",
+                   .least = 0,
+                   .most = 4096},
+                  {.name = "rack_window",
+                   .usual = 0.25,
+                   .help = "rack: the reordering window, in RTTs",
+                   .least = 0,
+                   .most = 16},
+                  {.name = "least_rack_window",
+                   .usual = std::int64_t{0},
+                   .help = "rack: the least reordering window",
+                   .unit = "time",
+                   .least = 0,
+                   .most = 1e10},
+                  {.name = "probe_rtts",
+                   .usual = 2.0,
+                   .help = "the timeout of a probe, in RTTs",
+                   .least = 0.1,
+                   .most = 100},
+                  {.name = "least_probe_timeout",
+                   .usual = std::int64_t{0},
+                   .help = "the least timeout of a probe; 0: two base RTTs",
+                   .unit = "time",
+                   .least = 0,
+                   .most = 1e10},
+                  {.name = "least_timeout",
+                   .usual = std::int64_t{250'000},
+                   .help = "the least retransmission timeout; it is 2 RTTs otherwise",
+                   .unit = "time",
+                   .least = 1000,
+                   .most = 1e10},
+                  {.name = "initial_timeout",
+                   .usual = std::int64_t{1'000'000},
+                   .help = "the least retransmission timeout before an RTT is measured",
+                   .unit = "time",
+                   .least = 1000,
+                   .most = 1e10}},
+      .has_rto = true};
+}
+
+}  // namespace softroce
