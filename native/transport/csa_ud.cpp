@@ -283,6 +283,8 @@ Transport csa_ud_transport() {
                      "a path that fell silent tries its first source port again"),
            mechanism(kPathChoice, "path_choice",
                      "a packet takes the path with the fewest packets on their way"),
+           mechanism(kSlowPorts, "slow_ports",
+                     "a path that carries less than its share takes another source port"),
            {.name = "parity",
             .usual = std::string("auto"),
             .help = "packets of parity behind a message after which the port idles; auto: by the "

@@ -96,7 +96,6 @@ class Falcon final : public ConnectionSession {
     if (least_pto_ns_ == 0) least_pto_ns_ = 2 * config().initial_rtt / kNanosecond;
   }
 
-
  private:
   static constexpr Psn kBitmap = 128;  // PSNs that an EACK covers
   static constexpr Nanoseconds kRtoRtts = 2;

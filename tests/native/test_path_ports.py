@@ -24,7 +24,7 @@ from tests.transports.pair_rig import MILLISECOND_NS
 PATHS = 2
 SRTT_AT = 36 - frames.LAB  # in the header, from the body back; below 2048 ns
 COUNTS_AT, COUNTS = 4, 16
-FIXED = COUNTS_AT + COUNTS
+FIXED = COUNTS_AT + COUNTS + 4  # the id of the sender's next message
 CNP = 0x81
 KEEPALIVE = control_bodies.encode(control.Keepalive(()))
 TRIAL_NS = 64 * BASE_RTT_NS
@@ -226,7 +226,7 @@ def test_a_probe_counts_control_packets_by_path():
     assert of_kind(sent, REPORT) or any(len(each.body) > each.reported["length"] for each in sent)
     found = peers.hand(peers.sender, *sent)
     probes = of_kind(found + peers.later(peers.sender, 10 * BASE_RTT_NS), PATH_PROBE)
-    assert list(probes[-1].body[COUNTS_AT:FIXED]) == counts
+    assert list(probes[-1].body[COUNTS_AT : COUNTS_AT + COUNTS]) == counts
     stamps = [each.reported["stamp_ns"] for each in sent]
     assert int.from_bytes(probes[-1].body[:COUNTS_AT], "big") == max(stamps)
 
@@ -265,7 +265,7 @@ def test_a_probe_is_enough_until_three_more_are_missing():
 
 @pytest.mark.parametrize(
     "body",
-    [b"", bytes(16), bytes(19), bytes(21), bytes(22), bytes(88), bytes(FIXED) + b"\x10\0\0\0"],
+    [b"", bytes(16), bytes(23), bytes(25), bytes(26), bytes(92), bytes(FIXED) + b"\x10\0\0\0"],
 )
 def test_a_malformed_probe_is_refused(ports, body):
     """Too short, too long, a cut path, a path that is none."""

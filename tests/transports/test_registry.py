@@ -81,6 +81,7 @@ def test_options_switch_off_their_parts():
         "parity_unacknowledged": 256,
         "parity_uncongested": 512,
         "parity_bursts": 1024,
+        "slow_ports": 2048,
     }
 
 

@@ -29,6 +29,7 @@ enum Mechanism : std::uint32_t {
   kParityUnacknowledged = 256,  // only if no acknowledgement can have come yet,
   kParityUncongested = 512,     // only if the peer reports no congestion marks;
   kParityBursts = 1024,         // and more of it if losses come in bursts
+  kSlowPorts = 2048,            // a path that carries less than its share takes another port
 };
 
 // Timers and bounds of the session, in nanoseconds; softroce_lab/transports/defaults.py says what

@@ -81,6 +81,7 @@ void MessageEngine::handle_report(Peer& peer, const Packet& packet, Time now) {
   if (!flow_.handle_report(peer, packet, now)) return;
   if (state_.numbers_paths()) {
     sender_.move_silent_paths(peer, now);
+    sender_.move_slow_path(peer, now);
     sender_.try_first_port(peer, now);
   }
   sender_.make_ready(peer);

@@ -235,7 +235,8 @@ struct Peer {
   PathLoads loads;
   std::unique_ptr<PathPicker> picker;  // of data packets; reads the three above
   FlightLog flight;
-  std::array<std::uint32_t, kMaxPaths> sent_on{};  // data packets and probes, by path
+  std::array<std::uint32_t, kMaxPaths> sent_on{};      // data packets and probes, by path
+  std::array<std::uint32_t, kMaxPaths> shares_from{};  // `sent_on` when paths were last compared
   std::uint32_t unprobed = 0;          // paths that carried data since a probe named them, by bits
   std::uint32_t unprobed_packets = 0;  // that they carried
   std::uint32_t probed = 0;            // paths that the next probe names, by bits; 0: there is none

@@ -41,6 +41,7 @@ class Sender {
   void names_fired(Peer& peer, Time armed_for, Time now);
   void move_path(Peer& peer, std::uint8_t path, Time now);  // to its next source port
   void move_silent_paths(Peer& peer, Time now);
+  void move_slow_path(Peer& peer, Time now);
   void try_first_port(Peer& peer, Time now);  // of a path that fell silent there
   void leave_dead_ports(Peer& peer, std::uint32_t dead, Time now);  // paths, by bits
   void probe_missing_controls(Peer& peer);

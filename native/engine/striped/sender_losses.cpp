@@ -2,8 +2,10 @@
 // The sender's part of recovery by path numbers: probes behind the last packet, so that a lost one
 // is a gap like any other, and the losses that NACKs show.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "../mutant.hpp"
@@ -18,6 +20,8 @@ constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after th
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
 constexpr std::uint32_t kDeadAfter = 3;    // losses of a port in a row
+constexpr std::uint32_t kPacketsToCompare = 32;  // of each path, in the mean
+constexpr std::uint32_t kLeastShareOfPath = 90;  // percent of the mean
 constexpr std::uint16_t kMostRepeats =
     4;  // of a probe; after that only the transport's timers are left
 
@@ -223,6 +227,25 @@ void Sender::move_silent_paths(Peer& peer, Time now) {
     silent |= 1U << path;
   }
   if (silent != 0) queue_probe(peer, silent);
+}
+
+// Packets take the emptiest path, so a path that shares a link with other flows carries fewer. Of
+// the paths to the peer, the one that carried least takes another port if it carried much less than
+// the mean. A path on which nothing arrives is silent, not slow.
+void Sender::move_slow_path(Peer& peer, Time now) {
+  if (!state_.has(kSlowPorts) || !state_.has(kPathChoice)) return;
+  const std::uint32_t paths = peer.schedule.paths();
+  std::array<std::uint32_t, kMaxPaths> carried{};
+  for (std::uint32_t path = 0; path < paths; ++path)
+    carried[path] = peer.sent_on[path] - peer.shares_from[path];
+  const std::uint32_t all = std::accumulate(carried.begin(), carried.end(), 0U);
+  if (all < kPacketsToCompare * paths) return;
+  peer.shares_from = peer.sent_on;
+  const auto least = std::min_element(carried.begin(), carried.begin() + paths);
+  const auto slowest = static_cast<std::uint8_t>(least - carried.begin());
+  const Time waits_since = peer.progress[slowest].waits_since;
+  const bool is_silent = waits_since != kNever && now - waits_since > peer.rtt.srtt;
+  if (*least * paths * 100 < kLeastShareOfPath * all && !is_silent) change_port(peer, slowest);
 }
 
 // Control packets on these paths do not arrive. What data was lost there, too, its numbers show.
