@@ -275,3 +275,35 @@ def test_a_malformed_probe_is_refused(ports, body):
     assert not ports.receiver.counters().get("rx_probe", 0)
     ports.hand(ports.receiver, with_body(ports.probe, bytes(FIXED)))
     assert ports.receiver.counters()["rx_probe"] == 1
+
+
+# ---------------------------------------------------------------- who sends data
+
+
+def sent_at_different_times(peers):
+    """Data packets that the sender may send now, one each 100 ns."""
+    sent = []
+    while (frame := peers.sender.poll_frame(peers.now_ns)) is not None:
+        sent.append(Sent(frame, _native.decode_frame(frame, True)))
+        peers.now_ns += 100
+    return of_kind(sent, DATA)
+
+
+@pytest.mark.parametrize(("queues", "moves"), [((2, 2), 0), ((2, 6), 2)])
+def test_a_path_that_carries_less_than_its_share_takes_another_port(queues, moves):
+    """So many packets of each path always wait in a queue on their way. 64 packets are compared."""
+    peers = Peers(150, paths=PATHS, window_packets=16)
+    peers.post()
+    waiting, sent = [[], []], sent_at_different_times(peers)
+    while sent:
+        arrive = []
+        for path, queued in enumerate(queues):
+            waiting[path] += [each for each in sent if each.reported["path"] % 16 == path]
+            leave = max(len(waiting[path]) - queued, 0)
+            arrive += waiting[path][:leave]
+            del waiting[path][:leave]
+        arrive.sort(key=lambda each: each.reported["index"])
+        for report in of_kind(peers.hand(peers.receiver, *arrive), REPORT):
+            peers.sender.handle_frame(report.frame, peers.now_ns)
+        sent = sent_at_different_times(peers)
+    assert peers.sender.counters().get("tx_path_moved", 0) == moves
