@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What transports share that number packets by connection. All messages to a peer share one
-// connection. A packet gets the next PSN of the connection when it is first sent, and keeps it when
-// it is retransmitted. The receiver's side and the feedback are those of packet_session.hpp. They
-// name packets by message, and this class finds their PSNs. A subclass decides which PSNs are
+// The common part of the transports that number packets by connection. All messages to a peer share
+// one connection. A packet gets the connection's next PSN when it is first sent, and keeps the PSN
+// when it is retransmitted. Receiver and feedback are those of packet_session.hpp. Feedback names a
+// packet by message and index, and this class finds the PSN. A subclass decides which PSNs are
 // lost, and when.
 //
 // A subclass overrides three hooks:
 //
 //   packet_left(connection, psn)     a packet was sent, for the first time or again
-//   acknowledged(connection, ack)    feedback arrived, and was noted in the connection
-//   time_passed(connection)          the time of `wake_at`, or an earlier one
+//   acknowledged(connection, ack)    feedback arrived; the connection already contains it
+//   time_passed(connection)          called at the time given to `wake_at`, or earlier
 //
-// It acts by `retransmit` and `wake_at`. The state that it keeps about a peer it finds by
+// A subclass calls `retransmit` and `wake_at`. It may keep its own state for each peer, indexed by
 // Connection::peer.
 //
-// The receiver may coalesce feedback: it answers so many packets at once, or what has come when a
-// time has passed since the first of them. A complete message is answered at once.
+// The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
+// unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
+// once.
 //
 // These rules are this project's:
 //
-// - Feedback that was coalesced is one control message for each 64 packets of a message in which
-//   something has arrived. It echoes the newest packet. The RTT includes the time that the receiver
-//   waited.
-// - First transmissions wait while the window of PSNs beyond `base` is full. Retransmissions do
-//   not.
+// - Coalesced feedback is one control message for each block of 64 packets of a message in which a
+//   packet has arrived. Each control message echoes the newest packet. So the measured RTT may
+//   include the time that the receiver waited.
+// - First transmissions wait while the window of PSNs from `base` on is full. Retransmissions do
+//   not wait.
 // - A message whose receive is not posted (RNR NAK, IBA 9.7.5.2.8) gives up its PSNs, so that it
 //   does not close the window for other messages. Its packets get new PSNs when it continues.
-// - The bound of attempts, and giving up, are those of the session.
+// - The session limits the attempts of a packet, and decides when to give up.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ namespace softroce {
 class ConnectionSession : public PacketSession {
  public:
   struct Coalescing {
-    std::uint32_t packets = 1;  // answered at once; 1: each
-    Nanoseconds time_ns = 0;    // until fewer are answered
+    std::uint32_t packets = 1;  // answered together; 1: each packet is answered at once
+    Nanoseconds time_ns = 0;    // longest wait of an unanswered packet
   };
   // `window`: how many PSNs, from the oldest one that is not acknowledged on, may be in use.
   ConnectionSession(MessageEngine& engine, std::size_t window, const Coalescing& coalescing)

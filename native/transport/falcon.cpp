@@ -5,59 +5,64 @@
 //
 // From the sources:
 //
-// - The data window is 128 packets [spec, 9]. The sender holds first transmissions beyond it.
+// - The data window is 128 packets [spec, 9]. First transmissions beyond the window wait.
 // - A packet keeps its PSN when it is retransmitted [spec, 9.1.5].
-// - Feedback is an EACK if the receiver's bitmap is not zero [spec, 9.1.6], else a base ACK.
-// - An early retransmission is one before the retransmission timer ends [spec, 9.1.4]. A packet
-//   has 16 at most [model: early_retx_threshold].
-// - The receiver answers after 10 packets, or 8 us after the first that is not answered [spec,
-//   9.1.6; model: ack_coalescing_thresholds]. A duplicate counts as a packet.
+// - Feedback is an EACK if the receiver's bitmap is not zero, otherwise a base ACK [spec, 9.1.6].
+// - An early retransmission happens before the packet's retransmission timer ends [spec, 9.1.4]. A
+//   packet has at most 16 of them [model: early_retx_threshold].
+// - The receiver answers when it has 10 unanswered packets, or 8 us after the first unanswered one
+//   [spec, 9.1.6; model: ack_coalescing_thresholds]. A duplicate counts as a packet.
 //
 // `detection: ooo-distance`, the first generation:
 //
-// - At an EACK each missing PSN that is less than the highest received one by more than 3 is lost
-//   [spec, 9.1.4, EACK algorithm]. The model retransmits at a distance of 3, too.
-// - Not so if it was sent less than a round trip ago (the recency check of the same clause). The
-//   round trip is that of the packet that the EACK answers [model].
+// - At an EACK a missing PSN is lost if the highest received PSN exceeds it by more than 3 [spec,
+//   9.1.4, EACK algorithm]. The model also retransmits if the difference is exactly 3.
+// - Recency check: a packet that was sent less than a round trip ago is not lost yet [spec, 9.1.4].
+//   The round trip is that of the packet that the EACK answers [model].
 //
 // `detection: rack`, the third generation [model, rack_retransmission_policy.cc]:
 //
-// - Feedback echoes T1, when its packet was sent. If T1 is newer than all before: xmit_ts = T1, and
-//   the RACK timeout = (now - T1) + max(RTT / 4, minimum), with a minimum of 0.
-// - At each EACK and when a timer ends, the sender looks at the missing PSNs in order. It
-//   retransmits those sent no later than xmit_ts and at least a RACK timeout ago. It stops at the
-//   first one sent no later than xmit_ts that is not that old.
-// - It looks no further than 128 PSNs beyond the base of the newest EACK, the reach of the bitmap.
-// - A base ACK beyond the base of the newest EACK ends this until the next EACK.
-// - Nothing of this is done while the RACK timeout is longer than the retransmission timeout.
+// - Feedback echoes T1, the send time of the packet that it answers. If T1 is newer than every T1
+//   before: xmit_ts = T1, and the RACK timeout = (now - T1) + max(RTT / 4, minimum). The minimum
+//   is 0.
+// - At each EACK and at the end of a timer, the sender searches the missing PSNs in order. It
+//   retransmits a packet that was sent no later than xmit_ts and at least a RACK timeout ago. The
+//   search stops at the first packet that was sent no later than xmit_ts, but not a RACK timeout
+//   ago.
+// - The search ends 128 PSNs beyond the base of the newest EACK, because the bitmap ends there.
+// - After a base ACK whose base is beyond that of the newest EACK, there is no search until the
+//   next EACK.
+// - There is no search while the RACK timeout is longer than the retransmission timeout.
 //
 // The tail loss probe [model, tlp_retransmission_policy.cc], with either detection:
 //
-// - The probe timeout is 2 RTT + the receiver's coalescing timeout, and at least twice the target
-//   delay. It starts at each transmission and at each feedback.
-// - The probe is the first PSN that is missing (`probe: first`) or the last one within 128 PSNs
-//   beyond the base of the newest EACK (`probe: last`). There is none if that PSN has had 16 early
-//   retransmissions.
+// - The probe timeout is max(2 RTT + the receiver's coalescing time, twice the target delay). It
+//   starts again at each transmission and at each feedback.
+// - The probe retransmits the first missing PSN (`probe: first`), or the last missing PSN within
+//   128 PSNs beyond the base of the newest EACK (`probe: last`). If that PSN has had 16 early
+//   retransmissions, no probe is sent.
 //
 // The retransmission timer:
 //
-// - A packet has its own timer, from its last transmission on [spec, 9.1.1 and 9.1.5].
+// - Each packet has its own timer, which starts at each transmission [spec, 9.1.1 and 9.1.5].
 // - The timeout is max(2 RTT, 250 us) [model, swift.cc: retransmit_timeout_scalar,
-//   min_retransmit_timeout], and at first 1 ms [model: initial_retransmit_timeout].
+//   min_retransmit_timeout]. Before an RTT is measured, it is 1 ms [model:
+//   initial_retransmit_timeout].
 //
-// This project's:
+// This project's rules:
 //
 // - A message's packets are push data on one unordered connection, so there is no request window.
-// - The RTT is the SRTT to the peer, over all paths. Before the first sample it is the base RTT.
-//   Likewise the first retransmission timeout is at least 2 base RTTs.
-// - The target delay is the base RTT, where the model's Swift has 25 us.
-// - After timeouts in a row without progress the timeout backs off as the session's timers do.
-// - The receiver has room for all packets of a posted message, and sends no out-of-window notice.
-// - The headers have no AR bit, by which a sender asks for an answer at once. In its place the
+// - The RTT is the SRTT to the peer, over all paths. Before the first sample it is the base RTT, so
+//   the first retransmission timeout is max(2 base RTTs, 1 ms).
+// - The target delay is the base RTT. In the model's Swift it is 25 us.
+// - The timeout backs off after timeouts in a row without progress, as the session's timers do.
+// - The receiver has room for all packets of a posted message, so it sends no notice that a PSN is
+//   out of its window.
+// - The headers lack the AR bit, by which a sender asks for an answer at once. Instead, the
 //   receiver answers a complete message at once.
-// - Packets take all paths in turn, not weighted by windows. A retransmission takes another path;
-//   in the model it stays on its flow.
-// - Congestion control is the lab's, and not that of the sources.
+// - Packets take all paths in turn, not weighted by windows. A retransmission takes another path.
+//   In the model it stays on its flow.
+// - Congestion control is the lab's, not that of the sources.
 #include <algorithm>
 #include <deque>
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Path pickers: which path the next data packet to a peer takes. A transport offers them by the
-// option `path_picker` (path_picker_option in native/transport/transports.hpp). Rules, sources and
-// constants: docs/explanation/transports.md, Path pickers.
+// A path picker decides which path the next data packet to a peer takes. The option `path_picker`
+// of a transport selects the picker (path_picker_option in native/transport/transports.hpp). Rules,
+// sources and constants: docs/explanation/transports.md, Path pickers.
 //
-// What a picker is told, and by whom:
+// Who calls a picker, and when:
 //
 // - The sender calls `pick` for a packet that leaves for the first time and `pick_again` for a
-//   retransmission. A transport whose retransmissions keep their path does not ask.
-// - Sender::retransmit calls `lost` or `timed_out` for each packet that a session retransmits, by
-//   the RetransmitReason: `nak` or `timeout`.
-// - The session calls `acked` and `trimmed` (MessageEngine::path_picker), once for each packet that
-//   its peer reports.
+//   retransmission. If a transport keeps retransmissions on their path, `pick_again` is not called.
+// - Sender::retransmit tells the picker why a session retransmits a packet: `lost` for
+//   RetransmitReason::nak, `timed_out` for RetransmitReason::timeout.
+// - The session calls `acked` or `trimmed` once for each packet that its peer reports
+//   (MessageEngine::path_picker).
 //
-// Paths are numbers below `paths`. `now` is the engine's time; no picker reads a clock.
+// Paths are numbered from 0. `now` is the engine's time; no picker reads a clock.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class PathPicker {
 
   // A packet on the path has arrived. `marked`: with a congestion mark (ECN CE).
   virtual void acked(std::uint8_t /*path*/, bool /*marked*/, Time /*now*/) {}
-  // A switch cut the payload off. If it was the last one, the path is not to blame: the packet
-  // counts as acknowledged (htsim, uec.cpp, processNack).
+  // A switch cut the payload off. `last_hop`: it was the switch before the receiver. Then the path
+  // is not to blame, and the packet counts as acknowledged (htsim, uec.cpp, processNack).
   void trimmed(std::uint8_t path, bool last_hop, Time now) {
     last_hop ? acked(path, false, now) : nacked(path, now);
   }
@@ -58,7 +58,7 @@ struct PathsOfPeer {
   const RttEstimate& rtt;
 };
 
-// Queue pairs keep to one path. With this name a message does: the path that is next in turn.
+// With this picker all packets of a message take one path: the next in turn.
 inline constexpr std::string_view kPickPerMessage = "per-message";
 inline constexpr std::string_view kPickTurns = "turns", kPickLeastInFlight = "least-in-flight";
 
