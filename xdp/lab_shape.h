@@ -49,7 +49,7 @@ struct lab_queue {
   lab_u64 limit_packets; /* waiting, not counting the one in transmission */
   lab_u64 ecn_bytes;
   lab_u64 ecn_packets;
-  lab_u64 trim_bytes; /* with `trim`: frames beyond this are cut; without these two, beyond the */
+  lab_u64 trim_bytes;   /* with `trim`: frames beyond this are cut; without these two, beyond the */
   lab_u64 trim_packets; /* limit */
   lab_u32 trim;
   lab_u32 trim_share; /* of the rate that cut frames get while others wait, in parts per million */
