@@ -146,7 +146,8 @@ def test_go_back_n_under_random_loss(loss):
 
 # What may be sent in vain, of all packets, as no theory says: a sender's timer may take for lost
 # what it has not heard of yet, and that of `srnic` takes all that is out.
-IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01}
+IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01,
+           "falcon": 0.1}  # fmt: skip
 
 
 def retransmissions_needed(fabric):
