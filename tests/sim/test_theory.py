@@ -145,8 +145,8 @@ def test_go_back_n_under_random_loss(loss):
 
 
 # What may be sent in vain, of all packets, as no theory says: a sender's timer may take for lost
-# what it has not heard of yet, that of `srnic` takes all that is out, and receivers of `falcon` answer
-# several packets at once.
+# what it has not heard of yet, that of `srnic` takes all that is out, and receivers of `falcon`
+# answer several packets at once.
 IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01,
            "falcon": 0.2}  # fmt: skip
 
