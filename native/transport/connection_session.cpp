@@ -134,6 +134,16 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   acknowledged(connection, {.sent_ns = now_ns() - age_ns, .packets = delivered_});
 }
 
+void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedback) {
+  const Flow& flow = flow_of(message.handle);
+  const Psn psn = flow.psns[feedback.packet];
+  if (psn == kNoPsn || flow.delivered.test(feedback.packet)) return;
+  Connection& connection = connection_of(message.peer);
+  const Record& record = connection.at(psn);
+  const bool is_newest = stamp_of(record.sent_ns * kNanosecond) == feedback.echo_stamp_ns;
+  if (record.is_out() && is_newest) payload_cut(connection, psn, feedback.at_last_hop);
+}
+
 void ConnectionSession::deliver(SendMessage& message, Flow& flow, std::uint32_t packet) {
   if (!flow.delivered.set(packet)) return;
   if (message.retransmit_pending != 0) engine().forget_retransmit(message, packet);

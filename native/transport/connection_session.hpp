@@ -5,11 +5,13 @@
 // packet by message and index, and this class finds the PSN. A subclass decides which PSNs are
 // lost, and when.
 //
-// A subclass overrides three hooks:
+// A subclass overrides three hooks, and a fourth one if it `answers_trimming`:
 //
-//   packet_left(connection, psn)     a packet was sent, for the first time or again
-//   acknowledged(connection, ack)    feedback arrived; the connection already contains it
-//   time_passed(connection)          called at the time given to `wake_at`, or earlier
+//   packet_left(connection, psn)         a packet was sent, for the first time or again
+//   acknowledged(connection, ack)        feedback arrived; the connection already contains it
+//   time_passed(connection)              called at the time given to `wake_at`, or earlier
+//   payload_cut(connection, psn, last)   a switch cut off the payload of a packet's newest
+//                                        transmission; `last`: the last switch of its way
 //
 // A subclass calls `retransmit` and `wake_at`. It may keep its own state for each peer, indexed by
 // Connection::peer.
@@ -108,6 +110,9 @@ class ConnectionSession : public PacketSession {
   virtual void packet_left(Connection& connection, Psn psn) = 0;
   virtual void acknowledged(Connection& connection, const Acknowledgement& ack) = 0;
   virtual void time_passed(Connection& connection) = 0;
+  virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
+    retransmit(connection, psn, RetransmitReason::trimmed);
+  }
 
   // ---- actions
   // If the session forbids it for now, the packet counts as sent now, so that its timers start
@@ -145,6 +150,7 @@ class ConnectionSession : public PacketSession {
     return sack_of(message, packet);
   }
   void feedback_known(SendMessage& message, const Feedback& feedback) final;
+  void payload_lost(SendMessage& message, const Feedback& feedback) final;
   void receiver_ready(SendMessage& message) final { resume(message, RetransmitReason::rnr_nak); }
   void check_send(SendMessage& message) final;
   void paused(SendMessage& message) final { give_up_psns(flow_of(message.handle)); }

@@ -154,7 +154,7 @@ def capturing_virtually(
 
 
 class WithEvents(Protocol):
-    """What of a run becomes comments (workload_run.py)."""
+    """The parts of a run (workload_run.py) that a capture shows as comments."""
 
     @property
     def transitions(self) -> Sequence[Mapping[str, Any]]: ...

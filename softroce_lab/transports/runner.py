@@ -187,7 +187,7 @@ class PolicyRunner:
 
 
 def _facts(call: HookCall) -> tuple[Any, ...]:
-    """What the hook gets between its message and the time."""
+    """The hook's arguments after its message and before `now_ns`."""
     if call.hook == _GAP:
         return (call.packets,)
     if call.hook == _TRIMMED:

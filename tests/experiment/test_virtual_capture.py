@@ -17,18 +17,13 @@ from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.packets import Has
+from tests.two_switches import TOPOLOGY
 
-TEXT = """\
+TEXT = f"""\
 name: captured
-topology:
-  nodes: {h1: {kind: host}, s1: {kind: switch}, s2: {kind: switch}, h2: {kind: host}}
-  links:
-    - {endpoints: ["h1:eth1", "s1:h1"], rate: 10Gbit, delay: 2us}
-    - {endpoints: ["s1:s2", "s2:s1"], rate: 10Gbit, delay: 2us}
-    - {endpoints: ["s2:h2", "h2:eth1"], rate: 10Gbit, delay: 2us}
-transports: [csa_ud]
-workload: {kind: point-to-point, bytes: 200kB, message: 40kB}
-faults: [{name: loss, links: "s1<->s2", loss: random 5%}]
+{TOPOLOGY}transports: [csa_ud]
+workload: {{kind: point-to-point, bytes: 200kB, message: 40kB}}
+faults: [{{name: loss, links: "s1<->s2", loss: random 5%}}]
 deadline: 1s
 """
 PACKETS = 5 * 20  # of all messages

@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`falcon` packet by packet: what arrives, and what leaves then (native/transport/falcon.cpp).
-
-All times are in ns. Packet i is sent at 1000 + 100 i, so that each packet has its own transmission
-time. A packet and its feedback need 1 us each.
-"""
+"""`falcon` packet by packet: what arrives, and what leaves then (native/transport/falcon.cpp)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
-from softroce_lab import _native
-from softroce_lab.transports import registry
-from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, Sent, fast_timing, feedback
+from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, fast_timing, feedback
+from tests.native.rule_rows import GAP_NS, Arrive, At, Row, Talk, options, sent_ns
 
-FIRST_NS, GAP_NS = 1_000, 100
 PACKETS = 8
 PTO_NS = 2 * BASE_RTT_NS  # the least probe timeout: the RTTs here are shorter
 RTO_NS, FIRST_RTO_NS = 250_000, 1_000_000
@@ -25,45 +15,11 @@ QUIET = {"probes": False}
 DISTANCE = {"detection": "ooo-distance", **QUIET}
 
 
-class Talk(ByHand):
-    """The sender has sent all that its window takes."""
-
-    def __init__(self, packets=PACKETS, **settings) -> None:
-        super().__init__("falcon", packets, timing=fast_timing(), **(options() | settings))
-        self.post()
-        self.latest = self.spaced()
-
-    def spaced(self) -> dict[int, Sent]:
-        """What leaves now, a packet each GAP_NS."""
-        sent: dict[int, Sent] = {}
-        while (frame := self.sender.poll_frame(self.now_ns)) is not None:
-            one = Sent(frame, _native.decode_frame(frame, True))
-            sent[one.reported["index"]] = one
-            self.now_ns += GAP_NS
-        return sent
-
-    def arrive(self, *packets) -> list[int]:
-        """They reach the receiver in this order, and its answers the sender: what leaves then."""
-        out = self.deliver(self.sender, *self.answers(*(self.latest[each] for each in packets)))
-        self.latest |= {each.reported["index"]: each for each in out}
-        return sorted(each.reported["index"] for each in out)
-
-    def at(self, now_ns) -> list[int]:
-        """What leaves at that time, when timers have ended."""
-        sent = self.latest
-        out = self.retransmitted_at(now_ns)
-        self.latest = sent | self.latest
-        return out
+EACH = {"coalesced_packets": 1}  # the receiver answers each packet
 
 
-def options(**chosen) -> dict[str, Any]:
-    """The receiver answers each packet."""
-    usual = registry.find("falcon").engine()["options"] | {"coalesced_packets": 1}
-    return {"options": usual | chosen}
-
-
-def sent_ns(packet: int) -> int:
-    return FIRST_NS + GAP_NS * packet
+def begun(packets=PACKETS) -> Talk:
+    return Talk("falcon", packets, **options("falcon", **EACH))
 
 
 ALL_SENT_NS = sent_ns(PACKETS)
@@ -81,36 +37,6 @@ def rack_ns(packet: int) -> int:
 
 
 # ---------------------------------------------------------------- the rules, one a row
-
-
-@dataclasses.dataclass(frozen=True)
-class Arrive:
-    """Packets reach the receiver, and its answers the sender."""
-
-    packets: tuple[int, ...]
-    leaves: tuple[int, ...] = ()
-
-    def take(self, talk: Talk) -> list[int]:
-        return talk.arrive(*self.packets)
-
-
-@dataclasses.dataclass(frozen=True)
-class At:
-    """Time goes by."""
-
-    now_ns: int
-    leaves: tuple[int, ...] = ()
-
-    def take(self, talk: Talk) -> list[int]:
-        return talk.at(self.now_ns)
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    why: str
-    steps: tuple[Arrive | At, ...]
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 DUE_NS = sent_ns(0) + rack_ns(2)  # of packet 0, when packet 2 has arrived
@@ -205,9 +131,7 @@ TIMERS = (
 
 @pytest.mark.parametrize("row", [*RACK, *BY_DISTANCE, *TIMERS], ids=lambda row: row.why)
 def test_what_arrives_and_what_leaves(row):
-    talk = Talk(**options(**row.options), **row.settings)
-    left = [step.take(talk) for step in row.steps]
-    assert left == [list(step.leaves) for step in row.steps]
+    row.check("falcon", PACKETS, **EACH)
 
 
 # ---------------------------------------------------------------- coalesced feedback
@@ -220,7 +144,7 @@ class Receiver(ByHand):
     """`arrive` takes packets by index. What it returns has left the receiver at once."""
 
     def __init__(self, packets, **chosen) -> None:
-        super().__init__("falcon", packets, **options(coalesced_packets=10, **chosen))
+        super().__init__("falcon", packets, **options("falcon", **chosen))
         self.post()
         self.latest = self.data_out()
 
@@ -268,7 +192,7 @@ def test_each_word_of_the_bitmap_in_which_something_came_has_an_answer():
 def test_a_probe_waits_for_coalesced_feedback():
     """2 RTT of 30 us, and 8 us."""
     rtt_ns = 30_000
-    talk = ByHand.begun("falcon", 4, timing=fast_timing(), **options(coalesced_packets=2))
+    talk = ByHand.begun("falcon", 4, timing=fast_timing(), **options("falcon", coalesced_packets=2))
     out = talk.data_out()
     talk.now_ns += rtt_ns - 3_000
     answers = talk.answers(out[0], out[1])
@@ -283,7 +207,7 @@ def test_a_probe_waits_for_coalesced_feedback():
 
 def test_the_window_holds_first_transmissions_and_no_others():
     """128 PSNs, from the oldest unacknowledged one on."""
-    talk = Talk(200)
+    talk = begun(200)
     assert sorted(talk.latest) == list(range(128))
     lost = talk.latest[0]
     assert talk.arrive(1) == []
@@ -298,7 +222,7 @@ LATER = (*KEY[:2], KEY[2] + 1)
 
 def test_messages_to_a_peer_share_the_connection():
     """The next message's first packet shows that all of this one is lost."""
-    talk = Talk()
+    talk = begun()
     talk.receiver.post_receive(0, LATER, talk.keys[1], 0, len(talk.place), 1)
     talk.sender.post_send(0, LATER, talk.keys[0], 0, len(talk.data), 1)
     talk.latest = talk.spaced()
@@ -312,7 +236,9 @@ def test_messages_to_a_peer_share_the_connection():
 
 
 def test_a_message_without_a_receive_does_not_close_the_window():
-    talk = ByHand("falcon", PACKETS, timing=fast_timing(), **options(psn_window=PACKETS))
+    talk = ByHand(
+        "falcon", PACKETS, timing=fast_timing(), **options("falcon", psn_window=PACKETS, **EACH)
+    )
     talk.post_send()
     refused = talk.data_out()
     assert len(refused) == PACKETS

@@ -247,7 +247,7 @@ OF_TRANSPORTS = ["irn", "srnic", "rack_tlp"]
 
 
 def share_of_dead_path(transport, picker):
-    """Of the data packets in the second half of the run, in equal shares of a path."""
+    """How many data packets take the dead path in the second half of the run; 1: an equal share."""
     rig = PairRig(transport, options={"path_picker": picker}, paths=8, window_packets=64,
                   initial_rtt_ns=100_000, arena_bytes=1 << 25)  # fmt: skip
     for cable in rig.cables:

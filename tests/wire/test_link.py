@@ -157,7 +157,7 @@ def test_what_cannot_be_trimmed_is_dropped():
 
 
 def test_trimming_begins_where_it_is_told():
-    """What cannot be trimmed fills the rest of the queue."""
+    """Packets that cannot be trimmed may fill the rest of the queue."""
     link = Link(queue(8 * 10**6, limit_bytes=6000, trim=True, trim_bytes=3000))
     for handle in range(6):
         assert link.offer(0, handle, trimmed_length=100)

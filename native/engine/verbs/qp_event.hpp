@@ -44,7 +44,15 @@ enum class ParityReason : std::uint8_t { idle, gain };
 
 // `policy`: a session or a user's policy decided; `cause` says why (striped/decision.hpp).
 // `informed`: the simulated fabric informed an omniscient transport.
-enum class RetransmitReason : std::uint8_t { timeout, nak, implied_nak, rnr_nak, policy, informed };
+enum class RetransmitReason : std::uint8_t {
+  timeout,
+  nak,
+  implied_nak,
+  rnr_nak,
+  policy,
+  informed,
+  trimmed,
+};
 
 struct QpEvent {
   QpEventKind kind{};

@@ -23,7 +23,7 @@ from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet,
 IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
 BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON)
 BY_TIME = (RACK_TLP, FALCON)
-"""Of these: a packet is lost by when it was sent, and timers follow the measured RTT."""
+"""These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
 _SACKING = (SRNIC, RACK_TLP, FALCON)
 
 _ACK, _NACK, _SACK, _TRIMMED = range(16, 20)

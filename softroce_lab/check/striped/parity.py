@@ -86,7 +86,7 @@ def _rows(view: Striped, number: int) -> Iterator[tuple[np.void, np.void]]:
 
 
 def _wrong_row(one: np.void, packet: np.void, row_bytes: int | None) -> str | None:
-    """What is wrong with the number or the length of a row. `row_bytes`: None if unknown."""
+    """Why the packet is no parity row of its message, or None. `row_bytes`: None if unknown."""
     row = int(one["index"]) - int(packet["lab_count"])
     if not 0 <= row < _MOST_ROWS:
         return f"is row {row} of at most {_MOST_ROWS}"

@@ -8,17 +8,12 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
 from tests import own_policy
+from tests.two_switches import TOPOLOGY
 
-TEXT = """\
+TEXT = f"""\
 name: trimmed
-topology:
-  nodes: {h1: {kind: host}, s1: {kind: switch}, s2: {kind: switch}, h2: {kind: host}}
-  links:
-    - {endpoints: ["h1:eth1", "s1:h1"], rate: 10Gbit, delay: 2us}
-    - {endpoints: ["s1:s2", "s2:s1"], rate: 10Gbit, delay: 2us}
-    - {endpoints: ["s2:h2", "h2:eth1"], rate: 10Gbit, delay: 2us}
-transports: [{policy: "FILE:Own"}]
-workload: {kind: point-to-point, bytes: 200kB, message: 40kB}
+{TOPOLOGY}transports: [{{policy: "FILE:Own"}}]
+workload: {{kind: point-to-point, bytes: 200kB, message: 40kB}}
 deadline: 1s
 """
 BODY = """\
