@@ -119,7 +119,10 @@ void Dcp::feedback_known(SendMessage& message, const Feedback& feedback) {
 
 void Dcp::advance(SendMessage& message, Flow& flow, std::uint32_t cumulative) {
   if (cumulative <= flow.cumulative) return;
-  flow.restarts = 0;
+  if (flow.restarts != 0) {
+    flow.restarts = 0;
+    set_timer(message, flow.sent_ns + timeout_ns(message.peer));
+  }
   Queue& queue = queue_of(message.peer);
   bool front_is_done = false;
   for (; flow.cumulative < cumulative; ++flow.cumulative) {
@@ -254,6 +257,7 @@ void Dcp::paused(SendMessage& message) {
 // The receiver has refused all packets that were sent.
 void Dcp::resume(SendMessage& message) {
   pause(message, false);
+  set_timer(message, now_ns() + timeout_ns(message.peer));
   restart(message, RetransmitReason::rnr_nak);
 }
 
