@@ -42,6 +42,10 @@ class PacketSession : public Session {
   // A valid PACKET_TRIMMED about a message that is not over. The echo stamp tells which
   // transmission of the packet was cut. It gives no RTT sample: a trimmed packet overtakes queues.
   virtual void payload_lost(SendMessage&, const Feedback&) {}
+  // At the receiver: a packet, whole or trimmed, took that path, and has its answer.
+  virtual void answered(PeerIndex, std::uint8_t /*path*/) {}
+  // The receiver pulls packets (PACKET_PULL). False: the transport knows no pulls.
+  virtual bool pulled(PeerIndex, std::uint32_t /*pulls*/) { return false; }
   // The receive of a message that was paused is posted. Which of its packets have arrived is not
   // known.
   virtual void receiver_ready(SendMessage& message) = 0;

@@ -10,6 +10,7 @@
   T(dcp)                           \
   T(falcon)                        \
   T(irn)                           \
+  T(ndp)                           \
   T(oracle)                        \
   T(rack_tlp)                      \
   T(sdr_auto)                      \
