@@ -137,6 +137,31 @@ def _feedback(lab: Understood, tally: Tally) -> None:
 
 
 @RULES.rule(
+    "once.pulled",
+    "a receiver pulls no more packets than have arrived, whole or trimmed",
+    "docs/explanation/transports.md, `ndp`",
+)
+def _pulled(lab: Understood, tally: Tally) -> None:
+    view = lab.view
+    for number, pulls in lab.controls.pulls.items():
+        begun = view.messages["begun"][view.messages["stream"] == number]
+        if not view.streams[number].arrives or view.missed or not begun.all():
+            tally.doubts("not all that reached the receiver was captured", len(pulls))
+            continue
+        came = (view.stream_of[view.data] == number) & view.taps.arrives[view.data]
+        places = np.sort(view.places[view.data[came]])
+        arrived = np.searchsorted(places, [sent.at for sent in pulls])
+        for sent, packets in zip(pulls, arrived.tolist(), strict=True):
+            pulled = sent.body.pulls  # type: ignore[union-attr]
+            if pulled <= packets:
+                tally.passed()
+            else:
+                tally.failed(
+                    [view.frame(sent.at)], f"{pulled} packets were pulled, and {packets} had come"
+                )
+
+
+@RULES.rule(
     "once.bytes", "every sighting of a packet carries the same bytes, retransmitted or not", _ONCE
 )
 def _bytes(lab: Understood, tally: Tally) -> None:

@@ -19,6 +19,7 @@ from softroce_lab.check.striped.controls import (
     DCP,
     FALCON,
     IRN,
+    NDP,
     TIMED,
     Asked,
     ControlMessage,
@@ -32,6 +33,12 @@ from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _FALCON_FIRST_NS = 2 * MILLISECOND_NS  # its first timeout, backed off: at most 1.5 ms
+_NDP_FIRST_NS = 20 * MILLISECOND_NS
+_LEAST = {
+    DCP: ("restart_timeout", 8 * MILLISECOND_NS),
+    NDP: ("least_timeout", 5 * MILLISECOND_NS),
+}
+"""The options and their defaults."""
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
@@ -53,12 +60,14 @@ class Timers:
     def of(cls, transport: str, view: Striped) -> Timers:
         """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
 
-        Of `dcp`, until a message starts again.
+        Of `dcp`, until a message starts again; of `ndp`, until a packet leaves without a pull.
 
         Those of BY_TIME follow the measured RTT: no capture shows how short they may be.
         """
-        if transport == DCP:
-            return cls(view.restart_ns, 2 * max(view.restart_ns, view.timing.t_max_ns))
+        if transport in _LEAST:
+            least_ns = view.least_timeout_ns(*_LEAST[transport])
+            first_ns = _NDP_FIRST_NS if transport == NDP else least_ns
+            return cls(least_ns, 2 * max(least_ns, first_ns, view.timing.t_max_ns))
         if transport in BY_TIME:
             first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
             return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
@@ -176,7 +185,8 @@ def why_not(
 ) -> str | None:
     """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
 
-    Of `dcp`: the packet was reported as trimmed, or its message started again.
+    Of `dcp`: the packet was reported as trimmed, or its message started again. Of `ndp`: it was
+    reported as trimmed, or its timer ran out.
 
     `strict`: the timers are known, for the capture lies in its run directory.
     """
@@ -190,12 +200,14 @@ def why_not(
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
     least_ns = Timers.of(transport, view).least_ns
-    if transport == DCP:
+    if transport in _LEAST:
         if not strict or acks.trimmed(packet, before_ns, now_ns):
             return None
-        if acks.may_have_restarted(before_ns, now_ns, least_ns):
+        if transport == NDP and now_ns - before_ns >= least_ns:
             return None
-        return "no report that it was trimmed had come, and its message had not paused for a restart"
+        if transport == DCP and acks.may_have_restarted(before_ns, now_ns, least_ns):
+            return None
+        return "no report that it was trimmed had come, and no timer ran out"
     if acks.gap(packet, at) or not strict or transport in BY_TIME:
         return None
     if acks.may_have_run_out(before_ns, now_ns, least_ns):
