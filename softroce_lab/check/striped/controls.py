@@ -239,6 +239,9 @@ class Controls:
                 stream = towards if by_receiver else sent.stream
                 if stream is not None:
                     self._refuse(stream, id_, sent)
+            case Pull() if towards is not None:
+                self._recovers(towards, NDP)
+                self.pulls.setdefault(towards, []).append(sent)
             case _ if towards is not None:
                 self._file_receivers(sent, towards)
 
@@ -262,9 +265,6 @@ class Controls:
                 self._ask(self._named(towards, id_, key, sent.at), asked)
             case Feedback():
                 self._tell(towards, sent.body, sent)
-            case Pull():
-                self._recovers(towards, NDP)
-                self.pulls.setdefault(towards, []).append(sent)
             case Rnr(id_, _):
                 message = self.view.find_message(towards, id_)
                 if message is not None:
