@@ -62,6 +62,7 @@ class Ndp final : public ConnectionSession {
  private:
   struct State {  // of a connection
     // At the sender.
+    bool holds_new = false;
     std::uint32_t credits = 0;      // packets that may leave
     std::uint32_t pulls = 0;        // the highest number of a pull that came
     std::set<Psn> trimmed;          // they wait for pulls
@@ -89,6 +90,7 @@ class Ndp final : public ConnectionSession {
   }
   Nanoseconds rto_ns(PeerIndex index) const;
   void use_credits(Connection& connection, State& state);
+  void hold_new(Connection& connection, State& state);
   void expect_timeout(Connection& connection, State& state, Nanoseconds at_ns);
   void time_out(Connection& connection, State& state);
   void send_pulls();
@@ -165,15 +167,22 @@ void Ndp::use_credits(Connection& connection, State& state) {
     retransmit(connection, psn, RetransmitReason::trimmed);
     state.credits -= connection.at(psn).is_queued;
   }
-  engine().hold(connection.peer, state.credits == 0);
+  hold_new(connection, state);
+}
+
+// New packets wait while there are no credits.
+void Ndp::hold_new(Connection& connection, State& state) {
+  if (state.holds_new == (state.credits == 0)) return;
+  state.holds_new = state.credits == 0;
+  engine().hold(connection.peer, state.holds_new);
 }
 
 void Ndp::packet_left(Connection& connection, Psn psn) {
   State& state = state_of(connection.peer);
   state.busy_ns = now_ns();
   expect_timeout(connection, state, now_ns() + rto_ns(connection.peer));
-  if (connection.at(psn).transmissions == 1 && --state.credits == 0)
-    engine().hold(connection.peer, true);
+  state.credits -= connection.at(psn).transmissions == 1;
+  hold_new(connection, state);
 }
 
 void Ndp::acknowledged(Connection& connection, const Acknowledgement& ack) {
@@ -211,7 +220,7 @@ void Ndp::timer_ended(Connection& connection) {
   const Nanoseconds full_ns = state.busy_ns + rto_ns(connection.peer);
   if (now_ns() < full_ns) return wake_at(connection, full_ns);
   state.credits = first_window_;
-  engine().hold(connection.peer, false);
+  hold_new(connection, state);
 }
 
 void Ndp::time_passed(Connection& connection) {
