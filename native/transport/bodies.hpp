@@ -5,7 +5,7 @@
 //   RNR          id, key                                    no receive is posted for the message
 //   REFUSE       id, key, by receiver, status               the message has failed
 //
-// The feedback of `irn`, `srnic` and `rack_tlp`, one for each data packet:
+// The feedback on data packets:
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 a packet in order, or a duplicate
 //   PACKET_NACK  id, cumulative, echo stamp, packet         `packet` arrived out of order
@@ -17,6 +17,11 @@
 //   PACKET_TRIMMED  id, cumulative, echo stamp, packet, path, last hop     only the header of
 //                                                           `packet` arrived, on that path; the
 //                                                           last hop cut its payload off, or not
+//
+// A transport whose receiver pulls packets adds:
+//
+//   PACKET_PULL  pulls                                      so many packets may leave, of all that
+//                                                           the peer ever sends, modulo 2^32
 //
 // Packets [0, cumulative) have arrived. The echo stamp is the timestamp of the data packet.
 #pragma once
@@ -43,6 +48,7 @@ enum class BodyType : std::uint8_t {
   packet_nack = 17,
   packet_sack = 18,
   packet_trimmed = 19,
+  packet_pull = 20,
 };
 
 struct Feedback {
@@ -122,6 +128,10 @@ inline SmallBody write(const Feedback& feedback) {
   return body;
 }
 
+inline SmallBody write_pull(std::uint32_t pulls) {
+  return SmallBody(BodyType::packet_pull).put(pulls);
+}
+
 inline SmallBody write(BodyType type, const Naming& naming) {
   SmallBody body(type);
   body.put_name(naming.id, naming.key);
@@ -157,6 +167,11 @@ inline std::optional<Feedback> read_feedback(std::span<const std::uint8_t> body)
   }
   if (feedback.highest() <= feedback.cumulative) return std::nullopt;  // not out of order
   return feedback;
+}
+
+inline std::optional<std::uint32_t> read_pull(std::span<const std::uint8_t> body) {
+  if (body.size() != 5) return std::nullopt;
+  return BodyReader(body.subspan(1)).take<std::uint32_t>();
 }
 
 inline std::optional<Naming> read_naming(std::span<const std::uint8_t> body) {

@@ -185,6 +185,7 @@ void ConnectionSession::connection_timer_ended(PeerIndex peer, Time now) {
   if (connection.unanswered.due_ns <= now_ns()) answer_all(connection.unanswered);
   wake_at(connection, connection.unanswered.due_ns);
   advance(connection);
+  timer_ended(connection);
   if (!connection.records.empty()) time_passed(connection);
 }
 

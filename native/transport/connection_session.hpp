@@ -114,6 +114,15 @@ class ConnectionSession : public PacketSession {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
 
+  // Each end of the connection's timer, before `time_passed`, also while no PSN is in use.
+  virtual void timer_ended(Connection&) {}
+
+  Connection& connection_of(PeerIndex peer) {
+    for (auto next = static_cast<PeerIndex>(connections_.size()); next <= peer; ++next)
+      connections_.emplace_back().peer = next;
+    return connections_[peer];
+  }
+
   // ---- actions
   // If the session forbids it for now, the packet counts as sent now, so that its timers start
   // again. Neither `base` nor the order of the records changes.
@@ -133,11 +142,6 @@ class ConnectionSession : public PacketSession {
   };
 
   Flow& flow_of(Handle message) { return flows_[index_of(message)]; }
-  Connection& connection_of(PeerIndex peer) {
-    for (auto next = static_cast<PeerIndex>(connections_.size()); next <= peer; ++next)
-      connections_.emplace_back().peer = next;
-    return connections_[peer];
-  }
   void answer_all(Unanswered& unanswered);
   void give_up_psns(Flow& flow);
   Record& take_psn(Connection& connection, Flow& flow, Handle message, std::uint32_t packet);

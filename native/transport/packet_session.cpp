@@ -28,7 +28,8 @@ PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message
   return flow;
 }
 
-void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time) {
+void PacketSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) {
+  set_now(now);
   answer(message, packet.lab.index, echo_of(packet));
 }
 
@@ -53,6 +54,7 @@ void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
 void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
   const LabHeader& lab = trimmed.packet.lab;
   if (!answers_trimming()) return;
+  set_now(now);
   if (trimmed.message == nullptr) {
     if (trimmed.has_arrived) packet_came_late(trimmed.peer, trimmed.packet);
     return;
@@ -76,6 +78,7 @@ PacketSession::Echo PacketSession::echo_of(const Packet& packet) {
 void PacketSession::send_feedback(PeerIndex peer, Feedback feedback, const Echo& echo) {
   feedback.echo_stamp_ns = echo.stamp_ns;
   engine().send_feedback(peer, echo.path, echo.marked, write(feedback).bytes());
+  answered(peer, echo.path);
 }
 
 void PacketSession::first_packet(ReceiveMessage& message) {
@@ -108,7 +111,12 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 
 bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time now) {
   set_now(now);
-  const auto feedback = read_feedback({packet.payload, packet.payload_bytes});
+  const std::span<const std::uint8_t> body(packet.payload, packet.payload_bytes);
+  if (static_cast<BodyType>(body[0]) == BodyType::packet_pull) {
+    const auto pulls = read_pull(body);
+    return pulls && pulled(peer, *pulls);
+  }
+  const auto feedback = read_feedback(body);
   if (!feedback) return false;
   const bool trimmed = feedback->type == BodyType::packet_trimmed;
   if (trimmed && (!answers_trimming() || feedback->path >= config().paths)) return false;

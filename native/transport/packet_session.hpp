@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the transports share whose receiver answers data packets by feedback: `irn`, `srnic` and
-// `rack_tlp` at once, `falcon` also several packets together (connection_session.hpp). Each message
-// is a flow; its packet indices are its sequence numbers. The receiver's side is here, and the part
-// of the sender's that reads feedback. A subclass decides which packets are lost. The session
-// (session.hpp) decides which messages fail.
+// What the transports share whose receiver answers data packets by feedback: `irn`, `srnic`,
+// `rack_tlp` and `dcp` at once, `falcon` also several packets together (connection_session.hpp).
+// Each message is a flow; its packet indices are its sequence numbers. The receiver's side is here,
+// and the part of the sender's that reads feedback. A subclass decides which packets are lost. The
+// session (session.hpp) decides which messages fail.
 //
 // Feedback takes the path of the packet that it acknowledges, and echoes its congestion mark if the
 // path picker heeds marks. So it tells the sender's picker which path carried the packet, and how.
@@ -42,6 +42,10 @@ class PacketSession : public Session {
   // A valid PACKET_TRIMMED about a message that is not over. The echo stamp tells which
   // transmission of the packet was cut. It gives no RTT sample: a trimmed packet overtakes queues.
   virtual void payload_lost(SendMessage&, const Feedback&) {}
+  // At the receiver: a packet, whole or trimmed, took that path, and has its answer.
+  virtual void answered(PeerIndex, std::uint8_t /*path*/) {}
+  // The receiver pulls packets (PACKET_PULL). False: the transport knows no pulls.
+  virtual bool pulled(PeerIndex, std::uint32_t /*pulls*/) { return false; }
   // The receive of a message that was paused is posted. Which of its packets have arrived is not
   // known.
   virtual void receiver_ready(SendMessage& message) = 0;

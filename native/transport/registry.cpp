@@ -7,8 +7,10 @@
 
 #define SOFTROCE_EACH_TRANSPORT(T) \
   T(csa_ud)                        \
+  T(dcp)                           \
   T(falcon)                        \
   T(irn)                           \
+  T(ndp)                           \
   T(oracle)                        \
   T(rack_tlp)                      \
   T(sdr_auto)                      \

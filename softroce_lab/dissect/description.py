@@ -116,7 +116,7 @@ HEADER_BYTES = 40
 
 NACK = 1
 ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
-PACKET_ACK, PACKET_NACK, PACKET_SACK, PACKET_TRIMMED = range(16, 20)
+PACKET_ACK, PACKET_NACK, PACKET_SACK, PACKET_TRIMMED, PACKET_PULL = range(16, 21)
 TYPES = {
     NACK: "NACK",
     ACK: "ACK",
@@ -130,6 +130,7 @@ TYPES = {
     PACKET_NACK: "PACKET NACK",
     PACKET_SACK: "PACKET SACK",
     PACKET_TRIMMED: "PACKET TRIMMED",
+    PACKET_PULL: "PACKET PULL",
 }
 STATUSES = {each.value: each.name for each in ibv_wc_status}
 FORMS = {0: "plain bits", 1: "run lengths"}
@@ -208,6 +209,7 @@ CONTROLS: dict[int, Record] = {
         Field("path", 8, "Path of the packet"),
         Field("at_last_hop", 8, "Cut by the link that leads to the receiver"),
     ),
+    PACKET_PULL: _control(PACKET_PULL, Field("pulls", 32, "Packets that were pulled so far")),
 }
 
 PROBE_BODY = Record(

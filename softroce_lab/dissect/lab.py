@@ -148,7 +148,7 @@ def _body(record: Record) -> type[Packet]:
 CONTROLS = {number: _body(record) for number, record in description.CONTROLS.items()}
 (
     Nack, Ack, Keepalive, Rnr, Refuse, Sack, Chunks, Clear,
-    PacketAck, PacketNack, PacketSack, PacketTrimmed,
+    PacketAck, PacketNack, PacketSack, PacketTrimmed, PacketPull,
 ) = CONTROLS.values()  # fmt: skip
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)

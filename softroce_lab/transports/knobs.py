@@ -91,6 +91,8 @@ _TIMEOUTS = {
     "srnic": "10 base RTTs (NSDI 2023)",
     "rack_tlp": "SRTT + max(G, 4 RTTVAR) (RFC 6298)",
     "falcon": "2 SRTT, at least 250 us, and at first 1 ms (Falcon's reference model)",
+    "dcp": "8 ms, at least 2 SRTT (authors' simulator of SIGCOMM 2025)",
+    "ndp": "SRTT + 4 RTTVAR, at least 5 ms, and at first 20 ms (htsim)",
     "ud_rto": "max(3 SRTT, T_min)",
     "sdr_sr": _SDR_TIMEOUT,
     "sdr_sr_nack": "1 RTT, at least T_min (arXiv 2505.05366)",

@@ -30,14 +30,17 @@ ACKNOWLEDGES_PACKETS = {
     "srnic": description.PACKET_SACK,
     "rack_tlp": description.PACKET_SACK,
     "falcon": description.PACKET_SACK,
+    "dcp": description.PACKET_ACK,
+    "ndp": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}
     for name, gap in ACKNOWLEDGES_PACKETS.items()
 }
+TELLS["ndp"] |= {description.PACKET_PULL}
 OF_PACKETS = {
     description.PACKET_ACK, description.PACKET_NACK, description.PACKET_SACK,
-    description.PACKET_TRIMMED,
+    description.PACKET_TRIMMED, description.PACKET_PULL,
 }  # fmt: skip
 SENT_BY_NONE = {0x81}  # CNP: known to the codec, and sent by nothing yet
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from scapy.utils import RawPcapReader
 
 from softroce_lab import _native, paths, topology
-from softroce_lab.dissect.description import PACKET_ACK, PACKET_NACK, PACKET_SACK, PACKET_TRIMMED
+from softroce_lab.dissect.description import (
+    PACKET_ACK,
+    PACKET_NACK,
+    PACKET_PULL,
+    PACKET_SACK,
+    PACKET_TRIMMED,
+)
 from softroce_lab.fabric.ledger import planfile
 from softroce_lab.telemetry.drops import DROP
 from softroce_lab.transports import control
@@ -228,6 +234,7 @@ def networks() -> dict[str, bytes]:
         "nack": struct.pack(">BIIII", PACKET_NACK, 0, 1, 0, 5),
         "sack": struct.pack(">BIIIIQ", PACKET_SACK, 0, 1, 0, 0, 0b110100),
         "trimmed": struct.pack(">BIIIIBB", PACKET_TRIMMED, 0, 1, 0, 5, 0, 1),
+        "pull": struct.pack(">BI", PACKET_PULL, 3),
         "rnr": control_bodies.encode(control.Rnr(0, (1, 0, 0)), 256),
         "refused": control_bodies.encode(
             control.Refused(0, (1, 0, 0), by_receiver=True, status=9), 256
@@ -250,7 +257,14 @@ def networks() -> dict[str, bytes]:
     }
     return {
         f"{transport}-{payload}-{name}": bytes([how | setup]) + deed
-        for how, transport in ((0, "irn"), (1, "srnic"), (0x20, "csa_ud"), (0x40, "falcon"))
+        for how, transport in (
+            (0, "irn"),
+            (1, "srnic"),
+            (0x20, "csa_ud"),
+            (0x40, "falcon"),
+            (0x80, "dcp"),
+            (0xC0, "ndp"),
+        )
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()
     }

@@ -20,15 +20,18 @@ from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
-IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON)
+IRN, SRNIC, RACK_TLP, FALCON, DCP, NDP = (
+    "irn", "srnic", "rack_tlp", "falcon", "dcp", "ndp",
+)  # fmt: skip
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, DCP, NDP)
 BY_TIME = (RACK_TLP, FALCON)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
-_SACKING = (SRNIC, RACK_TLP, FALCON)
+_SACKING = (SRNIC, RACK_TLP, FALCON, NDP)
 
-_ACK, _NACK, _SACK, _TRIMMED = range(16, 20)
+_ACK, _NACK, _SACK, _TRIMMED, _PULL = range(16, 21)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
 _CUT = struct.Struct(">IBB")  # packet, path, at the last hop
+_PULLED = struct.Struct(">BI")
 _WORD_BITS = 64
 CSA_UD, UD_RTO, SDR_SR, SDR_SR_NACK = "csa_ud", "ud_rto", "sdr_sr", "sdr_sr_nack"
 SDR_EC, SDR_AUTO = "sdr_ec", "sdr_auto"
@@ -46,6 +49,7 @@ class Feedback:
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
+    trimmed: int | None = None  # the packet of which only the header arrived
 
     @property
     def end(self) -> int:
@@ -53,14 +57,25 @@ class Feedback:
         return max(self.cumulative, *(packet + 1 for packet in self.packets), 0)
 
 
-def parse_feedback(body: bytes) -> Feedback | None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pull:
+    """PACKET_PULL: so many packets were pulled of the sender so far, modulo 2^32."""
+
+    pulls: int
+
+
+def parse_feedback(body: bytes) -> Feedback | Pull | None:
     """None: it is something else."""
+    if len(body) == _PULLED.size and body[0] == _PULL:
+        return Pull(_PULLED.unpack(body)[1])
     if len(body) < _HEAD.size:
         return None
     kind, id_, cumulative, _ = _HEAD.unpack_from(body)
     rest = body[_HEAD.size :]
-    if (kind == _ACK and not rest) or (kind == _TRIMMED and len(rest) == _CUT.size):
+    if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
+    if kind == _TRIMMED and len(rest) == _CUT.size:
+        return Feedback(id_, cumulative, (), (), trimmed=_CUT.unpack(rest)[0])
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
     if kind == _SACK and len(rest) == _WORD.size:
@@ -84,7 +99,7 @@ class ControlMessage:
     last_received_at: int  # where it reached the receiver's link; NEVER
     sure: bool  # whole then; else a copy's bits were flipped, and perhaps this one's
     gone: bool  # dropped or corrupted
-    body: control.Message | Feedback
+    body: control.Message | Feedback | Pull
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,6 +150,7 @@ class Controls:
         self._keys = {each.number: view.by_key(each.number) for each in view.data_streams()}
         self.asked: dict[int, list[Asked]] = {}  # by message, in time
         self.feedback: dict[int, list[ControlMessage]] = {}  # feedback on packets, likewise
+        self.pulls: dict[int, list[ControlMessage]] = {}  # by stream, in time
         self.not_ready: set[int] = set()  # messages for which no receive was posted once
         self.acked: dict[int, ControlMessage] = {}  # by message, the first
         self.refused: dict[int, ControlMessage] = {}
@@ -185,7 +201,7 @@ class Controls:
         if body is None:
             self.cut[stream] += 1
             return None
-        message: control.Message | Feedback | None = parse_feedback(body)
+        message: control.Message | Feedback | Pull | None = parse_feedback(body)
         if message is None:
             try:
                 message = control.decode(body)
@@ -223,6 +239,9 @@ class Controls:
                 stream = towards if by_receiver else sent.stream
                 if stream is not None:
                     self._refuse(stream, id_, sent)
+            case Pull() if towards is not None:
+                self._recovers(towards, NDP)
+                self.pulls.setdefault(towards, []).append(sent)
             case _ if towards is not None:
                 self._file_receivers(sent, towards)
 

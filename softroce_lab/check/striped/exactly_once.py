@@ -103,7 +103,8 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
 
 @RULES.rule(
     "once.told",
-    "what an answer to a packet calls received was at the receiver before",
+    "what an answer to a packet calls received was at the receiver before, and what it calls "
+    "trimmed was not",
     "docs/explanation/transports.md, `irn`",
 )
 def _feedback(lab: Understood, tally: Tally) -> None:
@@ -119,13 +120,44 @@ def _feedback(lab: Understood, tally: Tally) -> None:
         packets = SeenPackets.of(view, message)
         for sent in reports:
             packet = packets.unfounded(sent)
-            if packet is None:
+            if packets.is_unfounded_cut(sent):
+                tally.failed(
+                    [view.frame(sent.at)],
+                    f"packet {sent.body.trimmed} of message id "  # type: ignore[union-attr]
+                    f"{view.messages['id'][message]} is reported as trimmed, and was not",
+                )
+            elif packet is None:
                 tally.passed()
             else:
                 tally.failed(
                     [view.frame(sent.at)],
                     f"packet {packet} of message id {view.messages['id'][message]} is reported as "
                     "arrived, and had not come",
+                )
+
+
+@RULES.rule(
+    "once.pulled",
+    "a receiver pulls no more packets than have arrived, whole or trimmed",
+    "docs/explanation/transports.md, `ndp`",
+)
+def _pulled(lab: Understood, tally: Tally) -> None:
+    view = lab.view
+    for number, pulls in lab.controls.pulls.items():
+        begun = view.messages["begun"][view.messages["stream"] == number]
+        if not view.streams[number].arrives or view.missed or not begun.all():
+            tally.doubts("not all that reached the receiver was captured", len(pulls))
+            continue
+        came = (view.stream_of[view.data] == number) & view.taps.arrives[view.data]
+        places = np.sort(view.places[view.data[came]])
+        arrived = np.searchsorted(places, [sent.at for sent in pulls])
+        for sent, packets in zip(pulls, arrived.tolist(), strict=True):
+            pulled = sent.body.pulls  # type: ignore[union-attr]
+            if pulled <= packets:
+                tally.passed()
+            else:
+                tally.failed(
+                    [view.frame(sent.at)], f"{pulled} packets were pulled, and {packets} had come"
                 )
 
 

@@ -22,6 +22,7 @@ from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
+from softroce_lab.transports.knobs import MEASURED
 
 Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
@@ -147,6 +148,18 @@ class Striped:
         recorded, rtt_ns = self._recorded_times(), self.timing.initial_rtt_ns
         low_ns, high_ns = rtt_ns * 100 // 24, rtt_ns * 320 // 24
         return recorded.get("rto_low_ns", low_ns), recorded.get("rto_high_ns", high_ns)
+
+    def least_timeout_ns(self, option: str, usual_ns: int) -> int:
+        """The run's least timeout, by the transport's option and the knob `timeout`."""
+        run = self.evidence.run
+        experiment = {} if run is None else run.manifest.get("experiment", {})
+        label = self._recorded().get("transport")
+        for each in experiment.get("transports", []):
+            if each["label"] == label and each["knobs"].get("timeout") == MEASURED:
+                return 0
+            if each["label"] == label and option in each["options"]:
+                usual_ns = int(each["options"][option])
+        return self.timing.fixed_rto_ns or usual_ns
 
     @property
     def pacing(self) -> str | None:

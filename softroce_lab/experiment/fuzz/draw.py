@@ -161,7 +161,7 @@ def codes(seed: int, mtu: int) -> dict[str, Any]:
 
 
 def detection(seed: int) -> dict[str, Any]:
-    """How transports detect losses that number packets by connection."""
+    """How transports detect losses that number packets by connection, or answer trimmed ones."""
     dice = Dice(seed, "detection")
     return {
         "detection": dice.one(("rack", "rack", "ooo-distance")),
@@ -173,6 +173,9 @@ def detection(seed: int) -> dict[str, Any]:
         "most_early": dice.one((0, 1, 16, 16)),
         "distance": dice.one((0, 3, 3, 32)),
         "rack_window": dice.one((0.0, 0.25, 0.25, 2.0)),
+        "restart_timeout": dice.one(("100us", "1ms", "8ms")),
+        "first_window": dice.one((0, 0, 1, 15)),
+        "pull_rate": dice.one((0.5, 1.0, 1.0)),
     }
 
 
