@@ -73,6 +73,9 @@ namespace softroce {
   /* connection_session.cpp, falcon.cpp */ \
   M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
   M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
+  /* uet_session.cpp, uet_rud.cpp, uet_rod.cpp */ \
+  M(uet_timer_not_armed, "a packet has no retransmission timer") \
+  M(cut_of_next_retransmitted, "a NACK of a trimmed packet retransmits the packet behind it") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

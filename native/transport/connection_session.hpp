@@ -18,7 +18,7 @@
 //
 // The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
 // unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
-// once.
+// once, and so any packet that the subclass names (`answers_at_once`).
 //
 // These rules are this project's:
 //
@@ -113,6 +113,8 @@ class ConnectionSession : public PacketSession {
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
+  // Whether the receiver answers this packet without coalescing.
+  virtual bool answers_at_once(const Packet&) const { return false; }
 
   // ---- actions
   // If the session forbids it for now, the packet counts as sent now, so that its timers start

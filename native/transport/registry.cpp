@@ -16,7 +16,8 @@
   T(sdr_sr)                        \
   T(sdr_sr_nack)                   \
   T(srnic)                         \
-  T(ud_rto)
+  T(ud_rto)                        \
+  T(uet_rud)
 
 namespace softroce {
 
