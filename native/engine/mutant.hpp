@@ -76,6 +76,8 @@ namespace softroce {
   /* uet_session.cpp, uet_rud.cpp, uet_rod.cpp */ \
   M(uet_timer_not_armed, "a packet has no retransmission timer") \
   M(cut_of_next_retransmitted, "a NACK of a trimmed packet retransmits the packet behind it") \
+  M(out_of_order_taken, "a receiver of ordered packets takes those behind a gap") \
+  M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -113,6 +113,9 @@ class ConnectionSession : public PacketSession {
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
+  // A receiver that drops packets out of order dropped one that was sent then, because it expects
+  // the packet with this PSN, of the same message.
+  virtual void dropped_out_of_order(Connection&, Psn /*expected*/, Nanoseconds /*sent_ns*/) {}
   // Whether the receiver answers this packet without coalescing.
   virtual bool answers_at_once(const Packet&) const { return false; }
 

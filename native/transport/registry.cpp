@@ -17,6 +17,7 @@
   T(sdr_sr_nack)                   \
   T(srnic)                         \
   T(ud_rto)                        \
+  T(uet_rod)                       \
   T(uet_rud)
 
 namespace softroce {

@@ -30,6 +30,8 @@ ACKNOWLEDGES_PACKETS = {
     "srnic": description.PACKET_SACK,
     "rack_tlp": description.PACKET_SACK,
     "falcon": description.PACKET_SACK,
+    "uet_rud": description.PACKET_SACK,
+    "uet_rod": description.PACKET_NACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

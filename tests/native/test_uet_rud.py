@@ -53,14 +53,14 @@ TIMERS = (
         (OTHERS, At(FIRST_NS, (0,)), At(SECOND_NS - 1), At(SECOND_NS, (0,)), At(THIRD_NS - 1),
          At(THIRD_NS, (0,)))),
     Row("an acknowledgement of another packet does not end the doubling",
-        (At(FIRST_NS, (0,)), OTHERS, At(SECOND_NS - 1), At(SECOND_NS, (0,)))),
+        (At(FIRST_NS, (0,)), OTHERS, At(SECOND_NS - 1), At(SECOND_NS, (0,))), {},
+        {"timeout_ns": RTO_NS}),
     Row("the knob `timeout` takes the place of all this",
         (At(sent_ns(0) + 6_999), At(sent_ns(0) + 7_000, (0,))), {}, {"timeout_ns": 7_000}),
     Row("an acknowledged packet has no timer", (Arrive(ALL), At(WITHOUT_TRIMMING_NS))),
     Row("a hole shows nothing", (OTHERS, At(FIRST_NS - 1), At(FIRST_NS, (0,)))),
 )  # fmt: skip
 
-CUT_NS = HEARD_NS + 1  # later than the retransmission of the first trimmed packet
 TRIMMED = (
     Row("a trimmed packet is retransmitted", (Trim((3,), (3,)),)),
     Row("each of several", (Trim((5, 1, 2), (1, 2, 5)),)),
@@ -96,7 +96,7 @@ RECOVERY = (
         (Arrive(tuple(range(1, 8))), Arrive((8,), (0, 9, 10, 11))),
         {**SLEEK, "sleek_cwnds": 1.5, "psn_window": 16}, {"packets": 12}),
     Row("sleek: the bandwidth-delay product is the most",
-        (Arrive((1, 2, 3, 4, 5)), Arrive((6,), (0,))),
+        (Arrive(FIVE, (6,)), Arrive((6,), (0,))),
         {**SLEEK, "sleek_cwnds": 16.0, "sleek_packets": 1},
         {"window_packets": 6, "packets": 7}),
     Row("sleek: a PSN is retransmitted once",
@@ -128,9 +128,9 @@ RECOVERY = (
          Arrive((0,), (6, 7))), SLEEK),
     Row("sleek: its retransmissions do not double timeouts",
         (Arrive(FIVE, (0, 6, 7)), Arrive((6, 7)),
-         At(sent_ns(PACKETS) + 6_000 + WITHOUT_TRIMMING_NS - 1),
-         At(sent_ns(PACKETS) + 6_000 + WITHOUT_TRIMMING_NS, (0,))),
-        {**SLEEK, "probe_rtts": 100, "probe_repeat_rtts": 100}),
+         At(sent_ns(PACKETS) + 6_000 + RTO_NS - 1), At(sent_ns(PACKETS) + 6_000 + RTO_NS, (0,))),
+        {**SLEEK, "rto_init": RTO_NS, "psn_window": PACKETS, "probe_rtts": 100},
+        {"packets": 12}),
 )  # fmt: skip
 
 

@@ -21,10 +21,11 @@ from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
 IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON)
-BY_TIME = (RACK_TLP, FALCON)
+UET_RUD, UET_ROD = "uet_rud", "uet_rod"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, UET_RUD, UET_ROD)
+BY_TIME = (RACK_TLP, FALCON, UET_RUD, UET_ROD)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
-_SACKING = (SRNIC, RACK_TLP, FALCON)
+_SACKING = (SRNIC, RACK_TLP, FALCON, UET_RUD)
 
 _ACK, _NACK, _SACK, _TRIMMED = range(16, 20)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
@@ -62,7 +63,7 @@ def parse_feedback(body: bytes) -> Feedback | None:
     if (kind == _ACK and not rest) or (kind == _TRIMMED and len(rest) == _CUT.size):
         return Feedback(id_, cumulative, (), ())
     if kind == _NACK and len(rest) == _PACKET.size:
-        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
+        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN, UET_ROD))
     if kind == _SACK and len(rest) == _WORD.size:
         base, bits = _WORD.unpack(rest)
         there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
@@ -296,6 +297,9 @@ class Controls:
     def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
         if body.transports and self.transports.get(stream) not in body.transports:
             self._recovers(stream, body.transports[0])
+        if self.transports.get(stream) == UET_ROD:  # which has dropped the packet that it names
+            body = dataclasses.replace(body, packets=())
+            sent = dataclasses.replace(sent, body=body)
         message = self.view.find_message(stream, body.id)
         if message is None:
             self.stray_acks.append((sent, body.id))

@@ -173,6 +173,11 @@ def detection(seed: int) -> dict[str, Any]:
         "most_early": dice.one((0, 1, 16, 16)),
         "distance": dice.one((0, 3, 3, 32)),
         "rack_window": dice.one((0.0, 0.25, 0.25, 2.0)),
+        "trimming": dice.chance(70),
+        "sleek": dice.chance(50),
+        "sleek_cwnds": dice.one((0.0, 0.5, 1.5, 1.5)),
+        "rto_init": dice.one(("0s", "0s", "20us", "1ms")),
+        "acknowledged_bytes": dice.one(("0B", "16384B", "16384B", "32768B")),
     }
 
 
