@@ -75,8 +75,8 @@ namespace softroce {
   M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
   /* uet_session.cpp, uet_rud.cpp, uet_rod.cpp */ \
   M(uet_timer_not_armed, "a packet has no retransmission timer") \
-  M(cut_of_next_retransmitted, "a NACK of a trimmed packet retransmits the packet behind it") \
-  M(out_of_order_taken, "a receiver of ordered packets takes those behind a gap") \
+  M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
+  M(expected_one_too_many, "a NACK names the packet behind the expected one") \
   M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Two live endpoints of `irn`, `srnic`, `csa_ud` or `falcon` (native/transport), and a network
-// between them that does what the input describes. Its first octet sets them up: bit 0 `srnic`,
-// bit 1 without payload, bit 2 sprayed, bits 3-4 how long the third message is, bit 5 `csa_ud` with
-// two packets of parity behind each message, bit 6 `falcon`. Then deeds follow, an octet each, of
-// which bits 0-2 say what, and bit 3 to which end:
+// Two live endpoints of a packet transport (native/transport), and a network between them that does
+// what the input describes. Its first octet sets them up: bit 0 `srnic`, bit 1 without payload,
+// bit 2 sprayed, bits 3-4 how long the third message is, bit 5 `csa_ud` with two packets of parity
+// behind each message, bit 6 `falcon`, bit 7 `uet_rud`, and with bit 0 `uet_rod`. Without these it
+// is `irn`. Then deeds follow, an octet each, of which bits 0-2 say what, and bit 3 to which end:
 //
 //   0 deliver the oldest packet       1 lose it        2 deliver it, and keep it
 //   3 put it behind all others        4 the same, changed: which field, and four octets
@@ -323,7 +323,8 @@ class Network {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({data, size});
   const std::uint8_t how = input.octet();
-  const char* transport = (how & 64) != 0   ? "falcon"
+  const char* transport = (how & 128) != 0  ? ((how & 1) != 0 ? "uet_rod" : "uet_rud")
+                          : (how & 64) != 0 ? "falcon"
                           : (how & 32) != 0 ? "csa_ud"
                           : (how & 1) != 0  ? "srnic"
                                             : "irn";

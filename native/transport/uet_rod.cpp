@@ -49,12 +49,12 @@ class UetRod final : public UetSession {
 };
 
 bool UetRod::refuses(ReceiveMessage& message, const Packet& packet, Time now) {
-  if (packet.lab.index <= message.received || mutated(Mutant::out_of_order_taken)) return false;
+  if (packet.lab.index <= message.received) return false;
   set_now(now);
   send_feedback(message.peer,
                 {.type = BodyType::packet_nack,
                  .id = message.id,
-                 .cumulative = message.received,
+                 .cumulative = message.received + mutated(Mutant::expected_one_too_many),
                  .packet = packet.lab.index},
                 echo_of(packet));
   return true;

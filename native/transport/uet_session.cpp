@@ -41,8 +41,10 @@ void UetSession::retransmit_early(Connection& connection, Psn psn, RetransmitRea
 }
 
 void UetSession::payload_cut(Connection& connection, Psn psn, bool) {
-  if (mutated(Mutant::cut_of_next_retransmitted) && psn + 1 < connection.end()) ++psn;
-  retransmit_early(connection, psn, RetransmitReason::trimmed);
+  if (mutated(Mutant::trimmed_acknowledged))
+    connection.at(psn).is_done = true;
+  else
+    retransmit_early(connection, psn, RetransmitReason::trimmed);
 }
 
 // ---------------------------------------------------------------- the timer

@@ -250,7 +250,14 @@ def networks() -> dict[str, bytes]:
     }
     return {
         f"{transport}-{payload}-{name}": bytes([how | setup]) + deed
-        for how, transport in ((0, "irn"), (1, "srnic"), (0x20, "csa_ud"), (0x40, "falcon"))
+        for how, transport in (
+            (0, "irn"),
+            (1, "srnic"),
+            (0x20, "csa_ud"),
+            (0x40, "falcon"),
+            (0x80, "uet_rud"),
+            (0x81, "uet_rod"),
+        )
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()
     }

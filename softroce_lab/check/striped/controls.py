@@ -47,6 +47,8 @@ class Feedback:
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
+    wanted: int | None = None  # packet that the receiver asks for: it was trimmed, or others were
+    # dropped because of it
 
     @property
     def end(self) -> int:
@@ -60,8 +62,10 @@ def parse_feedback(body: bytes) -> Feedback | None:
         return None
     kind, id_, cumulative, _ = _HEAD.unpack_from(body)
     rest = body[_HEAD.size :]
-    if (kind == _ACK and not rest) or (kind == _TRIMMED and len(rest) == _CUT.size):
+    if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
+    if kind == _TRIMMED and len(rest) == _CUT.size:
+        return Feedback(id_, cumulative, (), (), wanted=_CUT.unpack(rest)[0])
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN, UET_ROD))
     if kind == _SACK and len(rest) == _WORD.size:
@@ -297,8 +301,9 @@ class Controls:
     def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
         if body.transports and self.transports.get(stream) not in body.transports:
             self._recovers(stream, body.transports[0])
-        if self.transports.get(stream) == UET_ROD:  # which has dropped the packet that it names
-            body = dataclasses.replace(body, packets=())
+        if UET_ROD in body.transports and self.transports.get(stream) == UET_ROD:
+            # It has dropped the packet that it names.
+            body = dataclasses.replace(body, packets=(), wanted=body.cumulative)
             sent = dataclasses.replace(sent, body=body)
         message = self.view.find_message(stream, body.id)
         if message is None:

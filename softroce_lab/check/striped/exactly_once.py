@@ -365,7 +365,8 @@ def _counted(lab: Understood, tally: Tally) -> None:
         arrivals += int(copied[np.isin(stream_of, numbers)].sum())
         there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
         twice = arrivals - int(there.sum())
-        counted = run.sum("rx_duplicate")
+        # A packet that was dropped out of order had arrived when it came again.
+        counted = run.sum("rx_duplicate", "rx_out_of_order")
         # What was restored is a duplicate when it comes; parity of a complete message is none.
         most = twice + run.sum("rx_restored")
         if twice - run.short_of_it - run.sum("rx_late_parity") <= counted <= most:

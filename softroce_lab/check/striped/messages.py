@@ -149,6 +149,12 @@ class Striped:
         return recorded.get("rto_low_ns", low_ns), recorded.get("rto_high_ns", high_ns)
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """The transport's options by the run's record; times are ns. Empty: they are not known."""
+        options: Mapping[str, Any] = self._recorded().get("options", {})
+        return options
+
+    @property
     def pacing(self) -> str | None:
         """The run's congestion control, if it may let packets wait for many round trips."""
         named = self._recorded().get("congestion_control")

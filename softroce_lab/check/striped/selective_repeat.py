@@ -19,6 +19,8 @@ from softroce_lab.check.striped.controls import (
     FALCON,
     IRN,
     TIMED,
+    UET_ROD,
+    UET_RUD,
     Asked,
     ControlMessage,
     Controls,
@@ -31,6 +33,8 @@ from softroce_lab.experiment.transports.transport import USERS
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _FALCON_FIRST_NS = 2 * MILLISECOND_NS  # its first timeout, backed off: at most 1.5 ms
+_UET_RTO_NS = {True: MILLISECOND_NS // 10, False: 5 * MILLISECOND_NS}  # by option `trimming`
+_UET_LONGEST_NS = 16 * _UET_RTO_NS[False]
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
@@ -56,6 +60,8 @@ class Timers:
         """
         if transport in BY_TIME:
             first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
+            if transport in (UET_RUD, UET_ROD):
+                first_ns = max(_UET_LONGEST_NS, 16 * (view.timing.fixed_rto_ns or 0))
             return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
         fixed_ns = view.timing.fixed_rto_ns
         low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
@@ -79,6 +85,8 @@ class Acknowledgements:
         ends = [body.end for body in bodies]  # type: ignore[union-attr]
         self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
         self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
+        wanted = [body.wanted for body in bodies]  # type: ignore[union-attr]
+        self._wanted = np.array([-1 if each is None else each for each in wanted], dtype=np.int64)
         part = slice(*view.messages[["begin", "end"]][message].item())
         self.sent = view.transmissions[part]
         self.sent_ns = view.time_ns(self.sent["at"])
@@ -95,6 +103,11 @@ class Acknowledgements:
         place = int(np.searchsorted(self.cumulative, packet, side="right"))
         below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
         return min(below, self._beyond.get(packet, NEVER))
+
+    def wants(self, first: int, last: int, since_ns: int, at: int) -> bool:
+        """Whether the receiver asked for one of these packets in between."""
+        asked = (first <= self._wanted) & (self._wanted <= last)
+        return bool(np.any(asked & (self.time_ns > since_ns) & (self.at < at)))
 
     @functools.cached_property
     def overtaken(self) -> bool:
@@ -166,13 +179,36 @@ def why_not(
     if acks.reported_ns(packet) < now_ns - way_ns:
         return "a report that it had arrived had reached its sender"
     transport = controls.transports[stream.number]
-    if acks.gap(packet, at) or not strict or transport in BY_TIME:
-        return None
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
+    if strict and transport in (UET_RUD, UET_ROD):
+        return _why_not_by_nack(view, acks, packet, at, before_ns, goes_back=transport == UET_ROD)
+    if acks.gap(packet, at) or not strict or transport in BY_TIME:
+        return None
     if acks.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
+
+
+def _why_not_by_nack(
+    view: Striped, acks: Acknowledgements, packet: int, at: int, before_ns: int, *, goes_back: bool
+) -> str | None:
+    """The same of `uet_rud` and `uet_rod`, whose senders act on NACKs and timers.
+
+    A recovery of SLEEK also retransmits packets that nothing shows to be missing.
+    """
+    options, timing = view.options, view.timing
+    if not options or options.get("sleek") or timing.rto_rttvar_weight:
+        return None
+    first, since_ns = packet, before_ns
+    if goes_back:  # to a packet before it, which was sent at any time
+        first, since_ns = 0, before_ns - acks.way_ns
+        before_ns = int(acks.sent_ns.min())
+    usual_ns = _UET_RTO_NS[bool(options.get("trimming", True))]
+    rto_ns = timing.fixed_rto_ns or int(options.get("rto_init", 0)) or usual_ns
+    if acks.wants(first, packet, since_ns, at) or view.time_ns(at) - before_ns >= rto_ns:
+        return None
+    return "no NACK asked for it, and no timer ran out"
 
 
 def _way_ns(view: Striped, stream: Stream) -> int:
