@@ -111,6 +111,7 @@ namespace softroce {
   X(rx_no_recv)                     /* packets that found no receive posted; handled like RNR */ \
   X(rx_stale_generation)            /* late packets of an earlier use of the message id */ \
   X(rx_duplicate)                   /* packets that had arrived before */ \
+  X(rx_out_of_order)                /* packets that a transport takes in order only, and dropped */ \
   X(rx_slot_busy)                   /* packets of a new generation while the old one is incomplete */ \
   X(rx_bad_report)                  /* reports that contradict what was sent */ \
   X(rx_bad_control)                 /* control messages that the transport refused */ \

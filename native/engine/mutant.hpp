@@ -78,6 +78,11 @@ namespace softroce {
   M(ndp_timeout_ignored, "a packet whose timer ended waits for a pull that nobody owes") \
   M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
   M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
+  /* uet_session.cpp, uet_rud.cpp, uet_rod.cpp */ \
+  M(uet_timer_not_armed, "a packet has no retransmission timer") \
+  M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
+  M(expected_one_too_many, "a NACK names the packet behind the expected one") \
+  M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -24,7 +24,8 @@ void ConnectionSession::packet_arrived(ReceiveMessage& message, const Packet& pa
   else
     unanswered.words.push_back({message.handle, index});
   unanswered.echo = echo_of(packet);
-  if (++unanswered.packets >= coalescing_.packets || message.lacking == 0)
+  if (++unanswered.packets >= coalescing_.packets || message.lacking == 0 ||
+      answers_at_once(packet))
     return answer_all(unanswered);
   if (unanswered.packets > 1) return;
   unanswered.due_ns = now_ns() + coalescing_.time_ns;
@@ -118,7 +119,6 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   delivered_.clear();
   for (; flow.cumulative < feedback.cumulative; ++flow.cumulative)
     deliver(message, flow, flow.cumulative);
-  if (feedback.type == BodyType::packet_nack) deliver(message, flow, feedback.packet);
   if (feedback.type == BodyType::packet_sack) {
     std::uint64_t bits = feedback.bits & ~flow.delivered.word(feedback.packet / 64);
     for (; bits != 0; bits &= bits - 1)
@@ -132,6 +132,9 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   advance(connection);
   const std::int32_t age_ns = stamp_distance(stamp_of(now()), feedback.echo_stamp_ns);
   acknowledged(connection, {.sent_ns = now_ns() - age_ns, .packets = delivered_});
+  if (feedback.type != BodyType::packet_nack || flow.delivered.test(feedback.cumulative)) return;
+  const Psn expected = flow.psns[feedback.cumulative];
+  if (expected != kNoPsn) dropped_out_of_order(connection, expected, now_ns() - age_ns);
 }
 
 void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedback) {

@@ -18,7 +18,7 @@
 //
 // The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
 // unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
-// once.
+// once, and so any packet that the subclass names (`answers_at_once`).
 //
 // These rules are this project's:
 //
@@ -113,6 +113,11 @@ class ConnectionSession : public PacketSession {
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
+  // A receiver that drops packets out of order dropped one that was sent then, because it expects
+  // the packet with this PSN, of the same message.
+  virtual void dropped_out_of_order(Connection&, Psn /*expected*/, Nanoseconds /*sent_ns*/) {}
+  // Whether the receiver answers this packet without coalescing.
+  virtual bool answers_at_once(const Packet&) const { return false; }
 
   // Each end of the connection's timer, before `time_passed`, also while no PSN is in use.
   virtual void timer_ended(Connection&) {}

@@ -62,6 +62,7 @@ class PacketSession : public Session {
     bool marked = false;    // a congestion mark that the path picker heeds
   };
   Echo echo_of(const Packet& packet);
+  void send_feedback(PeerIndex peer, Feedback feedback, const Echo& echo);
   // Sends the feedback that answers the packet. Returns the cumulative acknowledgement.
   std::uint32_t answer(const ReceiveMessage& message, std::uint32_t packet, const Echo& echo);
   // A PACKET_SACK: the 64-bit word of the receiver's bitmap that contains the packet.
@@ -74,7 +75,6 @@ class PacketSession : public Session {
   };
 
   ReceiveFlow& flow_of(const ReceiveMessage& message);
-  void send_feedback(PeerIndex peer, Feedback feedback, const Echo& echo);
 
   // ---- hooks of the session
   void acknowledge(PeerIndex, std::uint32_t) final {}  // its last packet was acknowledged already

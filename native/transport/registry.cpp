@@ -18,7 +18,9 @@
   T(sdr_sr)                        \
   T(sdr_sr_nack)                   \
   T(srnic)                         \
-  T(ud_rto)
+  T(ud_rto)                        \
+  T(uet_rod)                       \
+  T(uet_rud)
 
 namespace softroce {
 

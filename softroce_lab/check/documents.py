@@ -47,6 +47,7 @@ class RunFacts(_Document, total=False):
     capture: CaptureFacts
     counters: dict[str, dict[str, _Int]]
     timing: dict[str, _Time]
+    options: dict[str, bool | int | float | str]
     message_slots: Annotated[int, Field(ge=1, le=1 << 32)]
     stalled_ns: Annotated[int, Field(ge=0, lt=1 << 53)]
     verified: bool | None

@@ -80,6 +80,7 @@ OF_SENDERS_TIMER = (
 )
 
 _SDR_TIMEOUT = "3 RTT, at least T_min (arXiv 2505.05366)"
+_UET_TIMEOUT = "2 SRTT, at least 100 us (htsim), without `trimming` 5 ms (uet-ref-prov)"
 _RC_TIMEOUT = (
     "virtual clock: RTO_high, rounded up (IBA 9.7.6.1.3); real clock: the same, at least 67 ms"
 )
@@ -98,6 +99,8 @@ _TIMEOUTS = {
     "sdr_sr_nack": "1 RTT, at least T_min (arXiv 2505.05366)",
     "sdr_ec": _SDR_TIMEOUT,
     "sdr_auto": _SDR_TIMEOUT,
+    "uet_rod": _UET_TIMEOUT,
+    "uet_rud": _UET_TIMEOUT,
 }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ ACKNOWLEDGES_PACKETS = {
     "falcon": description.PACKET_SACK,
     "dcp": description.PACKET_ACK,
     "ndp": description.PACKET_SACK,
+    "uet_rud": description.PACKET_SACK,
+    "uet_rod": description.PACKET_NACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

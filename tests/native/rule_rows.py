@@ -14,7 +14,7 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.transports import registry
-from tests.native.by_hand import ByHand, Sent, fast_timing
+from tests.native.by_hand import ByHand, Sent, fast_timing, feedback
 
 FIRST_NS, GAP_NS = 1_000, 100
 
@@ -120,3 +120,20 @@ class Row:
         talk = Talk(transport, **(chosen | settings))
         left = [step.take(talk) for step in self.steps]
         assert left == [list(step.leaves) for step in self.steps]
+
+
+class Receiver(ByHand):
+    """`arrive` takes packets by index. What it returns has left the receiver at once."""
+
+    def __init__(self, transport: str, packets: int, **chosen) -> None:
+        super().__init__(transport, packets, **options(transport, **chosen))
+        self.post()
+        self.latest = self.data_out()
+
+    def arrive(self, *packets: int) -> list[tuple]:
+        return [feedback(each) for each in self.answers(*(self.latest[each] for each in packets))]
+
+    def at(self, now_ns: int) -> list[tuple]:
+        self.now_ns = now_ns
+        self.receiver.handle_timeout(now_ns)
+        return [feedback(each) for each in self.out(self.receiver)]

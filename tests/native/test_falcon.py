@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, fast_timing, feedback
-from tests.native.rule_rows import GAP_NS, Arrive, At, Row, Talk, options, sent_ns
+from tests.native.by_hand import BASE_RTT_NS, KEY, ByHand, fast_timing
+from tests.native.rule_rows import GAP_NS, Arrive, At, Receiver, Row, Talk, options, sent_ns
 
 PACKETS = 8
 PTO_NS = 2 * BASE_RTT_NS  # the least probe timeout: the RTTs here are shorter
@@ -140,25 +140,8 @@ def test_what_arrives_and_what_leaves(row):
 COALESCED_NS = 8_000
 
 
-class Receiver(ByHand):
-    """`arrive` takes packets by index. What it returns has left the receiver at once."""
-
-    def __init__(self, packets, **chosen) -> None:
-        super().__init__("falcon", packets, **options("falcon", **chosen))
-        self.post()
-        self.latest = self.data_out()
-
-    def arrive(self, *packets) -> list[tuple]:
-        return [feedback(each) for each in self.answers(*(self.latest[each] for each in packets))]
-
-    def at(self, now_ns) -> list[tuple]:
-        self.now_ns = now_ns
-        self.receiver.handle_timeout(now_ns)
-        return [feedback(each) for each in self.out(self.receiver)]
-
-
 def test_ten_packets_are_answered_at_once():
-    talk = Receiver(32, coalescing_time=1_000_000)
+    talk = Receiver("falcon", 32, coalescing_time=1_000_000)
     assert talk.arrive(*range(9)) == []
     assert talk.arrive(9) == [("ack", 10)]
     assert talk.arrive(*range(10, 19)) == []
@@ -166,7 +149,7 @@ def test_ten_packets_are_answered_at_once():
 
 
 def test_fewer_packets_are_answered_8_us_after_the_first():
-    talk = Receiver(32)
+    talk = Receiver("falcon", 32)
     assert talk.arrive(0) == []
     due_ns = talk.now_ns + COALESCED_NS
     assert talk.arrive(2) == []
@@ -177,13 +160,13 @@ def test_fewer_packets_are_answered_8_us_after_the_first():
 
 
 def test_a_complete_message_is_answered_at_once():
-    talk = Receiver(64)
+    talk = Receiver("falcon", 64)
     assert talk.arrive(*range(60)) == [("ack", 10 * n) for n in range(1, 7)]
     assert talk.arrive(60, 61, 62, 63) == [("ack", 64)]
 
 
 def test_each_word_of_the_bitmap_in_which_something_came_has_an_answer():
-    talk = Receiver(128)
+    talk = Receiver("falcon", 128)
     assert talk.arrive(*range(1, 9)) == []
     assert talk.arrive(70) == []
     assert talk.arrive(9) == [("sack", 0, (64, 1 << 6)), ("sack", 0, (0, 0x3FE))]

@@ -261,9 +261,13 @@ def networks() -> dict[str, bytes]:
             (0, "irn"),
             (1, "srnic"),
             (0x20, "csa_ud"),
+            (0x21, "rack_tlp"),
             (0x40, "falcon"),
+            (0x41, "mrc"),
+            (0x60, "uet_rud"),
+            (0x61, "uet_rod"),
             (0x80, "dcp"),
-            (0xC0, "ndp"),
+            (0x81, "ndp"),
         )
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()

@@ -25,7 +25,8 @@ MTU = 4096
 RTT_NS = 10_000
 OF_CHUNKS = ["sdr_sr", "sdr_sr_nack"]
 # Of coded ones parity follows the data, which need not be sent again.
-OF_PACKETS = [name for name in registry.transports() if name not in ("rc", *OF_CHUNKS, *CODED)]
+GO_BACK = ("rc", "uet_rod")
+OF_PACKETS = [name for name in registry.transports() if name not in (*GO_BACK, *OF_CHUNKS, *CODED)]
 CLEARED = [*OF_CHUNKS, "sdr_ec"]  # their senders wait for a clearance
 # A clearance of one receive: what a control message begins with as data packets do, then a body of
 # 20 bytes and 16 for each receive (native/engine/striped/clearance.hpp).
@@ -148,7 +149,7 @@ def test_go_back_n_under_random_loss(loss):
 # what it has not heard of yet, that of `srnic` takes all that is out, and receivers of `falcon`
 # answer several packets at once. `dcp` starts a message again, because nothing was trimmed here.
 IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01,
-           "falcon": 0.2, "dcp": 5, "ndp": 0}  # fmt: skip
+           "falcon": 0.2, "uet_rud": 0.2, "dcp": 5, "ndp": 0}  # fmt: skip
 
 
 def retransmissions_needed(fabric):

@@ -64,6 +64,8 @@ class MessageSession {
   virtual bool omniscient() const { return false; }
   virtual void posted(SendMessage&) {}  // before the first packet is sent
   virtual void packet_sent(SendMessage&, std::uint32_t /*packet*/, Time /*now*/) {}
+  // True: the receiver drops the packet of this message, as if it had never arrived.
+  virtual bool refuses(ReceiveMessage&, const Packet&, Time /*now*/) { return false; }
   // The packet's bit is set; it may have been set before. If this packet completes the message, the
   // message ends after this call.
   virtual void packet_arrived(ReceiveMessage&, const Packet&, Time /*now*/) {}

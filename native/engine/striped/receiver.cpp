@@ -143,6 +143,8 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
                      Time now) {
   const LabHeader& lab = packet.lab;
   relaxed_store(message.last_at, now);
+  if (state_.reacting != nullptr && state_.reacting->refuses(message, packet, now))
+    return state_.counters.add(Counter::rx_out_of_order);
   if (!mutated(Mutant::bit_skipped) && !message.bitmap.set(lab.index)) {
     if (mutated(Mutant::duplicate_counts) && lab.index < message.count) --message.lacking;
     if (lab.kind == LAB_KIND_PARITY) {

@@ -20,13 +20,12 @@ from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
-IRN, SRNIC, RACK_TLP, FALCON, DCP, NDP = (
-    "irn", "srnic", "rack_tlp", "falcon", "dcp", "ndp",
-)  # fmt: skip
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, DCP, NDP)
-BY_TIME = (RACK_TLP, FALCON)
+IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
+UET_RUD, UET_ROD, DCP, NDP = "uet_rud", "uet_rod", "dcp", "ndp"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, UET_RUD, UET_ROD, DCP, NDP)
+BY_TIME = (RACK_TLP, FALCON, UET_RUD, UET_ROD)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
-_SACKING = (SRNIC, RACK_TLP, FALCON, NDP)
+_SACKING = (SRNIC, RACK_TLP, FALCON, UET_RUD, NDP)
 
 _ACK, _NACK, _SACK, _TRIMMED, _PULL = range(16, 21)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")
@@ -49,7 +48,9 @@ class Feedback:
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
-    trimmed: int | None = None  # the packet of which only the header arrived
+    wanted: int | None = None  # packet that the receiver asks for: it was trimmed, or others were
+    # dropped because of it
+    trimmed: bool = False  # a PACKET_TRIMMED
 
     @property
     def end(self) -> int:
@@ -75,9 +76,9 @@ def parse_feedback(body: bytes) -> Feedback | Pull | None:
     if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
     if kind == _TRIMMED and len(rest) == _CUT.size:
-        return Feedback(id_, cumulative, (), (), trimmed=_CUT.unpack(rest)[0])
+        return Feedback(id_, cumulative, (), (), wanted=_CUT.unpack(rest)[0], trimmed=True)
     if kind == _NACK and len(rest) == _PACKET.size:
-        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
+        return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN, UET_ROD))
     if kind == _SACK and len(rest) == _WORD.size:
         base, bits = _WORD.unpack(rest)
         there = (base + n for n in range(_WORD_BITS) if bits >> n & 1)
@@ -315,6 +316,10 @@ class Controls:
     def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
         if body.transports and self.transports.get(stream) not in body.transports:
             self._recovers(stream, body.transports[0])
+        if UET_ROD in body.transports and self.transports.get(stream) == UET_ROD:
+            # It has dropped the packet that it names.
+            body = dataclasses.replace(body, packets=(), wanted=body.cumulative)
+            sent = dataclasses.replace(sent, body=body)
         message = self.view.find_message(stream, body.id)
         if message is None:
             self.stray_acks.append((sent, body.id))

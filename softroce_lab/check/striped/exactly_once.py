@@ -123,7 +123,7 @@ def _feedback(lab: Understood, tally: Tally) -> None:
             if packets.is_unfounded_cut(sent):
                 tally.failed(
                     [view.frame(sent.at)],
-                    f"packet {sent.body.trimmed} of message id "  # type: ignore[union-attr]
+                    f"packet {sent.body.wanted} of message id "  # type: ignore[union-attr]
                     f"{view.messages['id'][message]} is reported as trimmed, and was not",
                 )
             elif packet is None:
@@ -397,7 +397,8 @@ def _counted(lab: Understood, tally: Tally) -> None:
         arrivals += int(copied[np.isin(stream_of, numbers)].sum())
         there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
         twice = arrivals - int(there.sum())
-        counted = run.sum("rx_duplicate")
+        # A packet that was dropped out of order had arrived when it came again.
+        counted = run.sum("rx_duplicate", "rx_out_of_order")
         # What was restored is a duplicate when it comes; parity of a complete message is none.
         most = twice + run.sum("rx_restored")
         if twice - run.short_of_it - run.sum("rx_late_parity") <= counted <= most:

@@ -162,6 +162,12 @@ class Striped:
         return self.timing.fixed_rto_ns or usual_ns
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """The transport's options by the run's record; times are ns. Empty: they are not known."""
+        options: Mapping[str, Any] = self._recorded().get("options", {})
+        return options
+
+    @property
     def pacing(self) -> str | None:
         """The run's congestion control, if it may let packets wait for many round trips."""
         named = self._recorded().get("congestion_control")

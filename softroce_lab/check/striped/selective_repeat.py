@@ -21,6 +21,8 @@ from softroce_lab.check.striped.controls import (
     IRN,
     NDP,
     TIMED,
+    UET_ROD,
+    UET_RUD,
     Asked,
     ControlMessage,
     Controls,
@@ -39,6 +41,8 @@ _LEAST = {
     NDP: ("least_timeout", 5 * MILLISECOND_NS),
 }
 """The options and their defaults."""
+_UET_RTO_NS = {True: MILLISECOND_NS // 10, False: 5 * MILLISECOND_NS}  # by option `trimming`
+_UET_LONGEST_NS = 16 * _UET_RTO_NS[False]
 _LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
@@ -70,6 +74,8 @@ class Timers:
             return cls(least_ns, 2 * max(least_ns, first_ns, view.timing.t_max_ns))
         if transport in BY_TIME:
             first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
+            if transport in (UET_RUD, UET_ROD):
+                first_ns = max(_UET_LONGEST_NS, 16 * (view.timing.fixed_rto_ns or 0))
             return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
         fixed_ns = view.timing.fixed_rto_ns
         low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
@@ -93,6 +99,8 @@ class Acknowledgements:
         ends = [body.end for body in bodies]  # type: ignore[union-attr]
         self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
         self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
+        wanted = [body.wanted for body in bodies]  # type: ignore[union-attr]
+        self._wanted = np.array([-1 if each is None else each for each in wanted], dtype=np.int64)
         part = slice(*view.messages[["begin", "end"]][message].item())
         self.sent = view.transmissions[part]
         self.sent_ns = view.time_ns(self.sent["at"])
@@ -100,18 +108,20 @@ class Acknowledgements:
         self._beyond: dict[
             int, int
         ] = {}  # when a packet beyond the cumulative index was first reported
-        self._trimmed_ns: dict[int, list[int]] = {}  # when a packet was reported as trimmed
         for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
             for packet in body.packets:  # type: ignore[union-attr]
                 self._beyond.setdefault(packet, time_ns)
-            if body.trimmed is not None:  # type: ignore[union-attr]
-                self._trimmed_ns.setdefault(body.trimmed, []).append(time_ns)  # type: ignore[union-attr]
 
     def reported_ns(self, packet: int) -> int:
         """When a report of the packet first passed the sender's link; NEVER."""
         place = int(np.searchsorted(self.cumulative, packet, side="right"))
         below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
         return min(below, self._beyond.get(packet, NEVER))
+
+    def wants(self, first: int, last: int, since_ns: int, at: int) -> bool:
+        """Whether the receiver asked for one of these packets in between."""
+        asked = (first <= self._wanted) & (self._wanted <= last)
+        return bool(np.any(asked & (self.time_ns > since_ns) & (self.at < at)))
 
     @functools.cached_property
     def overtaken(self) -> bool:
@@ -130,10 +140,6 @@ class Acknowledgements:
         """Whether a higher one was known to have arrived by then."""
         before = int(np.searchsorted(self.at, at))
         return before > 0 and int(self.end[before - 1]) > packet + 1
-
-    def trimmed(self, packet: int, before_ns: int, now_ns: int) -> bool:
-        """Whether the packet was reported as trimmed in between."""
-        return any(before_ns <= each <= now_ns for each in self._trimmed_ns.get(packet, ()))
 
     def may_have_restarted(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
         """Whether the message was silent for so long in between."""
@@ -199,9 +205,11 @@ def why_not(
     transport = controls.transports[stream.number]
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
+    if strict and transport in (UET_RUD, UET_ROD):
+        return _why_not_by_nack(view, acks, packet, at, before_ns, goes_back=transport == UET_ROD)
     least_ns = Timers.of(transport, view).least_ns
     if transport in _LEAST:
-        if not strict or acks.trimmed(packet, before_ns, now_ns):
+        if not strict or acks.wants(packet, packet, before_ns, at):
             return None
         if transport == NDP and now_ns - before_ns >= least_ns:
             return None
@@ -213,6 +221,27 @@ def why_not(
     if acks.may_have_run_out(before_ns, now_ns, least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
+
+
+def _why_not_by_nack(
+    view: Striped, acks: Acknowledgements, packet: int, at: int, before_ns: int, *, goes_back: bool
+) -> str | None:
+    """The same of `uet_rud` and `uet_rod`, whose senders act on NACKs and timers.
+
+    A recovery of SLEEK also retransmits packets that nothing shows to be missing.
+    """
+    options, timing = view.options, view.timing
+    if not options or options.get("sleek") or timing.rto_rttvar_weight:
+        return None
+    first, since_ns = packet, before_ns
+    if goes_back:  # to a packet before it, which was sent at any time
+        first, since_ns = 0, before_ns - acks.way_ns
+        before_ns = int(acks.sent_ns.min())
+    usual_ns = _UET_RTO_NS[bool(options.get("trimming", True))]
+    rto_ns = timing.fixed_rto_ns or int(options.get("rto_init", 0)) or usual_ns
+    if acks.wants(first, packet, since_ns, at) or view.time_ns(at) - before_ns >= rto_ns:
+        return None
+    return "no NACK asked for it, and no timer ran out"
 
 
 def _way_ns(view: Striped, stream: Stream) -> int:
@@ -256,9 +285,9 @@ class SeenPackets:
 
     def is_unfounded_cut(self, sent: ControlMessage) -> bool:
         """Whether this feedback calls a packet trimmed that was not, or had arrived before."""
-        packet: int | None = sent.body.trimmed  # type: ignore[union-attr]
-        if packet is None:
+        if not sent.body.trimmed:  # type: ignore[union-attr]
             return False
+        packet: int = sent.body.wanted  # type: ignore[union-attr, assignment]
         place = int(np.searchsorted(self.index, packet))
         if place == len(self.index) or self.index[place] != packet:
             return True

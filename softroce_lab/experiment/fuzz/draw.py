@@ -176,6 +176,11 @@ def detection(seed: int) -> dict[str, Any]:
         "restart_timeout": dice.one(("100us", "1ms", "8ms")),
         "first_window": dice.one((0, 0, 1, 15)),
         "pull_rate": dice.one((0.5, 1.0, 1.0)),
+        "trimming": dice.chance(70),
+        "sleek": dice.chance(50),
+        "sleek_cwnds": dice.one((0.0, 0.5, 1.5, 1.5)),
+        "rto_init": dice.one(("0s", "0s", "20us", "1ms")),
+        "acknowledged_bytes": dice.one(("0B", "16384B", "16384B", "32768B")),
     }
 
 

@@ -695,12 +695,12 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
 NOT_THEIRS = OF_RUNS | OF_CSA_UD | OF_PARITY | {"sr.other-path", "recovery.detected"}
 
 
-def in_run_of(folder, tape, transport, faults=(), timing=None):
-    """Its verdicts in a run directory that tells transport, timers and faults."""
+def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
+    """Its verdicts in a run directory that tells transport, timers, options and faults."""
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
-        "timing": timing or document(Timing(), EngineTiming()),
+        "timing": timing or document(Timing(), EngineTiming()), "options": options or {},
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
     tape.write(folder / "trace.pcapng")

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "uet_session.hpp"
+
+#include <algorithm>
+
+#include "../engine/mutant.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr std::uint32_t kLeastCounted = 1024;  // bytes of an unanswered packet
+constexpr Nanoseconds kRtoRtts = 2;
+constexpr Nanoseconds kMostDoubled = 16;  // a doubled timeout, in timeouts
+constexpr Nanoseconds kTrimmingRto = 100'000, kUsualRto = 5'000'000;
+
+std::uint32_t acknowledged_packets(MessageEngine& engine) {
+  const auto bytes = option_of<std::int64_t>(engine.config(), "acknowledged_bytes");
+  const std::uint32_t counted = std::max(engine.chunk_bytes(), kLeastCounted);
+  return std::max(packets_of(static_cast<std::uint32_t>(bytes), counted), 1U);
+}
+
+Nanoseconds coalescing_ns(MessageEngine& engine) {
+  const auto chosen_ns = option_of<std::int64_t>(engine.config(), "coalescing_time");
+  return chosen_ns != 0 ? chosen_ns : engine.config().initial_rtt / kNanosecond / 4;
+}
+
+}  // namespace
+
+UetSession::UetSession(MessageEngine& engine)
+    : ConnectionSession(
+          engine, static_cast<std::size_t>(option_of<std::int64_t>(engine.config(), "psn_window")),
+          {.packets = acknowledged_packets(engine), .time_ns = coalescing_ns(engine)}),
+      has_trimming_(option<bool>("trimming")),
+      rto_init_ns_(option<std::int64_t>("rto_init") != 0 ? option<std::int64_t>("rto_init")
+                   : has_trimming_                       ? kTrimmingRto
+                                                         : kUsualRto) {}
+
+void UetSession::retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
+  ++connection.at(psn).early;
+  retransmit(connection, psn, why);
+}
+
+void UetSession::payload_cut(Connection& connection, Psn psn, bool) {
+  if (mutated(Mutant::trimmed_acknowledged))
+    connection.at(psn).is_done = true;
+  else
+    retransmit_early(connection, psn, RetransmitReason::trimmed);
+}
+
+// ---------------------------------------------------------------- the timer
+
+Nanoseconds& UetSession::timeout_due_of(const Connection& connection) {
+  if (connection.peer >= timeouts_due_.size()) timeouts_due_.resize(connection.peer + 1, kNeverNs);
+  return timeouts_due_[connection.peer];
+}
+
+Nanoseconds UetSession::rto_ns(PeerIndex index) const {
+  if (config().timeout != 0) return config().timeout / kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  if (config().timeout_measured && measured.srtt != 0)
+    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+  return std::max(rto_init_ns_, kRtoRtts * rtt(index).srtt_ns);
+}
+
+Nanoseconds UetSession::wait_ns(const Record& record, Nanoseconds rto_ns) const {
+  const std::int64_t timeouts = std::int64_t{record.transmissions} - 1 - record.early;
+  return backed_off(rto_ns, timeouts, std::max(timing().t_max_ns, kMostDoubled * rto_ns));
+}
+
+void UetSession::packet_left(Connection& connection, Psn psn) {
+  if (mutated(Mutant::uet_timer_not_armed)) return;
+  Nanoseconds& due_ns = timeout_due_of(connection);
+  due_ns = std::min(due_ns, now_ns() + wait_ns(connection.at(psn), rto_ns(connection.peer)));
+  wake_at(connection, due_ns);
+}
+
+// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
+void UetSession::time_passed(Connection& connection) {
+  Nanoseconds& due_ns = timeout_due_of(connection);
+  if (due_ns > now_ns()) return wake_at(connection, due_ns);
+  const Nanoseconds base_ns = rto_ns(connection.peer);
+  due_ns = kNeverNs;
+  bool has_ended = false;
+  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
+    const Record& record = connection.at(psn);
+    if (!record.is_out()) continue;
+    if (record.sent_ns + wait_ns(record, base_ns) <= now_ns()) {
+      if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
+      has_ended = true;
+      timed_out(connection, psn);
+    }
+    if (record.is_out()) due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns));
+  }
+  wake_at(connection, due_ns);
+}
+
+// ---------------------------------------------------------------- options
+
+std::vector<Option> UetSession::options(std::string_view path_picker) {
+  return {{.name = "trimming",
+           .usual = true,
+           .help = "whether trimmed packets are answered by NACKs and retransmitted"},
+          {.name = "rto_init",
+           .usual = std::int64_t{0},
+           .help = "the retransmission timeout, if two SRTTs are shorter; 0: 100 us with "
+                   "`trimming`, 5 ms without",
+           .unit = "time",
+           .least = 0,
+           .most = 8e9},
+          {.name = "psn_window",
+           .usual = std::int64_t{128},
+           .help = "packets to a peer from the oldest unacknowledged one on",
+           .least = 1,
+           .most = 4096},
+          {.name = "acknowledged_bytes",
+           .usual = std::int64_t{16'384},
+           .help = "bytes of unanswered packets that the receiver acknowledges at once; 0: each "
+                   "packet",
+           .unit = "bytes",
+           .least = 0,
+           .most = 32'768},
+          {.name = "coalescing_time",
+           .usual = std::int64_t{0},
+           .help = "until the receiver acknowledges fewer bytes; 0: a quarter of the base RTT",
+           .unit = "time",
+           .least = 0,
+           .most = 1e9},
+          path_picker_option(path_picker)};
+}
+
+}  // namespace softroce
