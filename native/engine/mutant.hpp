@@ -73,6 +73,9 @@ namespace softroce {
   /* connection_session.cpp, falcon.cpp */ \
   M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
   M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
+  /* mrc.cpp */ \
+  M(mrc_timer_not_armed, "a packet has no timer") \
+  M(mrc_base_left_out, "the oldest missing packet is not retransmitted when its timer ends") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -24,7 +24,8 @@ void ConnectionSession::packet_arrived(ReceiveMessage& message, const Packet& pa
   else
     unanswered.words.push_back({message.handle, index});
   unanswered.echo = echo_of(packet);
-  if (++unanswered.packets >= coalescing_.packets || message.lacking == 0)
+  if (++unanswered.packets >= coalescing_.packets || message.lacking == 0 ||
+      answers_at_once(packet))
     return answer_all(unanswered);
   if (unanswered.packets > 1) return;
   unanswered.due_ns = now_ns() + coalescing_.time_ns;

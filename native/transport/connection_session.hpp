@@ -18,7 +18,7 @@
 //
 // The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
 // unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
-// once.
+// once, and so any packet that the subclass names (`answers_at_once`).
 //
 // These rules are this project's:
 //
@@ -65,6 +65,7 @@ class ConnectionSession : public PacketSession {
     std::uint32_t packet = 0;
     std::uint16_t transmissions = 0;  // at most 65535
     std::uint16_t early = 0;          // for the subclass: retransmissions before a timeout
+    std::uint16_t timeouts = 0;       // for the subclass: timeouts in a row
     std::uint8_t path = 0;            // of the last transmission
     bool is_done = false;             // acknowledged, or of a message that is over or paused
     bool is_queued = false;           // its retransmission has not left yet
@@ -113,6 +114,8 @@ class ConnectionSession : public PacketSession {
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
+  // Whether the receiver answers this packet without coalescing.
+  virtual bool answers_at_once(const Packet&) const { return false; }
 
   // ---- actions
   // If the session forbids it for now, the packet counts as sent now, so that its timers start

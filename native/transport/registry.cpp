@@ -9,6 +9,7 @@
   T(csa_ud)                        \
   T(falcon)                        \
   T(irn)                           \
+  T(mrc)                           \
   T(oracle)                        \
   T(rack_tlp)                      \
   T(sdr_auto)                      \

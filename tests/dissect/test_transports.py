@@ -30,6 +30,7 @@ ACKNOWLEDGES_PACKETS = {
     "srnic": description.PACKET_SACK,
     "rack_tlp": description.PACKET_SACK,
     "falcon": description.PACKET_SACK,
+    "mrc": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

@@ -308,6 +308,7 @@ ALL = {
     "srnic": lambda: striped("srnic", ipv6=False),
     "rack_tlp": lambda: striped("rack_tlp", ipv6=False),
     "falcon": lambda: striped("falcon", ipv6=False),
+    "mrc": lambda: striped("mrc", ipv6=False),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),
     "sdr_ec": lambda: striped("sdr_ec", ipv6=False),
     "sdr_auto": lambda: striped("sdr_auto", ipv6=False),

@@ -35,7 +35,7 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon"))
+@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon", "mrc"))
 def transport(request):
     return request.param
 
@@ -43,8 +43,8 @@ def transport(request):
 def answers_each(transport):
     """Settings with which a receiver that coalesces feedback answers each packet."""
     options = registry.find(transport).engine()["options"]
-    coalesces = "coalesced_packets" in options
-    return {"options": options | {"coalesced_packets": 1}} if coalesces else {}
+    each = {"coalesced_packets": 1, "acknowledged_bytes": 0}
+    return {"options": options | {name: each[name] for name in options if name in each}}
 
 
 def rig_of(transport, **settings):
@@ -62,7 +62,7 @@ def test_the_registry_names_them_all():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, falcon, irn, oracle"
+        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, falcon, irn, mrc"
     ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 

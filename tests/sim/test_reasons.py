@@ -41,7 +41,7 @@ def reasons(transport, drop=None, late_ns=0):
 
 @pytest.mark.parametrize(
     ("transport", "gap"),
-    [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
+    [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("mrc", "timeout"), ("rc", "nak"),
      ("ud_rto", "policy"), ("csa_ud", "policy"), ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
@@ -51,7 +51,7 @@ def test_a_packet_that_others_overtook(transport, gap):
     assert reasons(transport, drop) == {gap}
 
 
-@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "rc"])
+@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "mrc", "rc"])
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
 

@@ -173,6 +173,11 @@ def detection(seed: int) -> dict[str, Any]:
         "most_early": dice.one((0, 1, 16, 16)),
         "distance": dice.one((0, 3, 3, 32)),
         "rack_window": dice.one((0.0, 0.25, 0.25, 2.0)),
+        "mpr": dice.one((1, 1, 32)),
+        "acknowledged_bytes": dice.one(("0B", "16384B", "16384B", "32768B")),
+        "distance_windows": dice.one((0.0, 1.0, 1.0)),
+        "timeout_exponent": dice.one((0, 0, 0, 5, 9)),
+        "linear_timeouts": dice.one((0, 2, 7, 7)),
     }
 
 
