@@ -83,6 +83,9 @@ namespace softroce {
   M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
   M(expected_one_too_many, "a NACK names the packet behind the expected one") \
   M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
+  /* mrc.cpp */ \
+  M(mrc_timer_not_armed, "a packet has no timer") \
+  M(mrc_base_left_out, "the oldest missing packet is not retransmitted when its timer ends") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two live endpoints of a packet transport (native/transport), and a network between them that does
 // what the input describes. Its first octet sets them up: bit 1 without payload, bit 2 sprayed,
-// bits 3-4 how long the third message is, bits 0, 5, 6 and 7 which transport (kTransports). `csa_ud`
-// has two packets of parity behind each message. Then deeds follow, an octet each, of which bits 0-2
-// say what, and bit 3 to which end:
+// bits 3-4 how long the third message is, bits 0, 5, 6 and 7 which transport (kTransports).
+// `csa_ud` has two packets of parity behind each message. Then deeds follow, an octet each, of
+// which bits 0-2 say what, and bit 3 to which end:
 //
 //   0 deliver the oldest packet       1 lose it        2 deliver it, and keep it
 //   3 put it behind all others        4 the same, changed: which field, and four octets
@@ -36,8 +36,8 @@ constexpr std::uint32_t kQkey = 0x1D2B3A49, kMessages = 4;
 constexpr std::uint8_t kGuard = 0xA5;
 constexpr std::size_t kMessageBytes = 16000, kGuardBytes = 256, kMostQueued = 512;
 constexpr std::size_t kStride = kMessageBytes + kGuardBytes;
-constexpr const char* kTransports[] = {"irn",  "srnic",   "csa_ud",  "rack_tlp", "falcon",
-                                       "mrc", "uet_rud", "uet_rod", "dcp",      "ndp"};
+constexpr std::array<const char*, 10> kTransports = {
+    "irn", "srnic", "csa_ud", "rack_tlp", "falcon", "mrc", "uet_rud", "uet_rod", "dcp", "ndp"};
 constexpr std::array<std::uint32_t, 4> kThird = {0, 216, 5000, kMessageBytes};
 constexpr int kMostDeeds = 4096, kMostRounds = 100'000;
 
@@ -325,7 +325,7 @@ class Network {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({data, size});
   const std::uint8_t how = input.octet();
-  const char* transport = kTransports[((how >> 5) * 2 + (how & 1)) % std::size(kTransports)];
+  const char* transport = kTransports[((how >> 5) * 2 + (how & 1)) % kTransports.size()];
   Network network({.transport = transport,
                    .payload = (how & 2) == 0,
                    .spray = (how & 4) != 0,

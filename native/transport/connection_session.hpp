@@ -65,6 +65,7 @@ class ConnectionSession : public PacketSession {
     std::uint32_t packet = 0;
     std::uint16_t transmissions = 0;  // at most 65535
     std::uint16_t early = 0;          // for the subclass: retransmissions before a timeout
+    std::uint16_t timeouts = 0;       // for the subclass: timeouts in a row
     std::uint8_t path = 0;            // of the last transmission
     bool is_done = false;             // acknowledged, or of a message that is over or paused
     bool is_queued = false;           // its retransmission has not left yet

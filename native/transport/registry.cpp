@@ -10,6 +10,7 @@
   T(dcp)                           \
   T(falcon)                        \
   T(irn)                           \
+  T(mrc)                           \
   T(ndp)                           \
   T(oracle)                        \
   T(rack_tlp)                      \

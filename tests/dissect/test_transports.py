@@ -34,6 +34,7 @@ ACKNOWLEDGES_PACKETS = {
     "ndp": description.PACKET_SACK,
     "uet_rud": description.PACKET_SACK,
     "uet_rod": description.PACKET_NACK,
+    "mrc": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

@@ -35,7 +35,9 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "dcp", "ndp"))
+@pytest.fixture(
+    params=("irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp")
+)
 def transport(request):
     return request.param
 
@@ -67,7 +69,7 @@ def test_the_registry_names_them_all():
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, dcp, falcon, irn"
+        ValueError, match="unknown transport 'tcp'; known: policy, csa_ud, dcp, falcon, irn, mrc"
     ):
         _native.Pair(*(config(each, transport="tcp") for each in ADDRESSES), 1)
 

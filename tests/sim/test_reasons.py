@@ -42,7 +42,8 @@ def reasons(transport, drop=None, late_ns=0):
 @pytest.mark.parametrize(
     ("transport", "gap"),
     [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
-     ("uet_rud", "timeout"), ("uet_rod", "nak"), ("dcp", "timeout"), ("ndp", "timeout"),
+     ("uet_rud", "timeout"), ("uet_rod", "nak"), ("mrc", "timeout"), ("dcp", "timeout"),
+     ("ndp", "timeout"),
      ("ud_rto", "policy"), ("csa_ud", "policy"), ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
@@ -52,7 +53,10 @@ def test_a_packet_that_others_overtook(transport, gap):
     assert reasons(transport, drop) == {gap}
 
 
-@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "dcp", "ndp", "rc"])
+@pytest.mark.parametrize(
+    "transport",
+    ["irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp", "rc"],
+)
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
 

@@ -93,7 +93,17 @@ def test_bitmaps(most):
 @pytest.fixture
 def of_messages(transport):
     """One that acknowledges messages, not packets."""
-    if transport in ("irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "dcp", "ndp"):
+    if transport in (
+        "irn",
+        "srnic",
+        "rack_tlp",
+        "falcon",
+        "uet_rud",
+        "uet_rod",
+        "mrc",
+        "dcp",
+        "ndp",
+    ):
         pytest.skip("it acknowledges each packet")
     return transport
 

@@ -181,6 +181,10 @@ def detection(seed: int) -> dict[str, Any]:
         "sleek_cwnds": dice.one((0.0, 0.5, 1.5, 1.5)),
         "rto_init": dice.one(("0s", "0s", "20us", "1ms")),
         "acknowledged_bytes": dice.one(("0B", "16384B", "16384B", "32768B")),
+        "mpr": dice.one((1, 1, 32)),
+        "distance_windows": dice.one((0.0, 1.0, 1.0)),
+        "timeout_exponent": dice.one((0, 0, 0, 5, 9)),
+        "linear_timeouts": dice.one((0, 2, 7, 7)),
     }
 
 

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// `mrc`: the loss recovery of Multipath Reliable Connection (MRC) 1.0 of the Open Compute Project.
+// The specification itself was not read. [S] is second-hand: it follows the papers
+// arXiv 2605.04333 and 2606.18170, the headers of libmrc, and public codecs, emulators and an ns-3
+// port.
+//
+// From the sources [S]:
+//
+// - No packet leaves whose PSN exceeds the cumulative acknowledgement by more than the maximum PSN
+//   range (MPR). The MPR is a multiple of 128 packets, typically 4,096.
+// - The receiver sends a SACK when a counter of bytes reaches a threshold of 4,096 or 16,384 bytes.
+//   A packet counts as 1,024 bytes at least. It sends a SACK at once for a packet that asks for one
+//   (BTH.a), that has a congestion mark, or that is a retransmission. A duplicate is acknowledged,
+//   too.
+// - A NACK of a trimmed packet causes a retransmission, and so does a hole in the SACKs.
+// - Each packet has its own timer, which starts at each transmission. The timeout is
+//   1.024 us * 2^exponent, the exponent is at most 24. The first transmission and a number of
+//   retries (at most 7) have that timeout. It doubles with each further retry.
+// - A retransmission for another reason than the timer resets the timeout.
+// - Retransmissions leave before new data, the oldest missing packet first, each on a fresh entropy
+//   value (EV), and count for the congestion window.
+// - Packets choose among EVs by the EVs' states: the path picker `ev-states`.
+//
+// This project's rules:
+//
+// - A hole is lost if the highest acknowledged PSN exceeds it by at least max(3, window of the
+//   congestion control) packets. The specification leaves that open. The ns-3 port has this rule.
+//   A packet is retransmitted once for that reason [S: ns-3 port].
+// - The exponent is the least one with which the timeout is at least four RTTs. The RTT is the SRTT
+//   to the peer, over all paths, and before the first sample the base RTT.
+// - Doubled timeouts vary, as those of all sessions do (backoff.hpp), and end at
+//   max(T_max, 16 * timeout).
+// - The session bounds the attempts of a packet (the knob `retry_count`). MRC fails a connection
+//   whose retries exceed a limit.
+// - The lab's headers have no BTH.a. Instead, the receiver answers the last packet of a message at
+//   once, and all else a quarter of a base RTT after the first unanswered packet. The last packet
+//   of a message counts as if it were full.
+// - The receiver has room for all packets of a posted message. So no PSN is out of its window, and
+//   it sends no NACK for other reasons than trimming. It does not change the MPR.
+// - Retransmissions of one message leave with the oldest first, those of several messages in the
+//   order of the messages' losses.
+// - Reliability probes are not sent. The path picker tries bad paths with data.
+// - Congestion control is the lab's.
+#include <algorithm>
+#include <deque>
+
+#include "../engine/mutant.hpp"
+#include "connection_session.hpp"
+#include "transports.hpp"
+
+namespace softroce {
+namespace {
+
+constexpr std::size_t kMprUnit = 128;          // packets
+constexpr std::uint32_t kLeastCounted = 1024;  // bytes of an unanswered packet
+
+template <typename T>
+T number_of(MessageEngine& engine, std::string_view option) {
+  return static_cast<T>(option_of<std::int64_t>(engine.config(), option));
+}
+
+std::uint32_t packets_per_sack(MessageEngine& engine) {
+  const std::uint32_t counted = std::max(engine.chunk_bytes(), kLeastCounted);
+  return std::max(packets_of(number_of<std::uint32_t>(engine, "acknowledged_bytes"), counted), 1U);
+}
+
+Nanoseconds longest_wait_ns(MessageEngine& engine) {
+  const auto chosen_ns = number_of<Nanoseconds>(engine, "coalescing_time");
+  return chosen_ns != 0 ? chosen_ns : engine.config().initial_rtt / kNanosecond / 4;
+}
+
+class Mrc final : public ConnectionSession {
+ public:
+  explicit Mrc(MessageEngine& engine)
+      : ConnectionSession(
+            engine, kMprUnit * number_of<std::size_t>(engine, "mpr"),
+            {.packets = packets_per_sack(engine), .time_ns = longest_wait_ns(engine)}),
+        least_distance_(number_of<Psn>(engine, "distance")),
+        window_share_(option<double>("distance_windows")),
+        exponent_(option<std::int64_t>("timeout_exponent")),
+        linear_(option<std::int64_t>("linear_timeouts")) {}
+
+ private:
+  static constexpr Nanoseconds kTimeoutUnit = 1024;
+  static constexpr Nanoseconds kTimeoutRtts = 4;
+  static constexpr Nanoseconds kMostDoubled = 16;  // a doubled timeout, in timeouts
+
+  Nanoseconds timeout_ns(PeerIndex index) const;
+  Nanoseconds wait_ns(const Record& record, Nanoseconds timeout_ns) const;
+  Psn distance_of(const Connection& connection) const;
+  Nanoseconds& timeout_due_of(const Connection& connection);
+  void expect_timeout(Connection& connection, Psn psn);
+  void retransmit_oldest_first(Connection& connection, Psn psn, RetransmitReason why);
+
+  // ---- hooks
+  bool answers_trimming() const override { return true; }
+  bool answers_at_once(const Packet& packet) const override;
+  void packet_left(Connection& connection, Psn psn) override { expect_timeout(connection, psn); }
+  void acknowledged(Connection& connection, const Acknowledgement& ack) override;
+  void payload_cut(Connection& connection, Psn psn, bool at_last_hop) override;
+  void time_passed(Connection& connection) override;
+
+  const Psn least_distance_;
+  const double window_share_;
+  const std::int64_t exponent_, linear_;
+  std::deque<Nanoseconds> timeouts_due_;  // by peer; no packet's timer ends before
+};
+
+// ---------------------------------------------------------------- SACKs and retransmissions
+
+bool Mrc::answers_at_once(const Packet& packet) const {
+  const LabHeader& lab = packet.lab;
+  return lab.attempt > 0 || lab.index + 1 == lab.count || packet.congestion_experienced();
+}
+
+void Mrc::retransmit_oldest_first(Connection& connection, Psn psn, RetransmitReason why) {
+  retransmit(connection, psn, why);
+  const Record& record = connection.at(psn);
+  SendMessage* message = engine().find_send(record.message);
+  if (message != nullptr)
+    message->retransmit_cursor = std::min(message->retransmit_cursor, record.packet);
+}
+
+void Mrc::payload_cut(Connection& connection, Psn psn, bool) {
+  connection.at(psn).timeouts = 0;
+  retransmit_oldest_first(connection, psn, RetransmitReason::trimmed);
+}
+
+ConnectionSession::Psn Mrc::distance_of(const Connection& connection) const {
+  const std::uint32_t window = peer(connection.peer).congestion->window_packets();
+  return std::max(least_distance_, static_cast<Psn>(window_share_ * window));
+}
+
+void Mrc::acknowledged(Connection& connection, const Acknowledgement&) {
+  const Psn distance = distance_of(connection);
+  for (Psn psn = connection.base; psn + distance < connection.acknowledged_end; ++psn) {
+    Record& record = connection.at(psn);
+    if (!record.is_out() || record.early != 0) continue;
+    record.early = 1;
+    record.timeouts = 0;
+    retransmit_oldest_first(connection, psn, RetransmitReason::nak);
+  }
+  if (!connection.records.empty()) expect_timeout(connection, connection.base);
+}
+
+// ---------------------------------------------------------------- timers
+
+Nanoseconds Mrc::timeout_ns(PeerIndex index) const {
+  if (config().timeout != 0) return config().timeout / kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  if (config().timeout_measured && measured.srtt != 0)
+    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+  if (exponent_ != 0) return kTimeoutUnit << exponent_;
+  Nanoseconds timeout_ns = kTimeoutUnit;
+  while (timeout_ns < kTimeoutRtts * rtt(index).srtt_ns) timeout_ns *= 2;
+  return timeout_ns;
+}
+
+Nanoseconds Mrc::wait_ns(const Record& record, Nanoseconds timeout_ns) const {
+  return backed_off(timeout_ns, record.timeouts - linear_,
+                    std::max(timing().t_max_ns, kMostDoubled * timeout_ns));
+}
+
+Nanoseconds& Mrc::timeout_due_of(const Connection& connection) {
+  if (connection.peer >= timeouts_due_.size()) timeouts_due_.resize(connection.peer + 1, kNeverNs);
+  return timeouts_due_[connection.peer];
+}
+
+void Mrc::expect_timeout(Connection& connection, Psn psn) {
+  const Record& record = connection.at(psn);
+  if (!record.is_out() || mutated(Mutant::mrc_timer_not_armed)) return;
+  Nanoseconds& due_ns = timeout_due_of(connection);
+  due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, timeout_ns(connection.peer)));
+  wake_at(connection, due_ns);
+}
+
+// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
+void Mrc::time_passed(Connection& connection) {
+  Nanoseconds& due_ns = timeout_due_of(connection);
+  if (due_ns > now_ns()) return wake_at(connection, due_ns);
+  const Nanoseconds base_ns = timeout_ns(connection.peer);
+  due_ns = kNeverNs;
+  bool has_ended = false;
+  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
+    Record& record = connection.at(psn);
+    if (!record.is_out()) continue;
+    if (record.sent_ns + wait_ns(record, base_ns) <= now_ns()) {
+      if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
+      has_ended = true;
+      ++record.timeouts;
+      if (!mutated(Mutant::mrc_base_left_out) || psn != connection.base)
+        retransmit_oldest_first(connection, psn, RetransmitReason::timeout);
+    }
+    if (record.is_out()) due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns));
+  }
+  wake_at(connection, due_ns);
+}
+
+}  // namespace
+
+Transport mrc_transport() {
+  return {
+      .name = "mrc",
+      .make = make<Mrc>,
+      .framings = {"ud"},
+      .options = {{.name = "mpr",
+                   .usual = std::int64_t{32},
+                   .help = "the maximum PSN range, in units of 128 packets to a peer from the "
+                           "oldest unacknowledged one on",
+                   .least = 1,
+                   .most = 255},
+                  path_picker_option("ev-states"),
+                  {.name = "acknowledged_bytes",
+                   .usual = std::int64_t{16'384},
+                   .help = "bytes of unanswered packets that the receiver acknowledges at once; "
+                           "0: each packet",
+                   .unit = "bytes",
+                   .least = 0,
+                   .most = 32'768},
+                  {.name = "coalescing_time",
+                   .usual = std::int64_t{0},
+                   .help = "until the receiver acknowledges fewer bytes; 0: a quarter of the base "
+                           "RTT",
+                   .unit = "time",
+                   .least = 0,
+                   .most = 1e9},
+                  {.name = "distance",
+                   .usual = std::int64_t{3},
+                   .help = "a missing packet is lost if the highest acknowledged one exceeds it by "
+                           "that many packets",
+                   .least = 0,
+                   .most = 32'640},
+                  {.name = "distance_windows",
+                   .usual = 1.0,
+                   .help = "the least number of such packets, in windows of the congestion control",
+                   .least = 0,
+                   .most = 16},
+                  {.name = "timeout_exponent",
+                   .usual = std::int64_t{0},
+                   .help = "the retransmission timeout is 1.024 us * 2^exponent; 0: the least one "
+                           "of at least four RTTs",
+                   .least = 0,
+                   .most = 24},
+                  {.name = "linear_timeouts",
+                   .usual = std::int64_t{7},
+                   .help = "retries of a packet whose timeout does not double yet",
+                   .least = 0,
+                   .most = 7}},
+      .has_rto = true};
+}
+
+}  // namespace softroce
