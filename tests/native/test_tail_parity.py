@@ -300,6 +300,14 @@ def test_parity_leaves_when_a_report_without_marks_arrives():
     assert len(parity_of(answers, number)) == ROWS
 
 
+def test_parity_waits_for_the_window():
+    ends = Ends(16, window_packets=16)
+    number = ends.post_message(16 * CHUNK)
+    sent = ends.out(ends.sender)
+    assert not parity_of(sent)
+    assert len(parity_of(ends.exchange(*data_of(sent, number)[:-1]))) == ROWS
+
+
 def test_an_acknowledgement_ends_parity_and_the_next_message_has_its_probe():
     ends = Ends(34)
     number = ends.post_message(17 * CHUNK)
