@@ -17,7 +17,7 @@ from softroce_lab import _native
 from softroce_lab.transports import registry
 from tests.native import frames
 from tests.native.by_hand import BASE_RTT_NS, CHUNK, KEY, ByHand, Sent
-from tests.native.frames import PARITY
+from tests.native.frames import PARITY, PATH_PROBE, REPORT
 from tests.transports.pair_rig import (
     ADDRESSES,
     IBV_ACCESS_LOCAL_WRITE,
@@ -30,7 +30,7 @@ from tests.transports.pair_rig import (
 
 ROWS, BLOCK = 4, 64  # the most rows of a message, and the most packets of a block
 MESSAGE_AT, INDEX_AT, CODE_COUNT_AT = 8, 16, 20  # offsets in the lab's header
-LOST_AT = 20  # offset in the body of a report
+PACKETS_AT, LOST_AT = 12, 20  # offsets in the body of a report
 ECN_AT = frames.IP_AT + 1
 LAST_BYTES = 100  # length of a last packet that is shorter than the others
 
@@ -244,30 +244,120 @@ def test_without_parity_idle_parity_does_not_wait_for_other_messages():
     ]  # fmt: skip
 
 
-def reported_loss(ends, lost):
-    """Sends a message whose acknowledgement reports `lost` losses, each a burst of its own."""
+def reported_loss(ends, lost, bursts=None):
+    """Sends a message whose acknowledgement reports `lost` losses, each a burst of its own unless
+    `bursts` says how many bursts they were."""
     number = ends.post_message(17 * CHUNK)
     [ack] = ends.deliver(ends.receiver, *data_of(ends.out(ends.sender), number))
+    ends.now_ns += BASE_RTT_NS
     report_at = frames.LAB + ack.reported["length"]  # behind the acknowledgement's own body
-    ends.deliver(ends.sender, changed(ack, report_at + LOST_AT, ">II", lost, lost))
+    ends.deliver(ends.sender, changed(ack, report_at + LOST_AT, ">II", lost, bursts or lost))
 
 
 @pytest.mark.parametrize(
-    ("rate_bps", "first"),
+    ("rate_bps", "bursts", "waiting", "first"),
     [
-        (100_000_000_000, "parity"),  # a packet takes 0.02 us, a round trip 24 us
-        (100_000_000, "data"),  # a packet takes 20 us
+        (800_000_000, 60, 1, "parity"),  # a packet takes 2.6 us, a round trip 24 us
+        (800_000_000, 60, 2, "data"),
+        (800_000_000, 10, 1, "data"),
     ],
 )
-def test_parity_that_gains_more_than_it_costs_does_not_wait(rate_bps, first):
-    """The loss is so high that more than half of the messages of 17 packets lose one."""
-    ends = Ends(51, line_rate_bps=rate_bps)
-    reported_loss(ends, 60)
-    for _ in range(2):
+def test_parity_that_gains_more_than_it_costs_does_not_wait(rate_bps, bursts, waiting, first):
+    """Of messages of 17 packets, 62 % lose one if each loss is a burst, and 15 % if six are."""
+    ends = Ends(17 * (2 + waiting), line_rate_bps=rate_bps)
+    reported_loss(ends, 60, bursts)
+    for _ in range(1 + waiting):
         ends.post_message(17 * CHUNK)
     order = parity_and_data(ends.out(ends.sender))
     assert order[0] == ("data", 1)
     assert order[1] == (first, 1 if first == "parity" else 2)
+
+
+@pytest.mark.parametrize(("packets", "rows"), [(3, 0), (4, 1), (8, 2), (17, 4)])
+def test_a_message_has_a_quarter_of_its_packets_as_parity_at_most(packets, rows):
+    ends = Ends(17 + packets, {"parity": "auto"})
+    reported_loss(ends, 60)
+    number = ends.post_message(packets * CHUNK)
+    assert len(parity_of(ends.out(ends.sender), number)) == rows
+
+
+@pytest.mark.parametrize(("condition", "rows"), [(True, 4), (False, 2)])
+def test_longer_bursts_raise_the_parity(condition, rows):
+    ends = Ends(34, {"parity": "auto", "parity_bursts": condition})
+    reported_loss(ends, 4, 1)
+    number = ends.post_message(17 * CHUNK)
+    assert len(parity_of(ends.out(ends.sender), number)) == rows
+
+
+def test_parity_leaves_when_a_report_without_marks_arrives():
+    ends = Ends(17 + 34)
+    first = ends.post_message(17 * CHUNK)
+    ends.exchange(*map(marked, data_of(ends.out(ends.sender), first)))
+    number = ends.post_message(34 * CHUNK)
+    sent = ends.out(ends.sender)
+    assert not parity_of(sent, number)
+    answers = ends.exchange(*data_of(sent, number)[:-1])
+    assert len(parity_of(answers, number)) == ROWS
+
+
+def test_parity_waits_for_the_window():
+    ends = Ends(16, window_packets=16)
+    number = ends.post_message(16 * CHUNK)
+    sent = ends.out(ends.sender)
+    assert not parity_of(sent)
+    assert len(parity_of(ends.exchange(*data_of(sent, number)[:-1]))) == ROWS
+
+
+def test_an_acknowledgement_ends_parity_and_the_next_message_has_its_probe():
+    ends = Ends(34)
+    number = ends.post_message(17 * CHUNK)
+    sent = [ends.next_frame() for _ in range(18)]
+    assert len(parity_of(sent)) == 1
+    ends.exchange(*data_of(sent, number))
+    assert not parity_of(ends.out(ends.sender))
+    ends.post_message(17 * CHUNK)
+    assert ends.out(ends.sender)[-1].reported["kind"] == PATH_PROBE
+
+
+def test_losses_that_a_later_report_takes_back_are_no_reason_for_parity():
+    """The report that `reported_loss` changes is the only one that tells of losses."""
+    ends, rows = Ends(51, {"parity": "auto"}), []
+    reported_loss(ends, 60)
+    for _ in range(2):
+        number = ends.post_message(17 * CHUNK)
+        sent = ends.out(ends.sender)
+        rows.append(len(parity_of(sent, number)))
+        ends.exchange(*data_of(sent, number))
+    assert rows == [ROWS, 0]
+
+
+def test_a_peer_has_an_estimate_of_its_own_after_10_000_packets():
+    """Of a loss to the first peer, messages to the second one learn until then."""
+    ends = Ends(17 * 4, {"parity": "auto"})
+    engine = registry.find("csa_ud").engine()
+    second = _native.FrameEndpoint(
+        config(ADDRESSES[1] + 1, path_mtu=256, initial_rtt_ns=BASE_RTT_NS, **engine), MACS[1] + 1
+    )
+    second.set_qkey(QKEY)
+    second.connect(ADDRESSES[0], MACS[0], ends.sender.data_qp, ends.sender.recovery_qp, QKEY)
+    ends.sender.connect(ADDRESSES[1] + 1, MACS[1] + 1, second.data_qp, second.recovery_qp, QKEY)
+    place = np.zeros(17 * CHUNK, np.uint8)
+    key = second.register_memory(place.ctypes.data, len(place), IBV_ACCESS_LOCAL_WRITE)
+
+    def to_second(number):
+        second.post_receive(0, (*KEY[:2], number), key, 0, len(place), number)
+        ends.sender.post_send(1, (*KEY[:2], number), ends.keys[0], 0, len(place), number)
+        return ends.out(ends.sender)
+
+    reported_loss(ends, 60)
+    sent = to_second(1)
+    assert len(parity_of(sent, None)) == ROWS
+    [ack] = ends.deliver(second, *[each for each in sent if each.is_data])
+    report_at = frames.LAB + ack.reported["length"]
+    ends.deliver(ends.sender, changed(ack, report_at + PACKETS_AT, ">I", 10_000))
+    assert not parity_of(to_second(2), None)
+    ends.post_message(17 * CHUNK)
+    assert parity_of(ends.out(ends.sender), None)
 
 
 @pytest.mark.parametrize("condition", [True, False])
@@ -301,9 +391,11 @@ def test_no_parity_to_a_peer_whose_newest_report_has_marks(condition):
 @pytest.mark.parametrize("length", [1, CHUNK, 3 * CHUNK + 1, 17 * CHUNK])
 @pytest.mark.parametrize("budget", [0, 0.15, 0.5])
 def test_parity_stays_within_its_budget(budget, length):
-    """Rows are at most `budget` times the data packets, and nearly as many, up to 4 a message."""
+    """Rows are at most `budget` times the data packets, and nearly as many, up to 4 a message.
+    Retransmissions do not count as data."""
     messages = 2_000
     rig = pair({"parity": "4", "parity_budget": budget})
+    rig.cables[0].loss = threshold(0.1)
     data = 0
     for number in range(messages):
         rig.transfer((1, 1, number), length)
@@ -345,6 +437,17 @@ def transfers(rig, first, messages):
     return counts
 
 
+@pytest.mark.parametrize(
+    ("packets", "lost", "one_path"), [(8, 60, True), (9, 60, False), (8, 0, False)]
+)
+def test_a_short_message_takes_one_path_if_packets_are_lost(packets, lost, one_path):
+    ends = Ends(17 + packets)
+    reported_loss(ends, lost)
+    number = ends.post_message(packets * CHUNK)
+    paths = {each.reported["path"] for each in data_of(ends.out(ends.sender), number)}
+    assert (len(paths) == 1) == one_path
+
+
 def test_without_loss_there_is_no_parity():
     rig = pair()
     assert set(transfers(rig, 0, 1_000)) == {0}
@@ -369,6 +472,28 @@ def test_parity_follows_the_loss():
     assert back[-1] == 0
     assert sorted(back, reverse=True) == back
     rig.check()
+
+
+def test_reports_count_losses_and_bursts_of_each_path():
+    """Of the first path three packets in a row are lost, and of another path one. Then one of the
+    three and the one arrive late. Each report is of 64 packets and more, and two round trips after
+    the report before."""
+    ends = Ends(280)
+    ends.post_message(280 * CHUNK)
+    data = data_of(ends.out(ends.sender))
+    lost = [data[index] for index in (8, 16, 24, 3)]
+    assert [each.reported["path"] for each in lost] == [0, 0, 0, 3]
+    counts = []
+    for arrive in (
+        [each for each in data[:72] if each not in lost],
+        data[72:136],
+        [lost[1], lost[3], *data[136:200]],
+    ):
+        ends.now_ns += 2 * BASE_RTT_NS
+        answers = ends.deliver(ends.receiver, *arrive)
+        [report] = [each for each in answers if each.reported["kind"] == REPORT]
+        counts.append(struct.unpack_from(">II", report.body, LOST_AT))
+    assert counts == [(0, 0), (4, 2), (2, 1)]
 
 
 # ---------------------------------------------------------------- what is restored

@@ -25,8 +25,8 @@ def make_rig(parity="2", **options):
     return rig
 
 
-def transfer(rig):
-    rig.transfer(KEY, PACKETS * CHUNK)
+def transfer(rig, packets=PACKETS):
+    rig.transfer(KEY, packets * CHUNK)
     rig.finish()
     rig.check()
     return rig.counters(0), rig.counters(1)
@@ -68,6 +68,15 @@ def test_a_retransmission_of_what_was_restored_meanwhile_is_needless():
     assert sent["tx_retransmitted"] == received["rx_needless"] == 1
     assert received["rx_duplicate"] == 0
     assert rig.sides[1].completions[-1].duplicates == 0
+
+
+def test_a_nack_for_an_earlier_packet_does_not_name_what_was_restored():
+    """Parity covers the last 64 packets."""
+    rig = make_rig()
+    lose_first(rig, 3, 79)
+    sent, received = transfer(rig, 80)
+    assert received["rx_restored"] == 1
+    assert sent["tx_retransmitted"] == 1
 
 
 def test_parity_that_comes_twice_is_no_duplicate():

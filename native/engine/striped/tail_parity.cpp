@@ -97,6 +97,7 @@ bool Sender::queue_parity(Time now) {
     const Time last_at = message->sent[message->count - 1].at_ns() * kNanosecond;
     const Time srtt = srtt_to(peer);
     if (state_.has(kParityUnacknowledged) && now - last_at > srtt) return true;
+    if (!flow_.may_send(peer, now)) return false;
     const std::uint32_t rows = rows_for(*message, peer);
     if (rows == 0) return false;
     const auto why = reason_for(*message, peer, rows);

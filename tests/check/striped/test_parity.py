@@ -34,7 +34,8 @@ def in_run(folder, planted, **options):
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
     }  # fmt: skip
     options = {"parity_budget": 0.15, "parity_uncongested": True} | options
-    experiment = {"transports": [{"label": "csa_ud", "options": options}]}
+    other = {"label": "other", "options": {"parity_budget": 1.0, "parity_uncongested": False}}
+    experiment = {"transports": [other, {"label": "csa_ud", "options": options}]}
     manifest = {"runs": [run], "faults": [], "experiment": experiment}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     planted.write(folder / "trace.pcapng")
@@ -69,9 +70,9 @@ def test_what_parity_restored_is_there_and_nobody_need_ask_for_it(tmp_path):
 
 
 def test_a_message_that_nothing_restored_is_not_whole(tmp_path):
-    """Its parity lost, besides."""
+    """One packet of its parity lost, besides."""
     planted = tape([first(2, 18, 19)])
-    for number in planted.parity(message=2, link=DOWN):
+    for number in planted.parity(message=2, index=PACKETS, link=DOWN):
         planted.frame(number).comment = "dropped: test, rule planted"
     for message in (number for number in planted.data(message=2, link=DOWN)):
         if planted.lab(message)["attempt"]:
@@ -92,6 +93,13 @@ def test_a_loss_before_the_block_is_asked_for(tmp_path):
     verdicts = tape([first(1, 3)], messages=2, packets=80).check(tmp_path)
     assert not failed(verdicts)
     assert "restored" not in verdicts["csa.nack"].note
+
+
+def test_parity_does_not_restore_what_is_before_its_block(tmp_path):
+    planted = tape([first(1, 3)], messages=2, packets=80)
+    for number in planted.data(message=1, index=3, attempt=1, link=DOWN):
+        planted.frame(number).comment = "dropped: test, rule planted"
+    assert "csa.complete" in failed(planted.check(tmp_path))
 
 
 @pytest.mark.parametrize("packets", [1, 2, 5])
@@ -189,6 +197,21 @@ def test_parity_before_the_last_packet(tmp_path):
     assert number in shown(verdicts["parity.behind"])
 
 
+def test_parity_without_all_packets_of_data(tmp_path):
+    planted = tape()
+    planted.delete(*planted.data(message=3, index=4))
+    assert "parity.behind" in failed(planted.check(tmp_path))
+
+
+def test_parity_that_is_a_second_attempt(tmp_path):
+    planted = tape()
+    (number,) = planted.parity(message=3, index=PACKETS, link=UP)
+    frames = everywhere(planted, number, attempt=1)
+    verdicts = planted.check(tmp_path)
+    assert "parity.once" in failed(verdicts)
+    assert shown(verdicts["parity.once"]) <= frames
+
+
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_parity_sent_again(tmp_path, attempt):
     planted = tape()
@@ -216,8 +239,15 @@ def test_more_than_the_budget(tmp_path):
     assert "no run directory tells the budget" in alone.note
 
 
-def marked(planted):
-    """Every report that comes to h1 shows one more mark than that before it."""
+def test_retransmissions_do_not_raise_the_budget(tmp_path):
+    losses = [first(0, 0, 99)]
+    planted = tape(losses, parity="4", parity_budget=1.0, parity_idle=False, packets=400)
+    verdicts = in_run(tmp_path, planted, parity_budget=0.0099)  # 24 of 2,400
+    assert failed(verdicts) == {"parity.budget"}
+
+
+def marked(planted, most=1_000):
+    """Every report that comes to h1 shows one more mark than that before it, up to `most`."""
     marks = 0
     for number in range(1, len(planted) + 1):
         lab = planted.lab(number)
@@ -227,7 +257,7 @@ def marked(planted):
         payload = bytearray(lab["payload"])
         if len(payload) < at + _CE_AT:
             continue
-        marks += 1
+        marks = min(marks + 1, most)
         payload[at : at + 4] = struct.pack(">I", marks)
         planted.alter(number, payload=bytes(payload))
     return marks
@@ -242,6 +272,13 @@ def test_parity_although_marks_come(tmp_path):
     assert not failed(in_run(tmp_path, planted, parity_uncongested=False))
     assert planted.check(tmp_path)["parity.marks"].outcome is Outcome.INCONCLUSIVE
     assert not failed(in_run(tmp_path, planted.only(UP, DOWN)))
+
+
+def test_marks_are_new_in_one_report(tmp_path):
+    """Parity may leave after later ones, and what is decided before a report leaves after it."""
+    planted = tape(messages=60, parity_idle=False)
+    assert marked(planted, most=1) == 1
+    assert not failed(in_run(tmp_path, planted))
 
 
 def test_parity_is_numbered_on_its_path(tmp_path):
