@@ -77,7 +77,7 @@ namespace softroce {
   M(uet_timer_not_armed, "a packet has no retransmission timer") \
   M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
   M(expected_one_too_many, "a NACK names the packet behind the expected one") \
-  M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
+  M(dropped_counts, "a packet that is dropped out of order counts as arrived") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`uet_rud` and `uet_rod` retransmit what a NACK asks for or whose timer ended, and nothing else."""
+"""`uet_rud` and `uet_rod` retransmit what a NACK asks for or whose timer ended."""
 
 import pytest
 
