@@ -82,7 +82,7 @@ namespace softroce {
   M(uet_timer_not_armed, "a packet has no retransmission timer") \
   M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
   M(expected_one_too_many, "a NACK names the packet behind the expected one") \
-  M(goes_back_one_too_few, "a sender goes back to the packet behind the expected one") \
+  M(dropped_counts, "a packet that is dropped out of order counts as arrived") \
   /* mrc.cpp */ \
   M(mrc_timer_not_armed, "a packet has no timer") \
   M(mrc_base_left_out, "the oldest missing packet is not retransmitted when its timer ends") \

@@ -8,7 +8,7 @@
 // The feedback on data packets:
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 a packet in order, or a duplicate
-//   PACKET_NACK  id, cumulative, echo stamp, packet         `packet` arrived out of order;
+//   PACKET_NACK  id, cumulative, echo stamp, packet         `packet` arrived out of order, and
 //                                                           `uet_rod` has dropped it
 //   PACKET_SACK  id, cumulative, echo stamp, base, 64 bits  a packet arrived out of order; bit i is
 //                                                           set if packet base + i has arrived

@@ -50,6 +50,7 @@ class UetRod final : public UetSession {
 
 bool UetRod::refuses(ReceiveMessage& message, const Packet& packet, Time now) {
   if (packet.lab.index <= message.received) return false;
+  if (mutated(Mutant::dropped_counts)) message.bitmap.set(packet.lab.index);
   set_now(now);
   send_feedback(message.peer,
                 {.type = BodyType::packet_nack,
@@ -65,7 +66,7 @@ void UetRod::go_back(Connection& connection, Psn first, RetransmitReason why) {
   const Record& lost = connection.at(first);
   SendMessage* message = engine().find_send(lost.message);
   if (message != nullptr) message->retransmit_cursor = lost.packet;
-  for (Psn psn = first + mutated(Mutant::goes_back_one_too_few); psn < connection.end(); ++psn) {
+  for (Psn psn = first; psn < connection.end(); ++psn) {
     const Record& record = connection.at(psn);
     if (record.message != lost.message || !record.is_out()) continue;
     if (why == RetransmitReason::timeout)

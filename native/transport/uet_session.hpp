@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What `uet_rud` and `uet_rod` share: acknowledgements, trimming and the retransmission timer of
-// Ultra Ethernet's packet delivery sublayer (PDS). [spec] is the Ultra Ethernet
-// specification 1.0.3, second-hand. [provider] is its reference provider
-// (github.com/ultraethernet/uet-ref-prov, uet_pds.c). [htsim] is its simulator
-// (github.com/ultraethernet/uet-htsim, uec.cpp).
+// Ultra Ethernet's packet delivery sublayer (PDS).
+//
+//   [spec]      the Ultra Ethernet specification 1.0.3, second-hand
+//   [provider]  its reference provider, github.com/ultraethernet/uet-ref-prov, uet_pds.c
+//   [htsim]     its simulator, github.com/ultraethernet/uet-htsim, uec.cpp
 //
 // From the sources:
 //
@@ -16,7 +17,8 @@
 //   htsim], unless a newer transmission of the packet is on its way.
 // - A packet has its own timer, which starts at each transmission. The timeout is RTO_INIT * 2^n
 //   after n timeouts of the packet [spec, p. 290].
-// - RTO_INIT is 5 ms [provider: tx_timeout]. With trimming it is 100 us [htsim: _min_rto].
+// - RTO_INIT is 5 ms [provider: tx_timeout]. With trimming it is 100 us [htsim: _min_rto, which its
+//   experiments set by the size of queues].
 //
 // This project's rules:
 //
@@ -29,9 +31,10 @@
 //   packet. The last packet of a message counts as if it were full.
 // - The session bounds the attempts of a packet (the knob `retry_count`). [provider] has five
 //   retries.
-// - Packets that are acknowledged out of order are not retained: [provider] asks for their
-//   cumulative acknowledgement. The receiver has room for all packets of a posted message, so no
-//   PSN is out of its window. PDCs are not set up, and have no other NACK codes.
+// - A packet that a SACK reports is done. [provider] keeps it until the cumulative acknowledgement
+//   contains it, and asks for that when the packet's timer ends.
+// - The receiver has room for all packets of a posted message, so no PSN is out of its window.
+//   Connections are not set up. So no NACKs exist but those of trimming and order.
 // - Congestion control is the lab's.
 #pragma once
 

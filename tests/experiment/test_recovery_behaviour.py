@@ -255,7 +255,10 @@ TWO_SITES = (
 )
 
 
-WIDE = {"falcon": "{name: falcon, options: {psn_window: 4096}}"}
+WIDE = {
+    name: f"{{name: {name}, options: {{psn_window: 4096}}}}"
+    for name in ("falcon", "uet_rud", "uet_rod")
+}
 
 
 @pytest.mark.full("long-haul-rate")
@@ -269,7 +272,7 @@ def test_a_long_haul_is_filled(transport, full):
     fabric = TWO_SITES.format(near="rate: 10Gbit, delay: 1us, limit: 256MiB", delay=delay)
     workload = f"{{kind: point-to-point, bytes: {size}, message: {message}}}"
     if full and transport in WIDE:
-        pytest.skip("no window of falcon holds what 25 ms hold")
+        pytest.skip("no window of PSNs holds what 25 ms hold")
     [run] = passed(fabric, WIDE.get(transport, transport), workload)
     assert run.summary()["retransmitted"] == 0
     most_bytes = max(link["bytes"] for link in run.links)
