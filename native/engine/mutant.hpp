@@ -70,6 +70,9 @@ namespace softroce {
   /* rack_tlp.cpp */ \
   M(rack_loss_forgotten, "a packet that counts as lost is not retransmitted") \
   M(rack_timer_not_armed, "a sender has no timer for losses, probes and timeouts") \
+  /* dcp.cpp */ \
+  M(dcp_front_kept, "a sender waits for ever for a retransmission that has left") \
+  M(dcp_restart_ignored, "a message whose timer ended does not start again") \
   /* connection_session.cpp, falcon.cpp */ \
   M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
   M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \

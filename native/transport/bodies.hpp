@@ -5,7 +5,7 @@
 //   RNR          id, key                                    no receive is posted for the message
 //   REFUSE       id, key, by receiver, status               the message has failed
 //
-// The feedback of `irn`, `srnic` and `rack_tlp`, one for each data packet:
+// The feedback on data packets:
 //
 //   PACKET_ACK   id, cumulative, echo stamp                 a packet in order, or a duplicate
 //   PACKET_NACK  id, cumulative, echo stamp, packet         `packet` arrived out of order

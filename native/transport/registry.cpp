@@ -7,6 +7,7 @@
 
 #define SOFTROCE_EACH_TRANSPORT(T) \
   T(csa_ud)                        \
+  T(dcp)                           \
   T(falcon)                        \
   T(irn)                           \
   T(mrc)                           \

@@ -91,6 +91,7 @@ _TIMEOUTS = {
     "srnic": "10 base RTTs (NSDI 2023)",
     "rack_tlp": "SRTT + max(G, 4 RTTVAR) (RFC 6298)",
     "falcon": "2 SRTT, at least 250 us, and at first 1 ms (Falcon's reference model)",
+    "dcp": "8 ms, at least 2 SRTT (authors' simulator of SIGCOMM 2025)",
     "mrc": "the least 1.024 us * 2^n that is at least 4 SRTT; the grid is MRC's",
     "ud_rto": "max(3 SRTT, T_min)",
     "sdr_sr": _SDR_TIMEOUT,

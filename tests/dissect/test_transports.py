@@ -30,6 +30,7 @@ ACKNOWLEDGES_PACKETS = {
     "srnic": description.PACKET_SACK,
     "rack_tlp": description.PACKET_SACK,
     "falcon": description.PACKET_SACK,
+    "dcp": description.PACKET_ACK,
     "mrc": description.PACKET_SACK,
 }
 TELLS |= {

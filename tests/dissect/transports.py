@@ -307,6 +307,7 @@ ALL = {
     "irn": lambda: striped("irn", ipv6=False),
     "srnic": lambda: striped("srnic", ipv6=False),
     "rack_tlp": lambda: striped("rack_tlp", ipv6=False),
+    "dcp": lambda: striped("dcp", ipv6=False),
     "falcon": lambda: striped("falcon", ipv6=False),
     "mrc": lambda: striped("mrc", ipv6=False),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),

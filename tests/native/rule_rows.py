@@ -51,8 +51,12 @@ class Talk(ByHand):
 
     def trim(self, *packets: int, last_hop: bool) -> list[int]:
         """The same, but only the packets' headers arrive."""
-        cut = (_native.trim_frame(self.latest[each].frame, last_hop) for each in packets)
-        return self.handle(*(Sent(frame, {}) for frame in cut))
+        return self.handle(*(self.cut(self.latest[each], last_hop) for each in packets))
+
+    @staticmethod
+    def cut(sent: Sent, last_hop: bool) -> Sent:
+        """The packet without its payload."""
+        return Sent(_native.trim_frame(sent.frame, last_hop), {})
 
     def handle(self, *sent: Sent) -> list[int]:
         out = self.deliver(self.sender, *self.answers(*sent))

@@ -41,8 +41,9 @@ def reasons(transport, drop=None, late_ns=0):
 
 @pytest.mark.parametrize(
     ("transport", "gap"),
-    [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("mrc", "timeout"), ("rc", "nak"),
-     ("ud_rto", "policy"), ("csa_ud", "policy"), ("oracle", "informed")],
+    [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
+     ("dcp", "timeout"), ("mrc", "timeout"), ("ud_rto", "policy"), ("csa_ud", "policy"),
+     ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
     of_rc = {"qpn": 1, "psn": 3, "iter": 1}
@@ -51,7 +52,7 @@ def test_a_packet_that_others_overtook(transport, gap):
     assert reasons(transport, drop) == {gap}
 
 
-@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "mrc", "rc"])
+@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc", "rc"])
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
 

@@ -20,9 +20,9 @@ from softroce_lab.transports import control
 from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
-IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
+IRN, SRNIC, RACK_TLP, FALCON, DCP = "irn", "srnic", "rack_tlp", "falcon", "dcp"
 MRC = "mrc"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, MRC)
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, DCP, MRC)
 BY_TIME = (RACK_TLP, FALCON, MRC)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
 _SACKING = (SRNIC, RACK_TLP, FALCON, MRC)
@@ -47,6 +47,7 @@ class Feedback:
     cumulative: int
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
+    trimmed: int | None = None  # the packet of which only the header arrived
 
     @property
     def end(self) -> int:
@@ -60,8 +61,10 @@ def parse_feedback(body: bytes) -> Feedback | None:
         return None
     kind, id_, cumulative, _ = _HEAD.unpack_from(body)
     rest = body[_HEAD.size :]
-    if (kind == _ACK and not rest) or (kind == _TRIMMED and len(rest) == _CUT.size):
+    if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
+    if kind == _TRIMMED and len(rest) == _CUT.size:
+        return Feedback(id_, cumulative, (), (), trimmed=_CUT.unpack(rest)[0])
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
     if kind == _SACK and len(rest) == _WORD.size:

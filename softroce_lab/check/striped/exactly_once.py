@@ -103,7 +103,8 @@ def _stray(view: Striped, controls: Controls, from_: int, at: int, id_: int, tal
 
 @RULES.rule(
     "once.told",
-    "what an answer to a packet calls received was at the receiver before",
+    "what an answer to a packet calls received was at the receiver before, and what it calls "
+    "trimmed was not",
     "docs/explanation/transports.md, `irn`",
 )
 def _feedback(lab: Understood, tally: Tally) -> None:
@@ -119,7 +120,13 @@ def _feedback(lab: Understood, tally: Tally) -> None:
         packets = SeenPackets.of(view, message)
         for sent in reports:
             packet = packets.unfounded(sent)
-            if packet is None:
+            if packets.is_unfounded_cut(sent):
+                tally.failed(
+                    [view.frame(sent.at)],
+                    f"packet {sent.body.trimmed} of message id "  # type: ignore[union-attr]
+                    f"{view.messages['id'][message]} is reported as trimmed, and was not",
+                )
+            elif packet is None:
                 tally.passed()
             else:
                 tally.failed(

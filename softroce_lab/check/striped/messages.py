@@ -21,7 +21,8 @@ from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
 from softroce_lab.telemetry.packets import Has
-from softroce_lab.transports.defaults import EngineTiming, Timing
+from softroce_lab.transports.defaults import MILLISECOND_NS, EngineTiming, Timing
+from softroce_lab.transports.knobs import MEASURED
 
 Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
@@ -147,6 +148,19 @@ class Striped:
         recorded, rtt_ns = self._recorded_times(), self.timing.initial_rtt_ns
         low_ns, high_ns = rtt_ns * 100 // 24, rtt_ns * 320 // 24
         return recorded.get("rto_low_ns", low_ns), recorded.get("rto_high_ns", high_ns)
+
+    @property
+    def restart_ns(self) -> int:
+        """`dcp` starts a message again no sooner after its last transmission."""
+        run = self.evidence.run
+        experiment = {} if run is None else run.manifest.get("experiment", {})
+        label = self._recorded().get("transport")
+        for each in experiment.get("transports", []):
+            if each["label"] == label and each["knobs"].get("timeout") == MEASURED:
+                return 0
+            if each["label"] == label and "restart_timeout" in each["options"]:
+                return int(each["options"]["restart_timeout"])
+        return self.timing.fixed_rto_ns or 8 * MILLISECOND_NS
 
     @property
     def pacing(self) -> str | None:

@@ -16,6 +16,7 @@ from softroce_lab.check.striped.controls import (
     BY_FEEDBACK,
     BY_TIME,
     CSA_UD,
+    DCP,
     FALCON,
     IRN,
     TIMED,
@@ -52,8 +53,12 @@ class Timers:
     def of(cls, transport: str, view: Striped) -> Timers:
         """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
 
+        Of `dcp`, until a message starts again.
+
         Those of BY_TIME follow the measured RTT: no capture shows how short they may be.
         """
+        if transport == DCP:
+            return cls(view.restart_ns, 2 * max(view.restart_ns, view.timing.t_max_ns))
         if transport in BY_TIME:
             first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
             return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
@@ -86,9 +91,12 @@ class Acknowledgements:
         self._beyond: dict[
             int, int
         ] = {}  # when a packet beyond the cumulative index was first reported
+        self._trimmed_ns: dict[int, list[int]] = {}  # when a packet was reported as trimmed
         for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
             for packet in body.packets:  # type: ignore[union-attr]
                 self._beyond.setdefault(packet, time_ns)
+            if body.trimmed is not None:  # type: ignore[union-attr]
+                self._trimmed_ns.setdefault(body.trimmed, []).append(time_ns)  # type: ignore[union-attr]
 
     def reported_ns(self, packet: int) -> int:
         """When a report of the packet first passed the sender's link; NEVER."""
@@ -113,6 +121,17 @@ class Acknowledgements:
         """Whether a higher one was known to have arrived by then."""
         before = int(np.searchsorted(self.at, at))
         return before > 0 and int(self.end[before - 1]) > packet + 1
+
+    def trimmed(self, packet: int, before_ns: int, now_ns: int) -> bool:
+        """Whether the packet was reported as trimmed in between."""
+        return any(before_ns <= each <= now_ns for each in self._trimmed_ns.get(packet, ()))
+
+    def may_have_restarted(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
+        """Whether the message was silent for so long in between."""
+        sent_ns = np.sort(self.sent_ns)
+        since_ns, until_ns = sent_ns[:-1], sent_ns[1:]
+        silent = (since_ns >= before_ns) & (until_ns <= now_ns)
+        return bool(np.any(silent & (until_ns - since_ns >= least_ns)))
 
     def may_have_run_out(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
         """Whether the timer can have expired in between.
@@ -157,6 +176,8 @@ def why_not(
 ) -> str | None:
     """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
 
+    Of `dcp`: the packet was reported as trimmed, or its message started again.
+
     `strict`: the timers are known, for the capture lies in its run directory.
     """
     stream = view.stream(one)
@@ -166,11 +187,18 @@ def why_not(
     if acks.reported_ns(packet) < now_ns - way_ns:
         return "a report that it had arrived had reached its sender"
     transport = controls.transports[stream.number]
-    if acks.gap(packet, at) or not strict or transport in BY_TIME:
-        return None
     number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
     before_ns = int(acks.sent_ns[number - 1])
-    if acks.may_have_run_out(before_ns, now_ns, Timers.of(transport, view).least_ns):
+    least_ns = Timers.of(transport, view).least_ns
+    if transport == DCP:
+        if not strict or acks.trimmed(packet, before_ns, now_ns):
+            return None
+        if acks.may_have_restarted(before_ns, now_ns, least_ns):
+            return None
+        return "no report that it was trimmed had come, and its message had not paused for a restart"
+    if acks.gap(packet, at) or not strict or transport in BY_TIME:
+        return None
+    if acks.may_have_run_out(before_ns, now_ns, least_ns):
         return None
     return "no packet behind it was known to have arrived, and no timer ran out"
 
@@ -192,6 +220,7 @@ class SeenPackets:
 
     index: npt.NDArray[np.int64]
     arrived_at: npt.NDArray[np.int64]  # at the receiver's link, first
+    lost_at: npt.NDArray[np.int64]  # where a transmission was first dropped, corrupted or trimmed
     below_at: npt.NDArray[np.int64]  # where the last of the first n had arrived
 
     @classmethod
@@ -200,7 +229,8 @@ class SeenPackets:
         part = slice(*np.searchsorted(first, [message, message + 1]).tolist())
         index = view.transmissions["index"][view.packet_begins[part]].astype(np.int64)
         arrived = view.packet_arrived_at[part]
-        return cls(index, arrived, np.maximum.accumulate(np.append(-1, arrived)))
+        lost = np.minimum.reduceat(view.transmissions["lost_at"], view.packet_begins)[part]
+        return cls(index, arrived, lost, np.maximum.accumulate(np.append(-1, arrived)))
 
     def unfounded(self, sent: ControlMessage) -> int | None:
         """The first packet that this feedback calls there and that had not come; None: all had."""
@@ -211,6 +241,16 @@ class SeenPackets:
         if self.below_at[below] > sent.at:
             return int(self.index[np.flatnonzero(self.arrived_at[:below] > sent.at)[0]])
         return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
+
+    def is_unfounded_cut(self, sent: ControlMessage) -> bool:
+        """Whether this feedback calls a packet trimmed that was not, or had arrived before."""
+        packet: int | None = sent.body.trimmed  # type: ignore[union-attr]
+        if packet is None:
+            return False
+        place = int(np.searchsorted(self.index, packet))
+        if place == len(self.index) or self.index[place] != packet:
+            return True
+        return bool(self.lost_at[place] > min(sent.at, int(self.arrived_at[place])))
 
     def _had_come(self, packet: int, sent: ControlMessage) -> bool:
         place = int(np.searchsorted(self.index, packet))

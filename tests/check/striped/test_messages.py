@@ -15,6 +15,7 @@ from softroce_lab.check.evidence import Options
 from softroce_lab.check.striped import controls as feedback
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
+from softroce_lab.dissect.description import PACKET_TRIMMED
 from softroce_lab.transports.control import Ack, Nack, Sack
 from softroce_lab.transports.defaults import EngineTiming, Timing, document
 from tests.check.plant import MS, S, Tape, check, failed, shown
@@ -43,9 +44,9 @@ LOSSES = (
 LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
 MIDDLE = (first(4, 5),)  # with many behind it that tell
-NATIVE = ("irn", "srnic")
+NATIVE = ("irn", "srnic", "dcp")
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
-OF_NATIVE = {"once.told"}  # of irn and srnic
+OF_NATIVE = {"once.told"}
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
 OF_PARITY = {rule for rule in RULES if rule.startswith("parity.")}
@@ -414,7 +415,7 @@ def answers(tape, link=BACK_UP):
     return found
 
 
-@fault("sr.only-holes", of="irn srnic")
+@fault("sr.only-holes", of="irn srnic dcp")
 def retransmits_what_was_reported(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
@@ -423,7 +424,7 @@ def retransmits_what_was_reported(tape):
     return {end}
 
 
-@fault("sr.only-holes", of="irn srnic")
+@fault("sr.only-holes", of="irn srnic dcp")
 def retransmits_without_a_sign(tape):
     """At once, and nothing behind it has been heard of."""
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
@@ -437,7 +438,35 @@ def _carries(tape, number, body):
         tape.alter(each, payload=body)
 
 
-@fault("once.told", of="irn srnic", losses=MIDDLE)
+def _says_trimmed(tape, number, packet):
+    """Another body in an answer."""
+    body = bytearray(tape.lab(number)["payload"])
+    body[0] = PACKET_TRIMMED
+    body += struct.pack(">IBB", packet, 0, 0)
+    for each in tape.everywhere(number):
+        tape.alter(each, payload=bytes(body), length=len(body))
+
+
+@fault("once.told", of="dcp")
+def calls_a_packet_trimmed_that_was_not(tape):
+    number = next(number for number, sent in answers(tape) if sent.id == 4)
+    _says_trimmed(tape, number, 18)
+    return {number}
+
+
+@fault("sr.only-holes", of="dcp", losses=MIDDLE)
+def retransmits_twice_for_one_trimming(tape):
+    """The answer to packet 6 becomes one that names packet 5, before all is sent."""
+    (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
+    number = [n for n, told in answers(tape, BACK_DOWN) if told.id == 4 and told.cumulative == 5]
+    _says_trimmed(tape, number[0], 5)
+    for attempt in (1, 2):
+        tape.copy(sent, before=number[0] + attempt, time_ns=tape.frame(number[0]).time_ns + attempt)
+        tape.alter(number[0] + attempt, **_retransmitted(tape, sent, attempt))
+    return {number[0] + 2}
+
+
+@fault("once.told", of="irn srnic dcp", losses=MIDDLE)
 def calls_a_packet_there_that_is_lost(tape):
     """The first answer that stops at the hole goes past it."""
     number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
@@ -461,7 +490,7 @@ def names_a_packet_that_has_not_come(tape):
     return {number}
 
 
-@fault("once.ack-known", of="irn srnic")
+@fault("once.ack-known", of="irn srnic dcp")
 def answers_what_was_never_sent(tape):
     number, _ = answers(tape)[-1]
     body = bytearray(tape.lab(number)["payload"])
@@ -470,7 +499,7 @@ def answers_what_was_never_sent(tape):
     return {number}
 
 
-@fault("sr.attempts", of="irn srnic", losses=MIDDLE)
+@fault("sr.attempts", of="irn srnic dcp", losses=MIDDLE)
 def gives_the_first_attempt_another_number(tape):
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
     every(tape, sent, attempt=1)
@@ -677,6 +706,12 @@ def test_they_keep_every_rule(tmp_path, transport, where):
     assert verdicts["sr.only-holes"].checked >= LOST
     assert verdicts["once.whole"].checked == MESSAGES
     assert verdicts["once.told"].checked >= MESSAGES * PACKETS
+
+
+def test_a_message_that_starts_again_too_early_is_found(tmp_path):
+    timing = {**document(Timing(), EngineTiming()), "fixed_rto_ns": 20 * MS}
+    verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", timing=timing)
+    assert failed(verdicts) == {"sr.only-holes"}
 
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
