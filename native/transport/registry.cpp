@@ -18,6 +18,7 @@
   T(sdr_sr)                        \
   T(sdr_sr_nack)                   \
   T(srnic)                         \
+  T(uccl)                          \
   T(ud_rto)
 
 namespace softroce {

@@ -32,6 +32,7 @@ ACKNOWLEDGES_PACKETS = {
     "falcon": description.PACKET_SACK,
     "dcp": description.PACKET_ACK,
     "mrc": description.PACKET_SACK,
+    "uccl": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

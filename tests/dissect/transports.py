@@ -310,6 +310,7 @@ ALL = {
     "dcp": lambda: striped("dcp", ipv6=False),
     "falcon": lambda: striped("falcon", ipv6=False),
     "mrc": lambda: striped("mrc", ipv6=False),
+    "uccl": lambda: striped("uccl", ipv6=False),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),
     "sdr_ec": lambda: striped("sdr_ec", ipv6=False),
     "sdr_auto": lambda: striped("sdr_auto", ipv6=False),

@@ -35,7 +35,7 @@ RETRY = ibv_wc_status.IBV_WC_RETRY_EXC_ERR
 LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
-@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc"))
+@pytest.fixture(params=("irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc", "uccl"))
 def transport(request):
     return request.param
 

@@ -42,7 +42,7 @@ def reasons(transport, drop=None, late_ns=0):
 @pytest.mark.parametrize(
     ("transport", "gap"),
     [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
-     ("dcp", "timeout"), ("mrc", "timeout"), ("ud_rto", "policy"), ("csa_ud", "policy"),
+     ("dcp", "timeout"), ("mrc", "timeout"), ("uccl", "timeout"), ("ud_rto", "policy"), ("csa_ud", "policy"),
      ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
@@ -52,7 +52,9 @@ def test_a_packet_that_others_overtook(transport, gap):
     assert reasons(transport, drop) == {gap}
 
 
-@pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc", "rc"])
+@pytest.mark.parametrize(
+    "transport", ["irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc", "uccl", "rc"]
+)
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)
 

@@ -93,7 +93,7 @@ def test_bitmaps(most):
 @pytest.fixture
 def of_messages(transport):
     """One that acknowledges messages, not packets."""
-    if transport in ("irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc"):
+    if transport in ("irn", "srnic", "rack_tlp", "falcon", "dcp", "mrc", "uccl"):
         pytest.skip("it acknowledges each packet")
     return transport
 

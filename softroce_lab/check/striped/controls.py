@@ -21,11 +21,11 @@ from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
 IRN, SRNIC, RACK_TLP, FALCON, DCP = "irn", "srnic", "rack_tlp", "falcon", "dcp"
-MRC = "mrc"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, DCP, MRC)
-BY_TIME = (RACK_TLP, FALCON, MRC)
+MRC, UCCL = "mrc", "uccl"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, DCP, MRC, UCCL)
+BY_TIME = (RACK_TLP, FALCON, MRC, UCCL)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
-_SACKING = (SRNIC, RACK_TLP, FALCON, MRC)
+_SACKING = (SRNIC, RACK_TLP, FALCON, MRC, UCCL)
 
 _ACK, _NACK, _SACK, _TRIMMED = range(16, 20)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")

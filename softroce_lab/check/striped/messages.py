@@ -152,15 +152,36 @@ class Striped:
     @property
     def restart_ns(self) -> int:
         """`dcp` starts a message again no sooner after its last transmission."""
-        run = self.evidence.run
-        experiment = {} if run is None else run.manifest.get("experiment", {})
-        label = self._recorded().get("transport")
-        for each in experiment.get("transports", []):
-            if each["label"] == label and each["knobs"].get("timeout") == MEASURED:
-                return 0
-            if each["label"] == label and "restart_timeout" in each["options"]:
-                return int(each["options"]["restart_timeout"])
-        return self.timing.fixed_rto_ns or 8 * MILLISECOND_NS
+        if self._measures_timeouts:
+            return 0
+        chosen_ns = self._setting("options").get("restart_timeout")
+        return int(chosen_ns or self.timing.fixed_rto_ns or 8 * MILLISECOND_NS)
+
+    @property
+    def mrc_timeout_ns(self) -> int:
+        """No timeout of `mrc` is shorter.
+
+        It is four SRTTs, and a packet that is not full has a shorter RTT than the base RTT. On the
+        real clock the base RTT is no lower bound.
+        """
+        if self.timing.fixed_rto_ns:
+            return self.timing.fixed_rto_ns
+        if self._measures_timeouts:
+            return 0
+        if exponent := int(self._setting("options").get("timeout_exponent", 0)):
+            return 1024 << exponent
+        is_virtual = self._recorded().get("clock") == "virtual"
+        return 2 * self.timing.initial_rtt_ns if is_virtual else 0
+
+    @property
+    def mrc_distance(self) -> int:
+        """A hole of `mrc` is not lost before a packet so far behind it has arrived."""
+        return int(self._setting("options").get("distance", 3))
+
+    @property
+    def mpr_packets(self) -> int:
+        """The window of `mrc`."""
+        return 128 * int(self._setting("options").get("mpr", 32))
 
     @property
     def pacing(self) -> str | None:
@@ -179,6 +200,18 @@ class Striped:
     @property
     def waits_for_contexts(self) -> bool:
         return bool(self._recorded().get("contexts_missed"))
+
+    @property
+    def _measures_timeouts(self) -> bool:
+        return self._setting("knobs").get("timeout") == MEASURED
+
+    def _setting(self, name: str) -> Mapping[str, Any]:
+        """What the experiment sets of the run's transport."""
+        run = self.evidence.run
+        experiment = {} if run is None else run.manifest.get("experiment", {})
+        label = self._recorded().get("transport")
+        mine = (each for each in experiment.get("transports", []) if each.get("label") == label)
+        return next((each.get(name) or {} for each in mine), {})
 
     def _recorded_times(self) -> dict[str, int]:
         recorded: dict[str, int] = self._recorded().get("timing", {})

@@ -44,9 +44,11 @@ LOSSES = (
 LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
 MIDDLE = (first(4, 5),)  # with many behind it that tell
-NATIVE = ("irn", "srnic", "dcp")
+NATIVE = ("irn", "srnic", "dcp", "mrc")
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
 OF_NATIVE = {"once.told"}
+OF_MRC = {"sr.window"}
+EACH = {"mrc": {"acknowledged_bytes": 0}}  # its receiver answers each packet
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
 OF_PARITY = {rule for rule in RULES if rule.startswith("parity.")}
@@ -83,7 +85,7 @@ def every(tape, number, **fields):
 
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_PARITY - {
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_PARITY - {
         "csa.probes"
     }  # no silence
     assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
@@ -94,7 +96,9 @@ def test_csa_ud_keeps_every_rule(tmp_path):
 
 def test_ud_rto_keeps_every_rule(tmp_path):
     verdicts = ud_rto().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD - OF_PARITY
+    assert (
+        ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_CSA_UD - OF_PARITY
+    )
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["once.whole"].checked == MESSAGES
 
@@ -415,7 +419,7 @@ def answers(tape, link=BACK_UP):
     return found
 
 
-@fault("sr.only-holes", of="irn srnic dcp")
+@fault("sr.only-holes", of="irn srnic dcp mrc")
 def retransmits_what_was_reported(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
@@ -424,7 +428,7 @@ def retransmits_what_was_reported(tape):
     return {end}
 
 
-@fault("sr.only-holes", of="irn srnic dcp")
+@fault("sr.only-holes", of="irn srnic dcp mrc")
 def retransmits_without_a_sign(tape):
     """At once, and nothing behind it has been heard of."""
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
@@ -447,14 +451,14 @@ def _says_trimmed(tape, number, packet):
         tape.alter(each, payload=bytes(body), length=len(body))
 
 
-@fault("once.told", of="dcp")
+@fault("once.told", of="dcp mrc")
 def calls_a_packet_trimmed_that_was_not(tape):
     number = next(number for number, sent in answers(tape) if sent.id == 4)
     _says_trimmed(tape, number, 18)
     return {number}
 
 
-@fault("sr.only-holes", of="dcp", losses=MIDDLE)
+@fault("sr.only-holes", of="dcp mrc", losses=MIDDLE)
 def retransmits_twice_for_one_trimming(tape):
     """The answer to packet 6 becomes one that names packet 5, before all is sent."""
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
@@ -466,7 +470,7 @@ def retransmits_twice_for_one_trimming(tape):
     return {number[0] + 2}
 
 
-@fault("once.told", of="irn srnic dcp", losses=MIDDLE)
+@fault("once.told", of="irn srnic dcp mrc", losses=MIDDLE)
 def calls_a_packet_there_that_is_lost(tape):
     """The first answer that stops at the hole goes past it."""
     number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
@@ -490,7 +494,7 @@ def names_a_packet_that_has_not_come(tape):
     return {number}
 
 
-@fault("once.ack-known", of="irn srnic dcp")
+@fault("once.ack-known", of="irn srnic dcp mrc")
 def answers_what_was_never_sent(tape):
     number, _ = answers(tape)[-1]
     body = bytearray(tape.lab(number)["payload"])
@@ -499,7 +503,7 @@ def answers_what_was_never_sent(tape):
     return {number}
 
 
-@fault("sr.attempts", of="irn srnic dcp", losses=MIDDLE)
+@fault("sr.attempts", of="irn srnic dcp mrc", losses=MIDDLE)
 def gives_the_first_attempt_another_number(tape):
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
     every(tape, sent, attempt=1)
@@ -513,7 +517,7 @@ def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
             return in_run_of(tmp_path, tape, transport)
         return tape.check(tmp_path)
 
-    planted = record(transport, losses)
+    planted = record(transport, losses, **EACH.get(transport, {}))
     frames = plant(planted)
     verdicts = verdicts_on(planted)
     assert rules <= failed(verdicts)
@@ -617,6 +621,7 @@ def in_run(folder, tape, **changed):
         "transport": "csa_ud", "verified": True, "emulator_drops": 0,
         "sha256": {"sent": digest, "received": digest}, "sender": end, "receiver": end,
     }  # fmt: skip
+    manifest = {"runs": [run], "faults": faults, "experiment": experiment or {}}
     (folder / "manifest.json").write_text(json.dumps({"runs": [run | changed]}))
     tape.write(folder / "trace.pcapng")
     status = pa.array([changed.get("status", 0)] * MESSAGES, pa.int32())
@@ -683,14 +688,15 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
 NOT_THEIRS = OF_RUNS | OF_CSA_UD | OF_PARITY | {"sr.other-path", "recovery.detected"}
 
 
-def in_run_of(folder, tape, transport, faults=(), timing=None):
+def in_run_of(folder, tape, transport, faults=(), timing=None, experiment=None):
     """Its verdicts in a run directory that tells transport, timers and faults."""
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
         "timing": timing or document(Timing(), EngineTiming()),
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
+    manifest = {"runs": [run], "faults": faults, "experiment": experiment or {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     tape.write(folder / "trace.pcapng")
     return check(folder, of=suites.Format.LAB)
 
@@ -698,9 +704,11 @@ def in_run_of(folder, tape, transport, faults=(), timing=None):
 @pytest.mark.parametrize("transport", NATIVE)
 @pytest.mark.parametrize("where", [in_run_of, None], ids=["in a run", "alone"])
 def test_they_keep_every_rule(tmp_path, transport, where):
-    tape = record(transport, LOSSES)
+    tape = record(transport, LOSSES, **EACH.get(transport, {}))
     verdicts = where(tmp_path, tape, transport) if where else tape.check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - NOT_THEIRS
+    with_window = where and transport == "mrc"  # without a run, its answers are those of srnic
+    rules = RULES - NOT_THEIRS - (set() if with_window else OF_MRC)
+    assert ours(verdicts, Outcome.PASS) == rules
     assert not failed(verdicts)
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["sr.only-holes"].checked >= LOST
@@ -712,6 +720,16 @@ def test_a_message_that_starts_again_too_early_is_found(tmp_path):
     timing = {**document(Timing(), EngineTiming()), "fixed_rto_ns": 20 * MS}
     verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", timing=timing)
     assert failed(verdicts) == {"sr.only-holes"}
+
+
+def test_packets_beyond_the_window_are_found(tmp_path):
+    """The tape has a window of 256, the run directory one of 128."""
+    tape = record("mrc", [LOST_EIGHT_TIMES], packets=150, mpr=2)
+    used = {"label": "mrc", "options": {"mpr": 1}, "knobs": {}}
+    verdicts = in_run_of(tmp_path, tape, "mrc", experiment={"transports": [used]})
+    assert failed(verdicts) == {"sr.window"}
+    used["options"]["mpr"] = 2
+    assert not failed(in_run_of(tmp_path, tape, "mrc", experiment={"transports": [used]}))
 
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
