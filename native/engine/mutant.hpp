@@ -86,6 +86,9 @@ namespace softroce {
   /* mrc.cpp */ \
   M(mrc_timer_not_armed, "a packet has no timer") \
   M(mrc_base_left_out, "the oldest missing packet is not retransmitted when its timer ends") \
+  /* uccl.cpp */ \
+  M(uccl_timer_not_armed, "a connection has no timer") \
+  M(uccl_oldest_left_out, "the oldest packet is never resent") \
   /* rc_requester.cpp, rc_responder.cpp: reliable connections */ \
   M(rc_gap_accepted, "a responder takes packets behind a gap") \
   M(rc_ack_one_too_many, "a responder acknowledges one PSN more than it has") \

@@ -36,8 +36,9 @@ constexpr std::uint32_t kQkey = 0x1D2B3A49, kMessages = 4;
 constexpr std::uint8_t kGuard = 0xA5;
 constexpr std::size_t kMessageBytes = 16000, kGuardBytes = 256, kMostQueued = 512;
 constexpr std::size_t kStride = kMessageBytes + kGuardBytes;
-constexpr std::array<const char*, 10> kTransports = {
-    "irn", "srnic", "csa_ud", "rack_tlp", "falcon", "mrc", "uet_rud", "uet_rod", "dcp", "ndp"};
+constexpr std::array<const char*, 11> kTransports = {"irn",    "srnic", "csa_ud",  "rack_tlp",
+                                                     "falcon", "mrc",   "uet_rud", "uet_rod",
+                                                     "dcp",    "ndp",   "uccl"};
 constexpr std::array<std::uint32_t, 4> kThird = {0, 216, 5000, kMessageBytes};
 constexpr int kMostDeeds = 4096, kMostRounds = 100'000;
 

@@ -19,6 +19,7 @@
   T(sdr_sr)                        \
   T(sdr_sr_nack)                   \
   T(srnic)                         \
+  T(uccl)                          \
   T(ud_rto)                        \
   T(uet_rod)                       \
   T(uet_rud)

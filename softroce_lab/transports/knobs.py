@@ -95,6 +95,7 @@ _TIMEOUTS = {
     "dcp": "8 ms, at least 2 SRTT (authors' simulator of SIGCOMM 2025)",
     "ndp": "SRTT + 4 RTTVAR, at least 5 ms, and at first 20 ms (htsim)",
     "mrc": "the least 1.024 us * 2^n that is at least 4 SRTT; the grid is MRC's",
+    "uccl": "500 us (UCCL), at least 2 SRTT, at the next tick of 1 ms",
     "ud_rto": "max(3 SRTT, T_min)",
     "sdr_sr": _SDR_TIMEOUT,
     "sdr_sr_nack": "1 RTT, at least T_min (arXiv 2505.05366)",

@@ -35,6 +35,7 @@ ACKNOWLEDGES_PACKETS = {
     "uet_rud": description.PACKET_SACK,
     "uet_rod": description.PACKET_NACK,
     "mrc": description.PACKET_SACK,
+    "uccl": description.PACKET_SACK,
 }
 TELLS |= {
     name: {description.SACK, description.PACKET_ACK, gap}

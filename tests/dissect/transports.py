@@ -313,6 +313,7 @@ ALL = {
     "uet_rud": lambda: striped("uet_rud", ipv6=False),
     "uet_rod": lambda: striped("uet_rod", ipv6=False),
     "mrc": lambda: striped("mrc", ipv6=False),
+    "uccl": lambda: striped("uccl", ipv6=False),
     "sdr_sr": lambda: striped("sdr_sr", ipv6=False),
     "sdr_ec": lambda: striped("sdr_ec", ipv6=False),
     "sdr_auto": lambda: striped("sdr_auto", ipv6=False),

@@ -36,7 +36,7 @@ LONGEST_LIFE_NS = 200 * MILLISECOND_NS  # 40 timeouts of 16 * 320 us, nearly
 
 
 @pytest.fixture(
-    params=("irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp")
+    params=("irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp", "uccl")
 )
 def transport(request):
     return request.param

@@ -268,6 +268,7 @@ def networks() -> dict[str, bytes]:
             (0x61, "uet_rod"),
             (0x80, "dcp"),
             (0x81, "ndp"),
+            (0xA0, "uccl"),
         )
         for setup, payload in ((0x18, "bytes"), (0x1E, "lengths"))
         for name, deed in deeds.items()

@@ -43,7 +43,7 @@ def reasons(transport, drop=None, late_ns=0):
     ("transport", "gap"),
     [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
      ("uet_rud", "timeout"), ("uet_rod", "nak"), ("mrc", "timeout"), ("dcp", "timeout"),
-     ("ndp", "timeout"),
+     ("ndp", "timeout"), ("uccl", "timeout"),
      ("ud_rto", "policy"), ("csa_ud", "policy"), ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
@@ -55,7 +55,7 @@ def test_a_packet_that_others_overtook(transport, gap):
 
 @pytest.mark.parametrize(
     "transport",
-    ["irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp", "rc"],
+    ["irn", "srnic", "rack_tlp", "falcon", "uet_rud", "uet_rod", "mrc", "dcp", "ndp", "uccl", "rc"],
 )
 def test_a_receiver_that_was_not_ready(transport):
     assert "rnr_nak" in reasons(transport, late_ns=LATE_NS)

@@ -103,6 +103,7 @@ def of_messages(transport):
         "mrc",
         "dcp",
         "ndp",
+        "uccl",
     ):
         pytest.skip("it acknowledges each packet")
     return transport

@@ -21,11 +21,11 @@ from softroce_lab.transports.api import Key
 from softroce_lab.transports.control import Ack, Chunks, Clear, Nack, PacketSet, Refused, Rnr, Sack
 
 IRN, SRNIC, RACK_TLP, FALCON = "irn", "srnic", "rack_tlp", "falcon"
-UET_RUD, UET_ROD, MRC, DCP, NDP = "uet_rud", "uet_rod", "mrc", "dcp", "ndp"
-BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, UET_RUD, UET_ROD, MRC, DCP, NDP)
-BY_TIME = (RACK_TLP, FALCON, UET_RUD, UET_ROD, MRC)
+UET_RUD, UET_ROD, MRC, DCP, NDP, UCCL = "uet_rud", "uet_rod", "mrc", "dcp", "ndp", "uccl"
+BY_FEEDBACK = (IRN, SRNIC, RACK_TLP, FALCON, UET_RUD, UET_ROD, MRC, DCP, NDP, UCCL)
+BY_TIME = (RACK_TLP, FALCON, UET_RUD, UET_ROD, MRC, UCCL)
 """These decide by a packet's send time whether it is lost; their timers follow the measured RTT."""
-_SACKING = (SRNIC, RACK_TLP, FALCON, UET_RUD, MRC, NDP)
+_SACKING = (SRNIC, RACK_TLP, FALCON, UET_RUD, MRC, NDP, UCCL)
 
 _ACK, _NACK, _SACK, _TRIMMED, _PULL = range(16, 21)
 _HEAD, _PACKET, _WORD = struct.Struct(">BIII"), struct.Struct(">I"), struct.Struct(">IQ")

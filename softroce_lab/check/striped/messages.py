@@ -149,23 +149,45 @@ class Striped:
         low_ns, high_ns = rtt_ns * 100 // 24, rtt_ns * 320 // 24
         return recorded.get("rto_low_ns", low_ns), recorded.get("rto_high_ns", high_ns)
 
-    def least_timeout_ns(self, option: str, usual_ns: int) -> int:
-        """The run's least timeout, by the transport's option and the knob `timeout`."""
-        run = self.evidence.run
-        experiment = {} if run is None else run.manifest.get("experiment", {})
-        label = self._recorded().get("transport")
-        for each in experiment.get("transports", []):
-            if each["label"] == label and each["knobs"].get("timeout") == MEASURED:
-                return 0
-            if each["label"] == label and option in each["options"]:
-                usual_ns = int(each["options"][option])
-        return self.timing.fixed_rto_ns or usual_ns
-
     @property
     def options(self) -> Mapping[str, Any]:
-        """The transport's options by the run's record; times are ns. Empty: they are not known."""
-        options: Mapping[str, Any] = self._recorded().get("options", {})
-        return options
+        """The transport's options, as the run records them, or those that the experiment sets.
+
+        Times are ns.
+        """
+        return self._recorded().get("options") or self._setting("options")
+
+    def least_timeout_ns(self, option: str, usual_ns: int) -> int:
+        """By the transport's option and the knob `timeout`; 0: it follows the measured RTT."""
+        if self._measures_timeouts:
+            return 0
+        return self.timing.fixed_rto_ns or int(self.options.get(option, usual_ns))
+
+    @property
+    def mrc_timeout_ns(self) -> int:
+        """No timeout of `mrc` is shorter.
+
+        It is four SRTTs, and a packet that is not full has a shorter RTT than the base RTT. On the
+        real clock the base RTT is no lower bound.
+        """
+        if self.timing.fixed_rto_ns:
+            return self.timing.fixed_rto_ns
+        if self._measures_timeouts:
+            return 0
+        if exponent := int(self.options.get("timeout_exponent", 0)):
+            return 1024 << exponent
+        is_virtual = self._recorded().get("clock") == "virtual"
+        return 2 * self.timing.initial_rtt_ns if is_virtual else 0
+
+    @property
+    def mrc_distance(self) -> int:
+        """A hole of `mrc` is not lost before a packet so far behind it has arrived."""
+        return int(self.options.get("distance", 3))
+
+    @property
+    def mpr_packets(self) -> int:
+        """The window of `mrc`."""
+        return 128 * int(self.options.get("mpr", 32))
 
     @property
     def pacing(self) -> str | None:
@@ -184,6 +206,18 @@ class Striped:
     @property
     def waits_for_contexts(self) -> bool:
         return bool(self._recorded().get("contexts_missed"))
+
+    @property
+    def _measures_timeouts(self) -> bool:
+        return self._setting("knobs").get("timeout") == MEASURED
+
+    def _setting(self, name: str) -> Mapping[str, Any]:
+        """What the experiment sets of the run's transport."""
+        run = self.evidence.run
+        experiment = {} if run is None else run.manifest.get("experiment", {})
+        label = self._recorded().get("transport")
+        mine = (each for each in experiment.get("transports", []) if each.get("label") == label)
+        return next((each.get(name) or {} for each in mine), {})
 
     def _recorded_times(self) -> dict[str, int]:
         recorded: dict[str, int] = self._recorded().get("timing", {})

@@ -19,6 +19,7 @@ from softroce_lab.check.striped.controls import (
     DCP,
     FALCON,
     IRN,
+    MRC,
     NDP,
     TIMED,
     UET_ROD,
@@ -136,10 +137,10 @@ class Acknowledgements:
         numbers = view.column("lab_message", np.flatnonzero(received & (view.kinds == CONTROL)))
         return bool(np.any(np.diff(numbers.astype(np.int64)) < 0))
 
-    def gap(self, packet: int, at: int) -> bool:
-        """Whether a higher one was known to have arrived by then."""
+    def gap(self, packet: int, at: int, distance: int = 1) -> bool:
+        """Whether one so far behind it, or further, was known to have arrived by then."""
         before = int(np.searchsorted(self.at, at))
-        return before > 0 and int(self.end[before - 1]) > packet + 1
+        return before > 0 and int(self.end[before - 1]) > packet + distance
 
     def may_have_restarted(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
         """Whether the message was silent for so long in between."""
@@ -216,6 +217,8 @@ def why_not(
         if transport == DCP and acks.may_have_restarted(before_ns, now_ns, least_ns):
             return None
         return "no report that it was trimmed had come, and no timer ran out"
+    if transport == MRC and strict:
+        return _why_not_of_mrc(view, controls, acks, one, before_ns)
     if acks.gap(packet, at) or not strict or transport in BY_TIME:
         return None
     if acks.may_have_run_out(before_ns, now_ns, least_ns):
@@ -242,6 +245,31 @@ def _why_not_by_nack(
     if acks.wants(first, packet, since_ns, at) or view.time_ns(at) - before_ns >= rto_ns:
         return None
     return "no NACK asked for it, and no timer ran out"
+
+
+def _why_not_of_mrc(
+    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, before_ns: int
+) -> str | None:
+    """None: packets behind it had arrived, it was trimmed, or its timer ended.
+
+    A later message of its connection is behind it, too.
+
+    `before_ns`: when the packet was sent before.
+    """
+    packet, at = int(one["index"]), int(one["at"])
+    now_ns = int(view.time_ns(at))
+    messages = view.messages
+    later = messages["stream"] == messages["stream"][one["message"]]
+    later &= messages["first_at"] > messages["first_at"][one["message"]]
+    told = (controls.feedback.get(each, []) for each in np.flatnonzero(later).tolist())
+    if (
+        acks.gap(packet, at, view.mrc_distance)
+        or any(each.last_received_at < at for reports in told for each in reports)
+        or acks.wants(packet, packet, before_ns, at)
+        or now_ns - before_ns >= view.mrc_timeout_ns
+    ):
+        return None
+    return "none far enough behind it had arrived, it was not trimmed, and its timer had not ended"
 
 
 def _way_ns(view: Striped, stream: Stream) -> int:
@@ -488,6 +516,48 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
+
+
+@RULES.rule(
+    "sr.window",
+    "a packet is sent for the first time when the window of packet sequence numbers admits it",
+    "docs/explanation/transports.md, `mrc`",
+)
+def _window(lab: Understood, tally: Tally) -> None:
+    """The oldest packet without an acknowledgement is less than a window behind.
+
+    An acknowledgement counts from the sender's link on, so the sender may know less.
+    """
+    view, controls = lab.view, lab.controls
+    messages = view.messages
+    for number in sorted(controls.of(MRC)):
+        stream = view.streams[number]
+        sent = view.transmissions
+        first = sent[(sent["attempt"] == 0) & (messages["stream"][sent["message"]] == number)]
+        first = np.sort(first, order="at")
+        beyond = len(first) - view.mpr_packets
+        if beyond <= 0:
+            tally.passed(len(first))
+            continue
+        named = set(first["message"].tolist())
+        is_known = messages["begun"][sorted(named)].all() and _captures_feedback(view, stream)
+        if not is_known or named & controls.not_ready or named & controls.refused.keys():
+            tally.doubts("not all acknowledgements are known", beyond)
+            continue
+        acks = {
+            message: Acknowledgements(view, message, controls.feedback.get(message, []))
+            for message in named
+        }
+        pairs = zip(first["message"].tolist(), first["index"].tolist(), strict=True)
+        reported_ns = np.array([acks[message].reported_ns(index) for message, index in pairs])
+        known_ns = np.maximum.accumulate(reported_ns)[:beyond]
+        early = known_ns > view.time_ns(first["at"][view.mpr_packets :])
+        tally.passed(len(first) - int(early.sum()))
+        for one in first[view.mpr_packets :][early]:
+            tally.failed(
+                view.frames(one["at"]),
+                f"{view.name(one)} was sent beyond the window of {view.mpr_packets} packets",
+            )
 
 
 @RULES.rule(

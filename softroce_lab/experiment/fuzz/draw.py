@@ -184,6 +184,10 @@ def detection(seed: int) -> dict[str, Any]:
         "mpr": dice.one((1, 1, 32)),
         "distance_windows": dice.one((0.0, 1.0, 1.0)),
         "timeout_exponent": dice.one((0, 0, 0, 5, 9)),
+        "duplicates": dice.one((1, 4, 32, 32)),
+        "spaced": dice.chance(80),
+        "rto": dice.one(("20us", "500us", "500us")),
+        "timer_tick": dice.one(("0s", "1ms", "1ms")),
         "linear_timeouts": dice.one((0, 2, 7, 7)),
     }
 

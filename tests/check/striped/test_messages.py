@@ -44,9 +44,11 @@ LOSSES = (
 LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
 MIDDLE = (first(4, 5),)  # with many behind it that tell
-NATIVE = ("irn", "srnic", "dcp", "ndp")
+NATIVE = ("irn", "srnic", "mrc", "dcp", "ndp")
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
 OF_NATIVE = {"once.told", "once.pulled"}
+OF_NDP, OF_MRC = {"once.pulled"}, {"sr.window"}
+EACH = {"mrc": {"acknowledged_bytes": 0}}  # its receiver answers each packet
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
 OF_PARITY = {rule for rule in RULES if rule.startswith("parity.")}
@@ -83,7 +85,7 @@ def every(tape, number, **fields):
 
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_PARITY - {
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_PARITY - {
         "csa.probes"
     }  # no silence
     assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
@@ -94,7 +96,9 @@ def test_csa_ud_keeps_every_rule(tmp_path):
 
 def test_ud_rto_keeps_every_rule(tmp_path):
     verdicts = ud_rto().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD - OF_PARITY
+    assert (
+        ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_CSA_UD - OF_PARITY
+    )
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["once.whole"].checked == MESSAGES
 
@@ -415,7 +419,7 @@ def answers(tape, link=BACK_UP):
     return found
 
 
-@fault("sr.only-holes", of="irn srnic dcp ndp")
+@fault("sr.only-holes", of="irn srnic mrc dcp ndp")
 def retransmits_what_was_reported(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
@@ -424,7 +428,7 @@ def retransmits_what_was_reported(tape):
     return {end}
 
 
-@fault("sr.only-holes", of="irn srnic dcp ndp")
+@fault("sr.only-holes", of="irn srnic mrc dcp ndp")
 def retransmits_without_a_sign(tape):
     """At once, and nothing behind it has been heard of."""
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
@@ -459,14 +463,14 @@ def pulls_more_than_arrived(tape):
     return {number}
 
 
-@fault("once.told", of="dcp ndp")
+@fault("once.told", of="mrc dcp ndp")
 def calls_a_packet_trimmed_that_was_not(tape):
     number = next(number for number, sent in answers(tape) if sent.id == 4)
     _says_trimmed(tape, number, 18)
     return {number}
 
 
-@fault("sr.only-holes", of="dcp ndp", losses=MIDDLE)
+@fault("sr.only-holes", of="mrc dcp ndp", losses=MIDDLE)
 def retransmits_twice_for_one_trimming(tape):
     """The answer to packet 6 becomes one that names packet 5, before all is sent."""
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
@@ -478,7 +482,7 @@ def retransmits_twice_for_one_trimming(tape):
     return {number[0] + 2}
 
 
-@fault("once.told", of="irn srnic dcp ndp", losses=MIDDLE)
+@fault("once.told", of="irn srnic mrc dcp ndp", losses=MIDDLE)
 def calls_a_packet_there_that_is_lost(tape):
     """The first answer that stops at the hole goes past it."""
     number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
@@ -502,7 +506,7 @@ def names_a_packet_that_has_not_come(tape):
     return {number}
 
 
-@fault("once.ack-known", of="irn srnic dcp ndp")
+@fault("once.ack-known", of="irn srnic mrc dcp ndp")
 def answers_what_was_never_sent(tape):
     number, _ = answers(tape)[-1]
     body = bytearray(tape.lab(number)["payload"])
@@ -511,7 +515,7 @@ def answers_what_was_never_sent(tape):
     return {number}
 
 
-@fault("sr.attempts", of="irn srnic dcp ndp", losses=MIDDLE)
+@fault("sr.attempts", of="irn srnic mrc dcp ndp", losses=MIDDLE)
 def gives_the_first_attempt_another_number(tape):
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
     every(tape, sent, attempt=1)
@@ -525,7 +529,7 @@ def test_a_planted_fault_is_found(tmp_path, transport, plant, losses, rules):
             return in_run_of(tmp_path, tape, transport)
         return tape.check(tmp_path)
 
-    planted = record(transport, losses)
+    planted = record(transport, losses, **EACH.get(transport, {}))
     frames = plant(planted)
     verdicts = verdicts_on(planted)
     assert rules <= failed(verdicts)
@@ -710,9 +714,12 @@ def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
 @pytest.mark.parametrize("transport", NATIVE)
 @pytest.mark.parametrize("where", [in_run_of, None], ids=["in a run", "alone"])
 def test_they_keep_every_rule(tmp_path, transport, where):
-    tape = record(transport, LOSSES)
+    tape = record(transport, LOSSES, **EACH.get(transport, {}))
     verdicts = where(tmp_path, tape, transport) if where else tape.check(tmp_path)
-    of_others = NOT_THEIRS if transport == "ndp" else {*NOT_THEIRS, "once.pulled"}
+    of_others = NOT_THEIRS | (set() if transport == "ndp" else OF_NDP)
+    of_others |= (
+        set() if where and transport == "mrc" else OF_MRC
+    )  # no run: its answers are srnic's
     assert ours(verdicts, Outcome.PASS) == RULES - of_others
     assert not failed(verdicts)
     assert verdicts["sr.repaired"].checked == LOST
@@ -725,6 +732,13 @@ def test_a_message_that_starts_again_too_early_is_found(tmp_path):
     timing = {**document(Timing(), EngineTiming()), "fixed_rto_ns": 20 * MS}
     verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", timing=timing)
     assert failed(verdicts) == {"sr.only-holes"}
+
+
+def test_packets_beyond_the_window_are_found(tmp_path):
+    """The tape has a window of 256, the run directory one of 128."""
+    tape = record("mrc", [LOST_EIGHT_TIMES], packets=150, mpr=2)
+    assert failed(in_run_of(tmp_path, tape, "mrc", options={"mpr": 1})) == {"sr.window"}
+    assert not failed(in_run_of(tmp_path, tape, "mrc", options={"mpr": 2}))
 
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):

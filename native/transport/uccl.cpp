@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// `uccl`: the recovery rule of UCCL-Tran over unreliable queue pairs. [S] is its source code
+// (github.com/uccl-project/uccl, collective/rdma: transport.cc, pcb.h, transport_config.h).
+//
+// From the source [S]:
+//
+// - The bitmap of a SACK has 128 bits, so at most 128 PSNs are in use (kSackBitmapSize).
+// - An acknowledgement that does not advance the cumulative one is a duplicate. At the 32nd one in
+// a
+//   row (ROCE_DUP_ACK_THRES) the sender resends, and again at each further one.
+// - What is resent: if no packet beyond the base has arrived, the oldest packet. Otherwise all
+// holes
+//   below the highest packet that has arrived.
+// - A connection has one timer. It starts when a packet leaves and the timer is not running, and
+//   again whenever the base advances or packets are resent. When it ends, the same packets are
+//   resent.
+// - The timeout is 500 us (kRTOUSec). Timers are looked at every millisecond
+//   (kSlowTimerIntervalUs).
+// - Trimmed packets get no answer.
+//
+// This project's rules:
+//
+// - A chunk of UCCL, 32 KiB, is a packet here.
+// - Duplicates beyond the threshold resend a hole only if its last transmission is at least an SRTT
+//   ago (`spaced`). In the source, each resends all holes. There, a flow has two chunks out.
+// - The receiver answers each packet. In the source it answers what it found at one poll, but at
+//   most four chunks. It also answers packets that arrive twice, which the source does not.
+// - What has arrived is what all acknowledgements say. In the source it is the newest one's bitmap.
+// - An acknowledgement that was overtaken counts as a duplicate.
+// - The timeout is at least two SRTTs. It backs off after timeouts in a row without progress, as
+//   the session's timers do. The source has a constant.
+// - The session bounds the attempts of a packet (the knob `retry_count`). The source logs when 50
+//   timeouts in a row have passed (kRTOAbortThreshold).
+// - Paths take turns, and a retransmission takes another path. In the source, paths are drawn by
+//   their RTT, and a retransmission stays on its path.
+// - Congestion control is the lab's.
+#include <algorithm>
+#include <deque>
+
+#include "../engine/mutant.hpp"
+#include "connection_session.hpp"
+#include "transports.hpp"
+
+namespace softroce {
+namespace {
+
+class Uccl final : public ConnectionSession {
+ public:
+  explicit Uccl(MessageEngine& engine)
+      : ConnectionSession(
+            engine,
+            static_cast<std::size_t>(option_of<std::int64_t>(engine.config(), "psn_window")), {}),
+        threshold_(option<std::int64_t>("duplicates")),
+        is_spaced_(option<bool>("spaced")),
+        rto_ns_(option<std::int64_t>("rto")),
+        tick_ns_(option<std::int64_t>("timer_tick")) {}
+
+ private:
+  static constexpr Nanoseconds kRtoRtts = 2;
+
+  struct State {  // of a connection
+    Psn base = 0;
+    std::int64_t duplicates = 0;  // in a row
+    Nanoseconds due_ns = kNeverNs;
+  };
+
+  State& state_of(const Connection& connection) {
+    if (connection.peer >= states_.size()) states_.resize(connection.peer + 1);
+    return states_[connection.peer];
+  }
+  Nanoseconds base_rto_ns(PeerIndex index) const;
+  void start_timer(Connection& connection, State& state);
+  void resend(Connection& connection, State& state, Nanoseconds least_age_ns, RetransmitReason why);
+
+  // ---- hooks
+  void packet_left(Connection& connection, Psn psn) override;
+  void acknowledged(Connection& connection, const Acknowledgement& ack) override;
+  void time_passed(Connection& connection) override;
+
+  const std::int64_t threshold_;
+  const bool is_spaced_;
+  const Nanoseconds rto_ns_, tick_ns_;
+  std::deque<State> states_;  // by peer
+};
+
+// ---------------------------------------------------------------- the timer
+
+Nanoseconds Uccl::base_rto_ns(PeerIndex index) const {
+  if (config().timeout != 0) return config().timeout / kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  if (config().timeout_measured && measured.srtt != 0)
+    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+  return std::max(rto_ns_, kRtoRtts * rtt(index).srtt_ns);
+}
+
+void Uccl::start_timer(Connection& connection, State& state) {
+  if (mutated(Mutant::uccl_timer_not_armed)) return;
+  const Nanoseconds base_ns = base_rto_ns(connection.peer);
+  state.due_ns = now_ns() + backed_off_ns(base_ns, connection.timeouts_without_progress);
+  if (tick_ns_ != 0) state.due_ns = (state.due_ns + tick_ns_ - 1) / tick_ns_ * tick_ns_;
+  wake_at(connection, state.due_ns);
+}
+
+void Uccl::packet_left(Connection& connection, Psn) {
+  State& state = state_of(connection);
+  if (state.due_ns == kNeverNs || state.due_ns <= now_ns()) return start_timer(connection, state);
+  wake_at(connection, state.due_ns);
+}
+
+void Uccl::time_passed(Connection& connection) {
+  State& state = state_of(connection);
+  if (state.due_ns > now_ns()) return wake_at(connection, state.due_ns);
+  engine().write_off(connection.peer, now() - base_rto_ns(connection.peer) * kNanosecond);
+  ++connection.timeouts_without_progress;
+  resend(connection, state, 0, RetransmitReason::timeout);
+}
+
+// ---------------------------------------------------------------- feedback
+
+void Uccl::acknowledged(Connection& connection, const Acknowledgement&) {
+  State& state = state_of(connection);
+  if (connection.base != state.base) {
+    state = {.base = connection.base};
+    if (!connection.records.empty()) start_timer(connection, state);
+    return;
+  }
+  if (connection.records.empty() || ++state.duplicates < threshold_) return;
+  const bool is_further = state.duplicates > threshold_;
+  const Nanoseconds age_ns = is_further && is_spaced_ ? rtt(connection.peer).srtt_ns : 0;
+  resend(connection, state, age_ns, RetransmitReason::nak);
+}
+
+void Uccl::resend(Connection& connection, State& state, Nanoseconds least_age_ns,
+                  RetransmitReason why) {
+  const Psn first = connection.base + mutated(Mutant::uccl_oldest_left_out);
+  const Psn end = connection.has_gap() ? connection.acknowledged_end : connection.base + 1;
+  for (Psn psn = first; psn < end; ++psn) {
+    const Record& record = connection.at(psn);
+    if (record.is_out() && record.sent_ns + least_age_ns <= now_ns())
+      retransmit(connection, psn, why);
+  }
+  start_timer(connection, state);
+}
+
+}  // namespace
+
+Transport uccl_transport() {
+  return {.name = "uccl",
+          .make = make<Uccl>,
+          .framings = {"ud"},
+          .options = {{.name = "duplicates",
+                       .usual = std::int64_t{32},
+                       .help = "duplicate acknowledgements in a row at which packets are resent",
+                       .least = 1,
+                       .most = 65'536},
+                      {.name = "spaced",
+                       .usual = true,
+                       .help = "whether further duplicates resend a packet only if its last "
+                               "transmission is an SRTT ago"},
+                      {.name = "psn_window",
+                       .usual = std::int64_t{128},
+                       .help = "packets to a peer from the oldest unacknowledged one on",
+                       .least = 1,
+                       .most = 4096},
+                      path_picker_option(kPickTurns),
+                      {.name = "rto",
+                       .usual = std::int64_t{500'000},
+                       .help = "the retransmission timeout, if two SRTTs are shorter",
+                       .unit = "time",
+                       .least = 1000,
+                       .most = 1e10},
+                      {.name = "timer_tick",
+                       .usual = std::int64_t{1'000'000},
+                       .help = "how often timers are looked at; 0: always",
+                       .unit = "time",
+                       .least = 0,
+                       .most = 1e9}},
+          .has_rto = true};
+}
+
+}  // namespace softroce
