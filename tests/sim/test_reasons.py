@@ -42,8 +42,8 @@ def reasons(transport, drop=None, late_ns=0):
 @pytest.mark.parametrize(
     ("transport", "gap"),
     [("irn", "nak"), ("srnic", "nak"), ("rack_tlp", "nak"), ("falcon", "nak"), ("rc", "nak"),
-     ("dcp", "timeout"), ("mrc", "timeout"), ("uccl", "timeout"), ("ud_rto", "policy"), ("csa_ud", "policy"),
-     ("oracle", "informed")],
+     ("dcp", "timeout"), ("mrc", "timeout"), ("uccl", "timeout"), ("ud_rto", "policy"),
+     ("csa_ud", "policy"), ("oracle", "informed")],
 )  # fmt: skip
 def test_a_packet_that_others_overtook(transport, gap):
     of_rc = {"qpn": 1, "psn": 3, "iter": 1}

@@ -621,7 +621,6 @@ def in_run(folder, tape, **changed):
         "transport": "csa_ud", "verified": True, "emulator_drops": 0,
         "sha256": {"sent": digest, "received": digest}, "sender": end, "receiver": end,
     }  # fmt: skip
-    manifest = {"runs": [run], "faults": faults, "experiment": experiment or {}}
     (folder / "manifest.json").write_text(json.dumps({"runs": [run | changed]}))
     tape.write(folder / "trace.pcapng")
     status = pa.array([changed.get("status", 0)] * MESSAGES, pa.int32())
