@@ -148,7 +148,7 @@ def test_go_back_n_under_random_loss(loss):
 # what it has not heard of yet, that of `srnic` takes all that is out, and receivers of `falcon`
 # answer several packets at once.
 IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01,
-           "falcon": 0.2, "mrc": 0.01, "uccl": 0.02}  # fmt: skip
+           "falcon": 0.2, "mrc": 0.01, "uccl": 0.1}  # fmt: skip
 
 
 def retransmissions_needed(fabric):
