@@ -150,7 +150,7 @@ def test_go_back_n_under_random_loss(loss):
 # answer several packets at once. `dcp` starts a message again, because nothing was trimmed here.
 IN_VAIN = {"csa_ud": 0, "ud_rto": 0.005, "irn": 0.01, "srnic": 0.05, "rack_tlp": 0.01,
            "falcon": 0.2, "uet_rud": 0.2, "mrc": 0.01, "dcp": 5, "ndp": 0,
-           "uccl": 0.01}  # fmt: skip
+           "uccl": 0.1}  # fmt: skip
 
 
 def retransmissions_needed(fabric):
