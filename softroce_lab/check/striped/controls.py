@@ -50,6 +50,7 @@ class Feedback:
     packets: tuple[int, ...]  # beyond those; none in a PACKET_ACK or PACKET_TRIMMED
     transports: tuple[str, ...]  # that send it, the usual one first; none: all of BY_FEEDBACK
     trimmed: int | None = None  # the packet of which only the header arrived
+    at_last_hop: bool = False  # the link that leads to the receiver trimmed it
 
     @property
     def end(self) -> int:
@@ -75,7 +76,8 @@ def parse_feedback(body: bytes) -> Feedback | Pull | None:
     if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
     if kind == _TRIMMED and len(rest) == _CUT.size:
-        return Feedback(id_, cumulative, (), (), trimmed=_CUT.unpack(rest)[0])
+        packet, _, at_last_hop = _CUT.unpack(rest)
+        return Feedback(id_, cumulative, (), (), packet, at_last_hop == 1)
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN,))
     if kind == _SACK and len(rest) == _WORD.size:

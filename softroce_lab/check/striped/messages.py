@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from softroce_lab import units
 from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
@@ -158,7 +159,7 @@ class Striped:
             if each["label"] == label and each["knobs"].get("timeout") == MEASURED:
                 return 0
             if each["label"] == label and option in each["options"]:
-                usual_ns = int(each["options"][option])
+                usual_ns = units.parse_time_ns(each["options"][option])
         return self.timing.fixed_rto_ns or usual_ns
 
     @property

@@ -255,9 +255,13 @@ class SeenPackets:
         return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
 
     def is_unfounded_cut(self, sent: ControlMessage) -> bool:
-        """Whether this feedback calls a packet trimmed that was not, or had arrived before."""
-        packet: int | None = sent.body.trimmed  # type: ignore[union-attr]
-        if packet is None:
+        """Whether this feedback calls a packet trimmed that was not, or had arrived before.
+
+        The queue of the last link is behind the capture.
+        """
+        body: Feedback = sent.body  # type: ignore[assignment]
+        packet = body.trimmed
+        if packet is None or body.at_last_hop:
             return False
         place = int(np.searchsorted(self.index, packet))
         if place == len(self.index) or self.index[place] != packet:

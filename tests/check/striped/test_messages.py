@@ -695,14 +695,16 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
 NOT_THEIRS = OF_RUNS | OF_CSA_UD | OF_PARITY | {"sr.other-path", "recovery.detected"}
 
 
-def in_run_of(folder, tape, transport, faults=(), timing=None):
+def in_run_of(folder, tape, transport, faults=(), timing=None, experiment=None):
     """Its verdicts in a run directory that tells transport, timers and faults."""
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
         "timing": timing or document(Timing(), EngineTiming()),
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"runs": [run], "faults": faults, "experiment": experiment or {}})
+    )
     tape.write(folder / "trace.pcapng")
     return check(folder, of=suites.Format.LAB)
 
@@ -725,6 +727,15 @@ def test_a_message_that_starts_again_too_early_is_found(tmp_path):
     timing = {**document(Timing(), EngineTiming()), "fixed_rto_ns": 20 * MS}
     verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", timing=timing)
     assert failed(verdicts) == {"sr.only-holes"}
+
+
+def test_the_run_tells_the_timeout_of_its_transport(tmp_path):
+    """The tape's message starts again after 8 ms."""
+    for option, outcome in (("8ms", Outcome.PASS), ("9ms", Outcome.FAIL)):
+        transport = {"label": "dcp", "knobs": {}, "options": {"restart_timeout": option}}
+        experiment = {"transports": [transport]}
+        verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", experiment=experiment)
+        assert verdicts["sr.only-holes"].outcome is outcome
 
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
