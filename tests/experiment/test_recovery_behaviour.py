@@ -37,6 +37,40 @@ def spurious_share(runs):
     return sum(run.count(SPURIOUS) for run in runs) / packets
 
 
+# ---------------------------------------------------------------- trimming
+
+INCAST = "{kind: incast, hosts: 9, bytes: 256KiB, message: 64KiB}"
+TRIMMING = "{generator: {kind: star, hosts: 9, access: {rate: 100Gbit limit 32 trim, delay: 1us}}}"
+
+
+@pytest.mark.parametrize("transport", ["ndp", "{name: dcp, congestion_control: grants}"])
+def test_each_trimmed_packet_of_an_incast_is_retransmitted_once(transport):
+    [run] = passed(TRIMMING, transport, INCAST)
+    figures = run.summary()
+    assert figures["retransmitted"] == figures["trimmed"] > 100
+    assert figures["spurious_retransmissions"] == 0
+
+
+def test_pulls_keep_the_last_queue_from_trimming_again():
+    """Without them each packet is trimmed several times."""
+    pulled, unpulled = (
+        passed(TRIMMING, name, INCAST)[0].summary()["trimmed"] for name in ("ndp", "dcp")
+    )
+    print(f"{pulled} packets were trimmed with pulls, {unpulled} without")
+    assert 4 * pulled < unpulled
+
+
+@pytest.mark.parametrize("transport", ["dcp", "ndp"])
+def test_reordering_costs_no_retransmission(transport):
+    core = "{rate: 100Gbit limit 4096 trim, delay: 1us 5us reorder allow}"
+    fabric = (
+        "{generator: {kind: leaf-spine, leaves: 2, spines: 4, hosts_per_leaf: 2, "
+        f"access: {{rate: 100Gbit limit 4096 trim, delay: 1us}}, core: {core}}}}}\nlb: spray"
+    )
+    [run] = passed(fabric, transport, "{kind: permutation, bytes: 1MiB, message: 256KiB}")
+    assert run.summary()["retransmitted"] == 0
+
+
 # ---------------------------------------------------------------- outages and silence
 
 CUT = 'faults: [{name: cut, links: "h2<->*", loss: blackout, at: 2us, for: 97ms}]'

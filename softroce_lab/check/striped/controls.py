@@ -51,6 +51,7 @@ class Feedback:
     wanted: int | None = None  # packet that the receiver asks for: it was trimmed, or others were
     # dropped because of it
     trimmed: bool = False  # a PACKET_TRIMMED
+    at_last_hop: bool = False  # the link that leads to the receiver trimmed it
 
     @property
     def end(self) -> int:
@@ -76,7 +77,8 @@ def parse_feedback(body: bytes) -> Feedback | Pull | None:
     if kind == _ACK and not rest:
         return Feedback(id_, cumulative, (), ())
     if kind == _TRIMMED and len(rest) == _CUT.size:
-        return Feedback(id_, cumulative, (), (), wanted=_CUT.unpack(rest)[0], trimmed=True)
+        packet, _, at_last_hop = _CUT.unpack(rest)
+        return Feedback(id_, cumulative, (), (), packet, True, at_last_hop == 1)
     if kind == _NACK and len(rest) == _PACKET.size:
         return Feedback(id_, cumulative, _PACKET.unpack(rest), (IRN, UET_ROD))
     if kind == _SACK and len(rest) == _WORD.size:

@@ -22,7 +22,6 @@ from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
-from softroce_lab.transports.knobs import MEASURED
 
 Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
@@ -151,11 +150,9 @@ class Striped:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The transport's options, as the run records them, or those that the experiment sets.
-
-        Times are ns.
-        """
-        return self._recorded().get("options") or self._setting("options")
+        """The transport's options by the run's record; times are ns. Empty: they are not known."""
+        options: Mapping[str, Any] = self._recorded().get("options", {})
+        return options
 
     def least_timeout_ns(self, option: str, usual_ns: int) -> int:
         """By the transport's option and the knob `timeout`; 0: it follows the measured RTT."""
@@ -209,15 +206,7 @@ class Striped:
 
     @property
     def _measures_timeouts(self) -> bool:
-        return self._setting("knobs").get("timeout") == MEASURED
-
-    def _setting(self, name: str) -> Mapping[str, Any]:
-        """What the experiment sets of the run's transport."""
-        run = self.evidence.run
-        experiment = {} if run is None else run.manifest.get("experiment", {})
-        label = self._recorded().get("transport")
-        mine = (each for each in experiment.get("transports", []) if each.get("label") == label)
-        return next((each.get(name) or {} for each in mine), {})
+        return bool(self.timing.rto_rttvar_weight)
 
     def _recorded_times(self) -> dict[str, int]:
         recorded: dict[str, int] = self._recorded().get("timing", {})

@@ -312,10 +312,14 @@ class SeenPackets:
         return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
 
     def is_unfounded_cut(self, sent: ControlMessage) -> bool:
-        """Whether this feedback calls a packet trimmed that was not, or had arrived before."""
-        if not sent.body.trimmed:  # type: ignore[union-attr]
+        """Whether this feedback calls a packet trimmed that was not, or had arrived before.
+
+        The queue of the last link is behind the capture.
+        """
+        body: Feedback = sent.body  # type: ignore[assignment]
+        packet = body.wanted
+        if packet is None or not body.trimmed or body.at_last_hop:
             return False
-        packet: int = sent.body.wanted  # type: ignore[union-attr, assignment]
         place = int(np.searchsorted(self.index, packet))
         if place == len(self.index) or self.index[place] != packet:
             return True

@@ -741,6 +741,14 @@ def test_packets_beyond_the_window_are_found(tmp_path):
     assert not failed(in_run_of(tmp_path, tape, "mrc", options={"mpr": 2}))
 
 
+def test_the_run_tells_the_timeout_of_its_transport(tmp_path):
+    """The tape's message starts again after 8 ms."""
+    for option_ms, outcome in ((8, Outcome.PASS), (9, Outcome.FAIL)):
+        options = {"restart_timeout": option_ms * MS}
+        verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", options=options)
+        assert verdicts["sr.only-holes"].outcome is outcome
+
+
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
     verdicts = in_run_of(tmp_path, record("irn", LOSSES).only(UP, DOWN), "irn")
     assert not failed(verdicts)
