@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the transports share whose receiver answers data packets by feedback: `irn`, `srnic`,
-// `rack_tlp` and `dcp` at once, `falcon` also several packets together (connection_session.hpp).
-// Each message is a flow; its packet indices are its sequence numbers. The receiver's side is here,
-// and the part of the sender's that reads feedback. A subclass decides which packets are lost. The
-// session (session.hpp) decides which messages fail.
+// `rack_tlp`, `dcp` and `ndp` at once, `falcon` also several packets together
+// (connection_session.hpp). Each message is a flow; its packet indices are its sequence numbers.
+// The receiver's side is here, and the part of the sender's that reads feedback. A subclass decides
+// which packets are lost. The session (session.hpp) decides which messages fail.
 //
 // Feedback takes the path of the packet that it acknowledges, and echoes its congestion mark if the
 // path picker heeds marks. So it tells the sender's picker which path carried the packet, and how.
