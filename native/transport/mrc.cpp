@@ -188,7 +188,9 @@ void Mrc::time_passed(Connection& connection) {
       if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
       has_ended = true;
       ++record.timeouts;
-      if (!mutated(Mutant::mrc_base_left_out) || psn != connection.base)
+      if (mutated(Mutant::mrc_base_left_out) && psn == connection.base)
+        record.sent_ns = now_ns();
+      else
         retransmit_oldest_first(connection, psn, RetransmitReason::timeout);
     }
     if (record.is_out()) due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns));
