@@ -38,6 +38,8 @@ def test_figures_count_what_is_recorded(recorded):
         run, known = explained(recorded, name)
         restored = [each for each in known.incidents if each.what is What.RESTORED]
         assert run["restored"] == len(restored) > 0
+        packets = sum(map(known.messages.packets, range(run["messages"])))
+        assert run["packets_sent"] == packets + run["retransmitted"]
         assert run["parity_share"] == run["parity_packets"] / run["packets_sent"] > 0
         assert run["needless_retransmissions"] <= run["retransmitted"]
         assert {each.where for each in restored} <= {f"h{n}" for n in range(1, 5)}
@@ -48,6 +50,8 @@ def test_csa_ud_records_each_parity_and_why(recorded):
     sent = [each for each in known.incidents if each.what is What.PARITY]
     assert sum(each.packets for each in sent) == run["parity_packets"]
     assert {each.why for each in sent} <= {"idle", "gain"}
+    last = {each.where: each.why for each in sent}  # a host has nothing else to send then
+    assert set(last.values()) == {"idle"}
     for each in sent:
         assert each.last == known.messages.packets(each.message) - 1
         assert each.where == known.messages.columns["source"][each.message]
@@ -110,7 +114,11 @@ def test_perfetto_has_an_arrow_from_a_loss_to_its_restoration(recorded):
     events = list(perfetto.trace(known))
     named = [each for each in events if each.get("cat") == "parity"]
     assert any(each["name"].startswith("restored from parity: packet ") for each in named)
-    assert any(each["name"].startswith("parity of packets 0 to ") for each in named)
+    sent = [each for each in known.incidents if each.what is What.PARITY]
+    assert {
+        f"parity of packets {of.first} to {of.last} of {known.messages.name(of.message)}"
+        for of in sent
+    } <= {each["name"] for each in named}
     ends = {each["ts"] for each in events if each["ph"] == "f"}
     assert ends & {each["ts"] for each in named}
 
