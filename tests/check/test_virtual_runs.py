@@ -112,6 +112,15 @@ def test_parity_of_csa_ud_keeps_its_rules(tmp_path, fault, links):
         assert verdicts[rule].outcome == Outcome.PASS or (links == ("h2",) and "only" in fault)
 
 
+def test_the_budget_of_parity_is_that_of_a_host_for_all_peers(tmp_path):
+    """The peers that get it get more than 15 % of their data."""
+    text = "name: all\ntopology: {generator: {kind: star, hosts: 4}}\n"
+    text += "workload: {kind: all-to-all, bytes: 16KiB}\ndeadline: 1s\n"
+    verdicts = checked(tmp_path, text, "{name: csa_ud, options: {parity: 4}}", ("*",), 0)
+    assert failed(verdicts) == set()
+    assert verdicts["parity.budget"].outcome == Outcome.PASS
+
+
 @pytest.mark.parametrize(
     ("transport", "links"), [("csa_ud", ("*",)), ("irn", ("h2",)), ("sdr_sr", ("*",))]
 )

@@ -13,7 +13,17 @@ from softroce_lab.dissect.description import PACKET_TRIMMED
 from softroce_lab.transports.policy import MessagePolicy
 from tests.native.by_hand import ByHand, Sent
 from tests.native.frames import CONTROL
-from tests.native.test_refusals import ID, KEY, begun, data_frame, ends_well, inject, recovery_frame
+from tests.native.test_refusals import (
+    ID,
+    KEY,
+    SLOTS,
+    SMALL_KEY,
+    begun,
+    data_frame,
+    ends_well,
+    inject,
+    recovery_frame,
+)
 
 HERE, MISSING = 3, 11
 
@@ -84,3 +94,15 @@ def test_a_policy_hears_of_each_cut_of_a_packet_that_it_lacks(fields, last_hop, 
     }
     side.step()
     assert side.policy.cut == cut
+
+
+def test_a_cut_of_an_earlier_use_of_the_slot_tells_nothing():
+    """Although a receive of its key is posted."""
+    rig = begun(Listener)
+    ends_well(rig)
+    rig.sides[1].receive(SMALL_KEY, 100)
+    fields = {"message": 4, "message_id": ID - SLOTS & 0xFFFFFFFF, "index": 0, "count": 1}
+    late = data_frame(**fields, length=100, payload=b"\1" * 100)
+    assert inject(rig, trimmed(late)) == {"rx_trimmed": 1}
+    rig.sides[1].step()
+    assert rig.sides[1].policy.cut == []

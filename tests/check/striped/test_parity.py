@@ -263,8 +263,12 @@ def marked(planted, most=1_000):
     return marks
 
 
-def test_parity_although_marks_come(tmp_path):
-    planted = tape(packets=400)
+@pytest.mark.parametrize(
+    "shape", [{"packets": 400}, {"messages": 60, "parity_idle": False}], ids=["alone", "joined"]
+)
+def test_parity_although_marks_come(tmp_path, shape):
+    """Reports leave alone, or with acknowledgements."""
+    planted = tape(**shape)
     assert marked(planted)
     verdicts = in_run(tmp_path, planted)
     assert failed(verdicts) == {"parity.marks"}
