@@ -168,7 +168,7 @@ def _run(
         facts=facts(observed, figures, lab)
         | tuning.facts()
         | {
-            "options": dict(transport.engine().get("options", {})),
+            "options": dict(transport.engine.get("options", {})),
             "ip_version": options.ip_version,
             "workload_begun_ns": begun_ns,
             "queue_pairs": queue_pairs,
