@@ -4,31 +4,33 @@
 //
 // From [sim]:
 //
-// - A switch with a full queue cuts off a packet's payload. The receiver returns the header to the
-//   source (ReceiveHT_dest).
-// - The source puts the packet's number into a retransmission queue, first in, first out
-//   (ReceiveHT_src). The next packet is from that queue; when the queue is empty, it is a new one
-//   (GetNxtPacket).
-// - The receiver answers a data packet by the cumulative acknowledgement, in whatever order packets
-//   arrive (ReceiveUdp). Nothing is inferred from the order, so reordering costs nothing.
-// - The source knows of a message how far it is acknowledged, and has no bitmap of what arrived.
-// - A timer starts again at each transmission (GetNxtPacket). When it ends, the message starts
-//   again (SenderTimeout). The timeout is 8 ms (retran_timeout in ring-allreduce.cc).
+// - A switch with a full queue trims a packet: it cuts off the payload. The receiver returns the
+//   header to the sender (ReceiveHT_dest).
+// - The sender appends the packet's number to a retransmission queue, which is first in, first out
+//   (ReceiveHT_src). A new packet leaves only if this queue is empty (GetNxtPacket).
+// - The receiver answers each data packet by the cumulative acknowledgement, in whatever order
+//   packets arrive (ReceiveUdp). The sender infers no loss from the order. So reordering costs
+//   nothing.
+// - The sender keeps the cumulative acknowledgement of a message, and no bitmap of the packets that
+//   arrived.
+// - A timer of 8 ms (retran_timeout in ring-allreduce.cc) starts again at each transmission
+//   (GetNxtPacket). When it ends, the message restarts: the sender sends it again (SenderTimeout).
 //
 // This project's rules:
 //
-// - A flow of [sim] is a message here, with a timer of its own. Messages to a peer share one
+// - Each message has its own timer, as a flow has in [sim]. The messages to a peer share one
 //   retransmission queue.
-// - [sim] starts a message again at its first packet. Here it starts again at the cumulative
-//   acknowledgement, up to the last packet that was sent. [sim] empties the retransmission queue
-//   then. Here what waits in it keeps its place.
-// - The timeout is at least 2 RTTs, so that it does not end before an answer can come. The RTT is
-//   the SRTT to the peer, or the base RTT before the first sample. The timeout backs off after
-//   restarts in a row without progress, as the session's timers do.
-// - A returned header counts if it is of the newest transmission of a packet that does not wait in
-//   the retransmission queue. [sim] has no duplicates, and no headers that outlast a restart.
-// - The receiver has room for all packets of a posted message. In [sim] it returns the header of a
-//   packet beyond its bitmap, too.
+// - A restart retransmits the packets from the cumulative acknowledgement to the last packet that
+//   was sent. Packets in the retransmission queue keep their places. In [sim] a restart begins at
+//   the first packet of the message, and empties the queue.
+// - The timeout is at least two SRTTs to the peer, so that an answer can arrive before it ends.
+//   Before an RTT is measured, it is at least two base RTTs. It backs off after restarts in a row
+//   without progress, as the session's timers do.
+// - The sender ignores a returned header if it belongs to an older transmission, or if the packet
+//   already waits in the retransmission queue. [sim] has no duplicates, and no headers that outlast
+//   a restart.
+// - The receiver has room for all packets of a posted message, so it returns trimmed headers only.
+//   In [sim] it also returns the header of a packet beyond its bitmap.
 // - Packets take all paths in turn. In [sim] switches choose the path.
 // - Congestion control is the lab's.
 #include <algorithm>
@@ -61,11 +63,11 @@ class Dcp final : public PacketSession {
     Bitmap queued;                 // packets that wait in the retransmission queue
   };
   struct Entry {
-    Handle message = kNoHandle;  // it may be over
-    std::uint32_t packet = 0;    // an entry counts only while the packet is in Flow::queued
+    Handle message = kNoHandle;  // the message may be over
+    std::uint32_t packet = 0;    // the entry is valid only while Flow::queued has the packet
     RetransmitReason why{};
   };
-  // The engine gets one packet at a time, because it sends what it has in the order of indices.
+  // The engine gets one packet at a time, because it would send several in the order of indices.
   struct Queue {
     std::deque<Entry> entries;
     bool engine_has_front = false;
@@ -191,8 +193,8 @@ void Dcp::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {
   hand_over(message.peer);
 }
 
-// The queue goes on when its timer ends, which is at once: whoever ends the message may be looking
-// at all messages.
+// The next packet of the queue goes to the engine when the connection timer ends, which is at once.
+// It does not go here, because the caller may be iterating over all messages.
 void Dcp::over(Handle handle) {
   if ((handle & kReceiveTag) != 0) return;
   const PeerIndex peer = flow_of(handle).peer;
@@ -254,7 +256,7 @@ void Dcp::paused(SendMessage& message) {
     if (!queue_of(message.peer).is_front(message.handle, packet)) flow.queued.clear(packet);
 }
 
-// The receiver has refused all packets that were sent.
+// Retransmits all packets that were sent, because the receiver has refused them.
 void Dcp::resume(SendMessage& message) {
   pause(message, false);
   set_timer(message, now_ns() + timeout_ns(message.peer));

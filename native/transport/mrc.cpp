@@ -1,45 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `mrc`: the loss recovery of Multipath Reliable Connection (MRC) 1.0 of the Open Compute Project.
-// The specification itself was not read. [S] is second-hand: it follows the papers
-// arXiv 2605.04333 and 2606.18170, the headers of libmrc, and public codecs, emulators and an ns-3
-// port.
+// This project has not read MRC's specification. [S] marks what other sources say of it: the papers
+// arXiv 2605.04333 and 2606.18170, the headers of libmrc, public codecs and emulators, and a public
+// implementation for the simulator ns-3 (the ns-3 port).
 //
 // From the sources [S]:
 //
 // - No packet leaves whose PSN exceeds the cumulative acknowledgement by more than the maximum PSN
 //   range (MPR). The MPR is a multiple of 128 packets, typically 4,096.
-// - The receiver sends a SACK when a counter of bytes reaches a threshold of 4,096 or 16,384 bytes.
-//   A packet counts as 1,024 bytes at least. It sends a SACK at once for a packet that asks for one
-//   (BTH.a), that has a congestion mark, or that is a retransmission. A duplicate is acknowledged,
-//   too.
-// - A NACK of a trimmed packet causes a retransmission, and so does a hole in the SACKs.
+// - The receiver sends a SACK when the unanswered bytes reach a threshold of 4,096 or 16,384 bytes.
+//   A packet counts as at least 1,024 bytes.
+// - The receiver sends a SACK at once for a packet that requests one (header bit BTH.a), for a
+//   packet with a congestion mark, and for a retransmission. It acknowledges duplicates, too.
+// - The NACK of a trimmed packet (a switch cut it to its headers) causes a retransmission. A hole
+//   in the SACKs also causes one.
 // - Each packet has its own timer, which starts at each transmission. The timeout is
-//   1.024 us * 2^exponent, the exponent is at most 24. The first transmission and a number of
-//   retries (at most 7) have that timeout. It doubles with each further retry.
+//   1.024 us * 2^exponent, with an exponent of at most 24. The first transmission and at most 7
+//   retries have this timeout. It doubles with each further retry.
 // - A retransmission for another reason than the timer resets the timeout.
-// - Retransmissions leave before new data, the oldest missing packet first, each on a fresh entropy
-//   value (EV), and count for the congestion window.
-// - Packets choose among EVs by the EVs' states: the path picker `ev-states`.
+// - Retransmissions leave before new data. The oldest missing packet leaves first. Each
+//   retransmission takes a fresh entropy value (EV), and counts for the congestion window.
+// - The sender chooses an EV by the states of the EVs. The path picker `ev-states` has the rules.
+//   A path of the lab stands for an EV.
 //
 // This project's rules:
 //
-// - A hole is lost if the highest acknowledged PSN exceeds it by at least max(3, window of the
-//   congestion control) packets. The specification leaves that open. The ns-3 port has this rule.
-//   A packet is retransmitted once for that reason [S: ns-3 port].
-// - The exponent is the least one with which the timeout is at least four RTTs. The RTT is the SRTT
-//   to the peer, over all paths, and before the first sample the base RTT.
-// - Doubled timeouts vary, as those of all sessions do (backoff.hpp), and end at
+// - A missing PSN is lost if the highest acknowledged PSN exceeds it by at least
+//   max(3, congestion window in packets). The specification leaves this open, and the rule is that
+//   of the ns-3 port. A packet is retransmitted once for this reason [S: ns-3 port].
+// - The exponent is the least one for which the timeout is at least four SRTTs to the peer. The
+//   SRTT is over all paths. Before an RTT is measured, the base RTT replaces the SRTT.
+// - Doubled timeouts vary, as in all sessions (backoff.hpp). They are at most
 //   max(T_max, 16 * timeout).
-// - The session bounds the attempts of a packet (the knob `retry_count`). MRC fails a connection
-//   whose retries exceed a limit.
+// - The session limits the transmissions of a packet (the knob `retry_count`). MRC fails a
+//   connection whose retries exceed a limit.
 // - The lab's headers have no BTH.a. Instead, the receiver answers the last packet of a message at
-//   once, and all else a quarter of a base RTT after the first unanswered packet. The last packet
-//   of a message counts as if it were full.
-// - The receiver has room for all packets of a posted message. So no PSN is out of its window, and
-//   it sends no NACK for other reasons than trimming. It does not change the MPR.
-// - Retransmissions of one message leave with the oldest first, those of several messages in the
-//   order of the messages' losses.
-// - Reliability probes are not sent. The path picker tries bad paths with data.
+//   once. It answers other packets at most a quarter of a base RTT after the first unanswered one.
+// - In the count of unanswered bytes, a short last packet of a message counts as a full packet.
+// - The receiver sends NACKs only for trimmed packets, because it has room for all packets of a
+//   posted message. It does not change the MPR.
+// - The oldest missing packet of a message is retransmitted first. Between messages, the message
+//   that lost a packet first is first.
+// - No probes of bad paths are sent. The path picker tries bad paths with data packets.
 // - Congestion control is the lab's.
 #include <algorithm>
 #include <deque>
@@ -103,7 +105,7 @@ class Mrc final : public ConnectionSession {
   const Psn least_distance_;
   const double window_share_;
   const std::int64_t exponent_, linear_;
-  std::deque<Nanoseconds> timeouts_due_;  // by peer; no packet's timer ends before
+  std::deque<Nanoseconds> timeouts_due_;  // by peer; no packet's timer ends earlier
 };
 
 // ---------------------------------------------------------------- SACKs and retransmissions

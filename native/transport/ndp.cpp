@@ -1,39 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // `ndp`: Handley et al., "Re-architecting Datacenter Networks and Stacks for Low Latency and High
-// Performance", SIGCOMM 2017, as htsim has it (github.com/Broadcom/csg-htsim, ndp.cpp).
+// Performance", SIGCOMM 2017. The rules follow the simulator htsim (github.com/Broadcom/csg-htsim,
+// ndp.cpp).
 //
 // From htsim:
 //
-// - A sender starts with a window of packets (NdpSrc::startflow). After that, each pull lets one
-//   packet leave (pull_packets).
-// - The receiver answers each packet, whole or trimmed, and owes a pull for it (NdpSink::send_ack,
-//   send_nack). It sends pulls to all senders in turn, one each time in which its link takes a data
-//   packet (NdpPullPacer, FairPullQueue).
-// - A pull carries a number that counts all pulls to this sender, so that the next pull makes up
-//   for a lost one (pull_packets).
-// - A trimmed packet waits for a pull (processNack). Of the packets that wait, the one with the
-//   lowest number leaves first. When none waits, a new packet leaves (send_packet).
-// - A pull that finds nothing to send counts for what comes later (pull_packets).
-// - A packet has a timer until it is answered. When it ends, the packet leaves without a pull
-//   (retransmit_packet). The timeout is SRTT + 4 RTTVAR, at least 5 ms; before the first sample of
-//   the RTT it is 20 ms.
+// - A sender may send a first window of packets (NdpSrc::startflow). After that, one packet may
+//   leave for each pull that the receiver sends (pull_packets).
+// - The receiver answers each packet, and owes a pull for it (NdpSink::send_ack, send_nack). This
+//   includes a trimmed packet, which a switch cut to its headers.
+// - The receiver sends pulls to all senders in turn. The interval between pulls is the time that a
+//   data packet takes on the receiver's link (NdpPullPacer, FairPullQueue).
+// - A pull carries the number of pulls sent so far to this sender. So the next pull makes up for a
+//   lost one (pull_packets).
+// - The retransmission of a trimmed packet waits for a pull (processNack). The waiting packet with
+//   the lowest number leaves first. A new packet leaves if none waits (send_packet).
+// - A pull that finds nothing to send is kept for later packets (pull_packets).
+// - A packet has a timer until it is answered. When the timer ends, the packet leaves without a
+//   pull (retransmit_packet). The timeout is SRTT + 4 RTTVAR, and at least 5 ms. Before an RTT is
+//   measured, it is 20 ms.
 //
 // This project's rules:
 //
-// - A connection to a peer takes the place of a flow, so its messages share window and pulls.
-// - The first window is the bandwidth-delay product of the fabric. In htsim it is 15 packets.
-// - Unused pulls are never more than the first window.
-// - A connection on which nothing was in flight for a timeout has its first window again. In htsim,
-//   pulls that were lost with the last packets are missing for ever, and a flow ends with its
+// - A connection to a peer is what a flow is in htsim: all its messages share the window and the
 //   pulls.
+// - The first window is the constant window (MessageConfig::window_packets). In htsim it is 15
+//   packets.
+// - Unused pulls are never more than the first window.
+// - If nothing was in flight on a connection for a whole timeout, the sender may send a first
+//   window again. The pulls may have been lost with the last packets. htsim never replaces such
+//   pulls, and a flow of htsim ends with its pulls.
 // - A trimmed packet that waits for a pull keeps its timer, because the pull may be lost. In htsim
-//   it has none, and neither has a packet that left because of its timer.
+//   it has no timer. A packet that left because its timer ended has none in htsim, either.
 // - The timeout backs off after timeouts in a row without progress, as the session's timers do. In
 //   htsim the least timeout is drawn between 3.75 and 6.25 ms.
-// - A pull is a message of its own, on the path of the newest packet. In htsim an answer may be a
-//   pull at the same time.
-// - Packets take all paths in turn. Left out are htsim's penalties of paths with many trimmed
-//   packets, and the return of headers to the sender by a full switch.
+// - A pull is a control message of its own, on the path of the newest packet. In htsim an answer
+//   may also be a pull.
+// - Packets take all paths in turn. htsim also avoids paths with many trimmed packets, and lets a
+//   full switch return headers to the sender. Both are left out.
 // - Congestion control is the lab's, in addition to pulls.
 #include <algorithm>
 #include <deque>
@@ -64,13 +68,13 @@ class Ndp final : public ConnectionSession {
     // At the sender.
     bool holds_new = false;
     std::uint32_t credits = 0;      // packets that may leave
-    std::uint32_t pulls = 0;        // the highest number of a pull that came
-    std::set<Psn> trimmed;          // they wait for pulls
-    Nanoseconds due_ns = kNeverNs;  // no packet's timer ends before
+    std::uint32_t pulls = 0;        // the highest number of a pull that arrived
+    std::set<Psn> trimmed;          // packets that wait for pulls
+    Nanoseconds due_ns = kNeverNs;  // no packet's timer ends earlier
     Nanoseconds busy_ns = 0;        // when a packet was last sent, or answered
     // At the receiver.
-    std::uint32_t owed = 0;        // pulls
-    std::uint32_t sent_pulls = 0;  // the number of the last one
+    std::uint32_t owed = 0;        // pulls that are not sent yet
+    std::uint32_t sent_pulls = 0;  // the number of the last pull
     std::uint8_t path = 0;         // of the newest packet
   };
 
@@ -188,7 +192,7 @@ void Ndp::packet_left(Connection& connection, Psn psn) {
 void Ndp::acknowledged(Connection& connection, const Acknowledgement& ack) {
   State& state = state_of(connection.peer);
   state.busy_ns = now_ns();
-  // The retransmission that did not leave gives its credit back.
+  // A retransmission that is no longer needed gives its credit back.
   for (const auto& [psn, record] : ack.packets)
     if (record.is_queued && state.credits < first_window_) ++state.credits;
   use_credits(connection, state);

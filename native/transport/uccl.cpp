@@ -2,35 +2,38 @@
 // `uccl`: the recovery rule of UCCL-Tran over unreliable queue pairs. [S] is its source code
 // (github.com/uccl-project/uccl, collective/rdma: transport.cc, pcb.h, transport_config.h).
 //
+// All messages to a peer share one connection and its PSNs. The *base* is the oldest unacknowledged
+// PSN.
+//
 // From the source [S]:
 //
 // - The bitmap of a SACK has 128 bits, so at most 128 PSNs are in use (kSackBitmapSize).
-// - An acknowledgement that does not advance the cumulative one is a duplicate. At the 32nd one in
-// a
-//   row (ROCE_DUP_ACK_THRES) the sender resends, and again at each further one.
-// - What is resent: if no packet beyond the base has arrived, the oldest packet. Otherwise all
-// holes
-//   below the highest packet that has arrived.
-// - A connection has one timer. It starts when a packet leaves and the timer is not running, and
-//   again whenever the base advances or packets are resent. When it ends, the same packets are
-//   resent.
-// - The timeout is 500 us (kRTOUSec). Timers are looked at every millisecond
+// - An acknowledgement that does not advance the base is a duplicate. The sender retransmits at the
+//   32nd duplicate in a row (ROCE_DUP_ACK_THRES), and at each further one.
+// - The sender retransmits all missing packets below the highest one that has arrived. If no packet
+//   beyond the base has arrived, it retransmits the packet at the base.
+// - A connection has one timer. The timer starts when a packet leaves, unless it is running. It
+//   starts again when the base advances, and at a retransmission. When it ends, the sender
+//   retransmits by the rule above.
+// - The timeout is 500 us (kRTOUSec). The sender checks its timers once per millisecond
 //   (kSlowTimerIntervalUs).
-// - Trimmed packets get no answer.
+// - The receiver ignores trimmed packets, which a switch cut to their headers.
 //
 // This project's rules:
 //
 // - A chunk of UCCL, 32 KiB, is a packet here.
-// - Duplicates beyond the threshold resend a hole only if its last transmission is at least an SRTT
-//   ago (`spaced`). In the source, each resends all holes. There, a flow has two chunks out.
-// - The receiver answers each packet. In the source it answers what it found at one poll, but at
-//   most four chunks. It also answers packets that arrive twice, which the source does not.
-// - What has arrived is what all acknowledgements say. In the source it is the newest one's bitmap.
-// - An acknowledgement that was overtaken counts as a duplicate.
+// - At a duplicate beyond the 32nd, the sender retransmits only packets that it last sent at least
+//   an SRTT ago (option `spaced`). In the source it retransmits all missing packets each time. But
+//   a flow of the source has at most two chunks in flight (kMaxUnAckedBytesPerFlow).
+// - The receiver answers each packet, duplicates included. In the source it answers together the
+//   chunks that one poll found, at most four, and does not answer duplicates.
+// - The sender combines what all acknowledgements reported. In the source only the bitmap of the
+//   newest acknowledgement counts.
+// - An acknowledgement that a newer one overtook counts as a duplicate.
 // - The timeout is at least two SRTTs. It backs off after timeouts in a row without progress, as
-//   the session's timers do. The source has a constant.
-// - The session bounds the attempts of a packet (the knob `retry_count`). The source logs when 50
-//   timeouts in a row have passed (kRTOAbortThreshold).
+//   the session's timers do. In the source it is constant.
+// - The session limits the transmissions of a packet (the knob `retry_count`). The source logs
+//   when 50 timeouts in a row have passed (kRTOAbortThreshold).
 // - Paths take turns, and a retransmission takes another path. In the source, paths are drawn by
 //   their RTT, and a retransmission stays on its path.
 // - Congestion control is the lab's.

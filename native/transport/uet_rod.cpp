@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// `uet_rod`: reliable ordered delivery of Ultra Ethernet's PDS. Sources, acknowledgements, trimming
-// and timers: uet_session.hpp.
+// `uet_rod`: reliable ordered delivery (ROD) of Ultra Ethernet's packet delivery sublayer.
+// uet_session.hpp names the sources, and has the rules for acknowledgements, trimming and timers.
 //
 // From the sources:
 //
-// - The receiver drops a packet behind a gap. It answers each one by a NACK (ROD_OOO) that names
-//   the expected PSN [spec, pp. 233-235]. [provider] keeps such packets, and sends no NACK.
-// - The sender goes back: it retransmits the expected packet and all behind it [spec].
-// - Packets keep one path [spec: one entropy].
+// - The receiver drops each packet behind a gap. Its answer is a NACK (ROD_OOO) that names the
+//   expected PSN [spec, pp. 233-235]. [provider] keeps such packets, and sends no NACK.
+// - The sender *goes back*: it retransmits the expected packet and all later ones [spec].
+// - All packets take one path [spec: one entropy value].
 //
 // This project's rules:
 //
-// - The order is that of a message's packets, not that of the connection. So the sender goes back
-//   in one message, and each message has its own path.
-// - The sender goes back if the dropped packet was sent after the newest transmission of the
-//   expected one. So one loss makes it go back once, although each dropped packet has a NACK, and
-//   the loss of the retransmission makes it go back again.
-// - It also goes back to a packet whose timer ended or that was trimmed: the receiver drops what
-//   was sent behind them. After a timeout all of these packets have doubled timeouts, so that their
-//   timers end in order.
+// - Packets are in order within a message, not within the connection. So the sender goes back
+//   within one message, and each message has its own path.
+// - At a NACK, the sender goes back only if the dropped packet was sent after the newest
+//   transmission of the expected packet. So the sender goes back once for a loss, although the
+//   receiver sends a NACK for each dropped packet. If the retransmission is lost, the sender goes
+//   back again.
+// - The sender also goes back to a packet that was trimmed or whose timer ended, because the
+//   receiver drops the packets behind it. After a timeout, the timeouts of all these packets
+//   double, so that their timers end in order.
 #include "../engine/mutant.hpp"
 #include "uet_session.hpp"
 
@@ -33,7 +34,7 @@ class UetRod final : public UetSession {
   void go_back(Connection& connection, Psn first, RetransmitReason why);
 
   // ---- hooks
-  // Packets arrive in order, so `received` is the first one that is missing.
+  // The receiver takes packets in order only. So `received` is the index of the expected packet.
   bool refuses(ReceiveMessage& message, const Packet& packet, Time now) override;
   void dropped_out_of_order(Connection& connection, Psn expected, Nanoseconds sent_ns) override {
     const Record& record = connection.at(expected);

@@ -1,36 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// `uet_rud`: reliable unordered delivery of Ultra Ethernet's PDS. Sources, acknowledgements,
-// trimming and timers: uet_session.hpp.
+// `uet_rud`: reliable unordered delivery (RUD) of Ultra Ethernet's packet delivery sublayer.
+// uet_session.hpp names the sources, and has the rules for acknowledgements, trimming and timers.
 //
 // From the sources:
 //
 // - Selective repeat. A NACK of a trimmed packet or the packet's timer causes a retransmission.
 //   A hole in the acknowledgements causes none [spec 3.5.11.14; provider].
-// - Packets take any path. The usual picker is REPS [htsim: main_uec.cpp has several].
+// - Packets may take any path. The default path picker is REPS [htsim: main_uec.cpp offers
+//   several].
 //
-// `sleek: true`, [htsim: runSleek, sendProbe], off by default there, too:
+// SLEEK infers losses from packets that arrived out of order [htsim: runSleek, sendProbe]. The
+// option `sleek` switches SLEEK on. It is off by default, as in [htsim]. The *base* is the oldest
+// PSN that is not acknowledged.
 //
-// - The sender enters recovery if the packets that arrived beyond the base are at least
-//   max(min(1.5 * cwnd, maxwnd), 5 packets). The recovery ends when the base reaches the PSN that
-//   was the next unused one at its beginning.
-// - At each acknowledgement in recovery, the sender retransmits each missing packet from the base
-//   to the recovery's end, but at most cwnd PSNs beyond the base. A PSN is retransmitted once, also
-//   if a later recovery contains it again.
+// - The sender begins a recovery when at least max(min(1.5 * cwnd, maxwnd), 5) packets beyond the
+//   base have arrived. The recovery's end is the next PSN that was unused when the recovery began.
+//   The recovery is over when the base reaches this end.
+// - At each acknowledgement in a recovery, the sender retransmits the missing packets from the base
+//   to the recovery's end, but at most cwnd PSNs beyond the base. A PSN is retransmitted only once,
+//   even if a later recovery contains it again.
 // - A probe leaves three base RTTs after the last acknowledgement. If no packet waits for its first
-//   transmission, it leaves after a base RTT and the target delay. Without an acknowledgement,
-//   another one leaves after five base RTTs.
-// - If the probe took less than a base RTT and the target delay to its acknowledgement, a recovery
-//   begins in which each PSN may be retransmitted once more.
-// - The target delay is a base RTT, with trimming three quarters of it [htsim: initNsccParams].
+//   transmission, the probe leaves after a base RTT plus the target delay. Without an
+//   acknowledgement, the next probe leaves five base RTTs later.
+// - A recovery also begins if the acknowledgement of a probe arrives less than a base RTT plus the
+//   target delay after the probe left. In this recovery each PSN may be retransmitted once more.
+// - The target delay is a base RTT. With trimming it is three quarters of a base RTT [htsim:
+//   initNsccParams].
 //
 // This project's rules:
 //
-// - cwnd is the window of the lab's congestion control, in packets. maxwnd is the smaller one of
-//   the bandwidth-delay product and half of the window of PSNs: a hole stops the sender when that
-//   window is full.
-// - The probe is the first missing packet. [htsim] sends a header. The lab's wire has none that
-//   asks for an acknowledgement.
-// - Packet timers do not depend on recovery. In [htsim] a timeout in recovery leaves the packet to
+// - cwnd is the window of the lab's congestion control, in packets. maxwnd is the constant window
+//   (MessageConfig::window_packets), but at most half of the PSN window. The second limit is needed
+//   because a hole stops the sender when the PSN window is full.
+// - The probe is the first missing packet. [htsim] sends a header without data. The lab has no
+//   header that requests an acknowledgement.
+// - Packet timers run in a recovery, too. In [htsim] a timeout in a recovery leaves the packet to
 //   the recovery.
 #include <algorithm>
 
@@ -58,10 +62,10 @@ class UetRud final : public UetSession {
   struct Sleek {  // of a connection
     bool is_recovering = false;
     Psn recovery_end = 0;
-    Psn resent_end = 0;  // below it a recovery has retransmitted all that was missing
+    Psn resent_end = 0;  // a recovery has retransmitted all missing PSNs below
     Nanoseconds probe_due_ns = kNeverNs;
-    Psn probe = kNone;               // that is not acknowledged
-    Nanoseconds probe_sent_ns = -1;  // of its retransmission
+    Psn probe = kNone;               // the probe without an acknowledgement, if any
+    Nanoseconds probe_sent_ns = -1;  // -1: the probe has not left
   };
 
   Sleek& sleek_of(const Connection& connection) {

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules of transports that number packets by connection, a table row each.
+"""Table rows that test the loss recovery rules of transports by hand, without a fabric.
 
-A row says what arrives or what time it gets, and which packets leave then. One message is posted at
-both ends. Its packet i is sent at 1000 + 100 i, so each packet has its own transmission time. A
-packet needs 1 us to the receiver, and its answer 1 us to the sender. All times are in ns.
+A `Row` is one rule: a sequence of steps, and the packets that the sender must send after each step.
+A step is `Arrive`, `Trim` or `At`. One message is posted at both ends. The sender has sent its
+packets before the first step: packet i at 1000 + 100 i, so each packet has its own transmission
+time. Each packet then needs 1 us to the receiver. All answers of a step reach the sender together,
+1 us after the last of them. All times are in ns.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ def sent_ns(packet: int) -> int:
 
 
 def options(transport: str, **chosen) -> dict[str, Any]:
-    """A setting of `ByHand`: the transport's usual options, some of them changed."""
+    """Keyword arguments for `ByHand`: the transport's default options, with `chosen` instead."""
     return {"options": registry.find(transport).engine()["options"] | chosen}
 
 
 class Talk(ByHand):
-    """The sender has sent as many packets as its window takes."""
+    """A sender and a receiver. The sender has sent as many packets as its window allows.
+
+    `latest` has the newest transmission of each packet, by packet index.
+    """
 
     def __init__(self, transport: str, packets: int, **settings) -> None:
         super().__init__(transport, packets, **({"timing": fast_timing()} | settings))
@@ -37,7 +42,7 @@ class Talk(ByHand):
         self.latest = self.spaced()
 
     def spaced(self) -> dict[int, Sent]:
-        """Packets that leave from now on, one every GAP_NS, by index."""
+        """Let the sender send all it may, one packet every GAP_NS; the packets by index."""
         sent: dict[int, Sent] = {}
         while (frame := self.sender.poll_frame(self.now_ns)) is not None:
             one = Sent(frame, _native.decode_frame(frame, True))
@@ -46,16 +51,16 @@ class Talk(ByHand):
         return sent
 
     def arrive(self, *packets: int) -> list[int]:
-        """Deliver these packets in this order, then the answers; which packets leave then."""
+        """Deliver these packets, then the answers; return the indices of packets sent then."""
         return self.handle(*(self.latest[each] for each in packets))
 
     def trim(self, *packets: int, last_hop: bool) -> list[int]:
-        """The same, but only the packets' headers arrive."""
+        """As `arrive`, but only the packets' headers arrive."""
         return self.handle(*(self.cut(self.latest[each], last_hop) for each in packets))
 
     @staticmethod
     def cut(sent: Sent, last_hop: bool) -> Sent:
-        """The packet without its payload."""
+        """The packet without its payload, as a switch trims it (`last_hop`: the last switch)."""
         return Sent(_native.trim_frame(sent.frame, last_hop), {})
 
     def handle(self, *sent: Sent) -> list[int]:
@@ -65,7 +70,7 @@ class Talk(ByHand):
         return sorted(each.reported["index"] for each in data)
 
     def at(self, now_ns: int) -> list[int]:
-        """Which packets leave at this time, after the sender's timers."""
+        """Set the clock and run the sender's timers; return the indices of packets sent then."""
         before = self.latest
         out = self.retransmitted_at(now_ns)
         self.latest = before | self.latest
@@ -74,10 +79,10 @@ class Talk(ByHand):
 
 @dataclasses.dataclass(frozen=True)
 class Arrive:
-    """Packets reach the receiver, and its answers the sender."""
+    """Packets reach the receiver, and its answers reach the sender."""
 
     packets: tuple[int, ...]
-    leaves: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()  # packets that the sender must send after this step
 
     def take(self, talk: Talk) -> list[int]:
         return talk.arrive(*self.packets)
@@ -85,7 +90,7 @@ class Arrive:
 
 @dataclasses.dataclass(frozen=True)
 class Trim:
-    """The same, but a switch has cut off the payloads."""
+    """As `Arrive`, but a switch has cut off the payloads."""
 
     packets: tuple[int, ...]
     leaves: tuple[int, ...] = ()
@@ -97,7 +102,7 @@ class Trim:
 
 @dataclasses.dataclass(frozen=True)
 class At:
-    """The sender's clock is at `now_ns`."""
+    """The clock reaches `now_ns`, and the sender's timers run."""
 
     now_ns: int
     leaves: tuple[int, ...] = ()
@@ -108,13 +113,13 @@ class At:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    why: str
+    why: str  # the rule that the row tests
     steps: tuple[Arrive | Trim | At, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check(self, transport: str, packets: int, **usual) -> None:
-        """`usual`: options that all rows of the table change."""
+        """Run the steps. `usual`: options for all rows of a table; the row's own options win."""
         settings = {"packets": packets, **self.settings}
         chosen = options(transport, **(usual | dict(self.options)))
         talk = Talk(transport, **(chosen | settings))
@@ -123,7 +128,10 @@ class Row:
 
 
 class Receiver(ByHand):
-    """`arrive` takes packets by index. What it returns has left the receiver at once."""
+    """A receiver whose feedback a test reads. The sender has sent all packets of its message.
+
+    `arrive` and `at` return the feedback (`by_hand.feedback`) that leaves the receiver then.
+    """
 
     def __init__(self, transport: str, packets: int, **chosen) -> None:
         super().__init__(transport, packets, **options(transport, **chosen))

@@ -71,7 +71,7 @@ struct MessageConfig {
   std::uint8_t connection_epoch = 0;   // the same at both ends; other packets are refused
   bool path_probes = false;   // losses are found by the numbers on paths; the same at both ends
   std::uint32_t without = 0;  // of what belongs to that, by bits of Mechanism: switched off
-  std::uint32_t window_packets = 1024;        // one bandwidth-delay product
+  std::uint32_t window_packets = 1024;        // the constant window of a sender
   std::uint32_t most_unacked = 128;           // packets of a queue pair of RC, as rdma_rxe
   std::uint32_t receive_ring_packets = 2048;  // first credit, before the port reports its own
   std::uint32_t report_every_packets = 64;
