@@ -87,9 +87,12 @@ def _paint(
         for place in range(1, len(rows)):
             axis.axhline(place - 0.5, color="#bbbbbb", lw=0.5)
         axis.grid(visible=False, axis="y")
-        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.minorticks_off()
+    low, high = made[0].get_xlim()
+    made[0].xaxis.set_major_locator(
+        ticker.LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,))
+    )  # of all panels: they share the axis
     made[0].set_yticks(range(len(rows)), [wrapped(row, 22, 3) for row in rows])
     made[0].set_ylim(len(rows) - 0.5, -0.5)
     pairs = [ratio.pairs for of in places.values() for ratio in of.values()]

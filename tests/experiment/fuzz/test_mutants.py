@@ -81,7 +81,7 @@ NATIVE = {  # transport, and the first seed that notices it
     "ndp_pull_forgotten": ("ndp", 56),
     "ndp_timeout_ignored": ("ndp", 2),
     "uet_timer_not_armed": ("uet_rud", 2),
-    "trimmed_acknowledged": ("uet_rud", 7),
+    "trimmed_acknowledged": ("uet_rud", 47),
     "expected_one_too_many": ("uet_rod", 0),
     "dropped_counts": ("uet_rod", 0),
     "mrc_timer_not_armed": ("mrc", 2),
