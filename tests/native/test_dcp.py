@@ -166,7 +166,7 @@ def test_a_message_that_ends_does_not_keep_others_waiting():
 
 
 def leaving_at(talk: Talk) -> list[tuple]:
-    """What the timers of now make leave."""
+    """End the timers that are due, and return the packets that leave: (message, index)."""
     talk.sender.handle_timeout(talk.now_ns)
     return [(each.reported["message"], each.reported["index"]) for each in talk.out(talk.sender)]
 

@@ -263,7 +263,7 @@ def reported_loss(ends, lost, bursts=None):
     ],
 )
 def test_parity_that_gains_more_than_it_costs_does_not_wait(rate_bps, bursts, waiting, first):
-    """Of messages of 17 packets, 62 % lose one if each loss is a burst, and 15 % if six are."""
+    """62 % of the messages (17 packets) meet a loss if bursts have one packet, 15 % if six."""
     ends = Ends(17 * (2 + waiting), line_rate_bps=rate_bps)
     reported_loss(ends, 60, bursts)
     for _ in range(1 + waiting):
@@ -332,7 +332,7 @@ def test_losses_that_a_later_report_takes_back_are_no_reason_for_parity():
 
 
 def test_a_peer_has_an_estimate_of_its_own_after_10_000_packets():
-    """Of a loss to the first peer, messages to the second one learn until then."""
+    """Until then, a loss to the first peer gives parity to messages to the second one, too."""
     ends = Ends(17 * 4, {"parity": "auto"})
     engine = registry.find("csa_ud").engine()
     second = _native.FrameEndpoint(
@@ -475,9 +475,9 @@ def test_parity_follows_the_loss():
 
 
 def test_reports_count_losses_and_bursts_of_each_path():
-    """Of the first path three packets in a row are lost, and of another path one. Then one of the
-    three and the one arrive late. Each report is of 64 packets and more, and two round trips after
-    the report before."""
+    """Three packets in a row are lost on the first path, and one on another path. Then one of the
+    three, and the one on the other path, arrive late. Each report is of 64 packets and more, and
+    two round trips after the report before."""
     ends = Ends(280)
     ends.post_message(280 * CHUNK)
     data = data_of(ends.out(ends.sender))

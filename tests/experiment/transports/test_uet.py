@@ -38,7 +38,7 @@ def reasons_of(text, transport):
 
 @pytest.mark.parametrize("congestion_control", ["bdp", "nscc"])
 def test_each_trimmed_packet_is_retransmitted_once(congestion_control):
-    """What a full queue of headers drops is retransmitted by timers."""
+    """A timer retransmits the packets whose headers a full queue dropped."""
     transport = f"{{name: uet_rud, congestion_control: {congestion_control}}}"
     packets, figures = reasons_of(INCAST, transport)
     assert figures["trimmed"] > 1000
