@@ -73,18 +73,16 @@ namespace softroce {
   /* dcp.cpp */ \
   M(dcp_front_kept, "a sender waits for ever for a retransmission that has left") \
   M(dcp_restart_ignored, "a message whose timer ended does not start again") \
-  /* connection_session.cpp, ndp.cpp, falcon.cpp */ \
+  /* connection_session.cpp, ndp.cpp */ \
   M(ndp_pull_forgotten, "a receiver sends no pulls") \
-  M(ndp_timeout_ignored, "a packet whose timer ended waits for a pull that nobody owes") \
   M(psn_of_next_acknowledged, "with a PSN the one behind it counts as acknowledged") \
-  M(falcon_timeout_ignored, "a packet whose timer ended is not retransmitted") \
+  M(packet_timer_not_armed, "a packet has no retransmission timer") \
+  M(packet_timeout_ignored, "a packet whose timer ended is not retransmitted") \
   /* uet_session.cpp, uet_rud.cpp, uet_rod.cpp */ \
-  M(uet_timer_not_armed, "a packet has no retransmission timer") \
   M(trimmed_acknowledged, "a NACK of a trimmed packet acknowledges it") \
   M(expected_one_too_many, "a NACK names the packet behind the expected one") \
   M(dropped_counts, "a packet that is dropped out of order counts as arrived") \
   /* mrc.cpp */ \
-  M(mrc_timer_not_armed, "a packet has no timer") \
   M(mrc_base_left_out, "the oldest missing packet is not retransmitted when its timer ends") \
   /* uccl.cpp */ \
   M(uccl_timer_not_armed, "a connection has no timer") \

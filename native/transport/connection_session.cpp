@@ -192,6 +192,41 @@ void ConnectionSession::connection_timer_ended(PeerIndex peer, Time now) {
   if (!connection.records.empty()) time_passed(connection);
 }
 
+// The connection's timeouts in a row do not count: progress may end them.
+void ConnectionSession::expect_timeout(Connection& connection, Psn psn) {
+  const Record& record = connection.at(psn);
+  if (!record.is_out() || mutated(Mutant::packet_timer_not_armed)) return;
+  Nanoseconds& due_ns = connection.timeout_due_ns;
+  due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, rto_ns(connection.peer), 0));
+  wake_at(connection, due_ns);
+}
+
+// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
+void ConnectionSession::time_passed(Connection& connection) {
+  Nanoseconds& due_ns = connection.timeout_due_ns;
+  if (due_ns > now_ns()) return wake_at(connection, due_ns);
+  const Nanoseconds base_ns = rto_ns(connection.peer);
+  const std::uint32_t timeouts = connection.timeouts_without_progress;
+  due_ns = kNeverNs;
+  bool has_ended = false;
+  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
+    Record& record = connection.at(psn);
+    if (!record.is_out()) continue;
+    if (record.sent_ns + wait_ns(record, base_ns, timeouts) <= now_ns()) {
+      if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
+      has_ended = true;
+      if (mutated(Mutant::packet_timeout_ignored))
+        record.sent_ns = now_ns();
+      else
+        timed_out(connection, psn);
+    }
+    if (record.is_out())
+      due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns, timeouts));
+  }
+  connection.timeouts_without_progress += has_ended;
+  wake_at(connection, due_ns);
+}
+
 // ---------------------------------------------------------------- receiver not ready
 
 void ConnectionSession::check_send(SendMessage& message) {

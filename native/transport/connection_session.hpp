@@ -5,16 +5,21 @@
 // packet by message and index, and this class finds the PSN. A subclass decides which PSNs are
 // lost, and when.
 //
-// A subclass overrides three hooks, and a fourth one if it `answers_trimming`:
+// Each packet has its own timer, which starts at each transmission. When the timer ends, the packet
+// is retransmitted. A subclass overrides two hooks, and others where its rules differ:
 //
-//   packet_left(connection, psn)         a packet was sent, for the first time or again
+//   rto_ns(peer)                         the retransmission timeout
 //   acknowledged(connection, ack)        feedback arrived; the connection already contains it
-//   time_passed(connection)              called at the time given to `wake_at`, or earlier
+//   wait_ns(record, rto_ns, timeouts)    the timeout of a packet, backed off
+//   timed_out(connection, psn)           a packet's timer has ended
 //   payload_cut(connection, psn, last)   a switch cut off the payload of a packet's newest
 //                                        transmission; `last`: the last switch of its way
+//   packet_left(connection, psn)         a packet was sent, for the first time or again
+//   time_passed(connection)              called at the time given to `wake_at`, or earlier
 //
 // A subclass calls `retransmit` and `wake_at`. It may keep its own state for each peer, indexed by
-// Connection::peer.
+// Connection::peer. `packet_left` and `time_passed` run the timers of packets; a subclass with one
+// timer for each connection replaces both.
 //
 // The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
 // unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
@@ -64,7 +69,7 @@ class ConnectionSession : public PacketSession {
     Nanoseconds sent_ns = 0;  // the last transmission
     std::uint32_t packet = 0;
     std::uint16_t transmissions = 0;  // at most 65535
-    std::uint16_t early = 0;          // for the subclass: retransmissions before a timeout
+    std::uint16_t early = 0;          // retransmissions by `retransmit_early`
     std::uint16_t timeouts = 0;       // for the subclass: timeouts in a row
     std::uint8_t path = 0;            // of the last transmission
     bool is_done = false;             // acknowledged, or of a message that is over or paused
@@ -87,10 +92,11 @@ class ConnectionSession : public PacketSession {
     PeerIndex peer = 0;
     Psn base = 0;                                 // all below are done
     Psn acknowledged_end = 0;                     // behind the highest acknowledged PSN
-    std::uint32_t timeouts_without_progress = 0;  // the subclass counts, an acknowledgement resets
+    std::uint32_t timeouts_without_progress = 0;  // in a row
     std::deque<Record> records;                   // of [base, end)
     bool is_held = false;                         // the window is full
     Nanoseconds timer_ns = kNeverNs;
+    Nanoseconds timeout_due_ns = kNeverNs;  // no packet's timer ends earlier
     Unanswered unanswered;
 
     Psn end() const { return base + records.size(); }
@@ -108,9 +114,17 @@ class ConnectionSession : public PacketSession {
   };
 
   // ---- hooks. The message of a record may be over; `retransmit` finds out.
-  virtual void packet_left(Connection& connection, Psn psn) = 0;
+  virtual Nanoseconds rto_ns(PeerIndex peer) const = 0;
   virtual void acknowledged(Connection& connection, const Acknowledgement& ack) = 0;
-  virtual void time_passed(Connection& connection) = 0;
+  // `timeouts`: of the connection, in a row without progress.
+  virtual Nanoseconds wait_ns(const Record&, Nanoseconds rto_ns, std::uint32_t timeouts) const {
+    return backed_off_ns(rto_ns, timeouts);
+  }
+  virtual void timed_out(Connection& connection, Psn psn) {
+    retransmit(connection, psn, RetransmitReason::timeout);
+  }
+  virtual void packet_left(Connection& connection, Psn psn) { expect_timeout(connection, psn); }
+  virtual void time_passed(Connection& connection);
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
@@ -133,6 +147,12 @@ class ConnectionSession : public PacketSession {
   // If the session forbids it for now, the packet counts as sent now, so that its timers start
   // again. Neither `base` nor the order of the records changes.
   void retransmit(Connection& connection, Psn psn, RetransmitReason why);
+  void retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
+    ++connection.at(psn).early;
+    retransmit(connection, psn, why);
+  }
+  // Called when a packet's timer starts, and when the RTO may have become shorter.
+  void expect_timeout(Connection& connection, Psn psn);
   // `time_passed` will be called at that time, or before it. It is not called while no PSN is in
   // use.
   void wake_at(Connection& connection, Nanoseconds at_ns);

@@ -212,11 +212,7 @@ void Dcp::connection_timer_ended(PeerIndex peer, Time now) {
 // ---------------------------------------------------------------- restarts
 
 Nanoseconds Dcp::timeout_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& measured = peer(index).rtt;
-  if (config().timeout_measured && measured.srtt != 0)
-    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
-  return std::max(restart_ns_, kLeastRtts * rtt(index).srtt_ns);
+  return timeout_or(index, std::max(restart_ns_, kLeastRtts * rtt(index).srtt_ns));
 }
 
 void Dcp::check_send(SendMessage& message) {

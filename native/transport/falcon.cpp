@@ -111,25 +111,21 @@ class Falcon final : public ConnectionSession {
     Psn eack_base = 0;                // the base at the newest EACK
     bool scans = false;               // RACK looks for losses
     Nanoseconds probe_due_ns = kNeverNs;
-    Nanoseconds timeout_due_ns = kNeverNs;  // no packet's timer ends before
   };
 
   State& state_of(const Connection& connection) {
     if (connection.peer >= states_.size()) states_.resize(connection.peer + 1);
     return states_[connection.peer];
   }
-  Nanoseconds rto_ns(PeerIndex index) const;
   Nanoseconds pto_ns(PeerIndex index) const;
   void start_probe_timer(Connection& connection, State& state);
   void note_echo(PeerIndex peer, State& state, Nanoseconds sent_ns);
-  void retransmit_early(Connection& connection, Psn psn, RetransmitReason why);
   void detect_by_distance(Connection& connection, Nanoseconds rtt_ns);
   void detect_by_rack(Connection& connection, State& state, RetransmitReason why);
   void send_probe(Connection& connection, const State& state);
-  void expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns);
-  void time_out(Connection& connection, State& state);
 
   // ---- hooks
+  Nanoseconds rto_ns(PeerIndex index) const override;
   void packet_left(Connection& connection, Psn psn) override;
   void acknowledged(Connection& connection, const Acknowledgement& ack) override;
   void time_passed(Connection& connection) override;
@@ -148,12 +144,8 @@ class Falcon final : public ConnectionSession {
 // ---------------------------------------------------------------- timeouts
 
 Nanoseconds Falcon::rto_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& measured = peer(index).rtt;
-  const Nanoseconds least_ns = measured.srtt == 0 ? initial_rto_ns_ : least_rto_ns_;
-  if (config().timeout_measured && measured.srtt != 0)
-    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
-  return std::max(kRtoRtts * rtt(index).srtt_ns, least_ns);
+  const Nanoseconds least_ns = peer(index).rtt.srtt == 0 ? initial_rto_ns_ : least_rto_ns_;
+  return timeout_or(index, std::max(kRtoRtts * rtt(index).srtt_ns, least_ns));
 }
 
 Nanoseconds Falcon::pto_ns(PeerIndex index) const {
@@ -167,15 +159,9 @@ void Falcon::start_probe_timer(Connection& connection, State& state) {
   wake_at(connection, state.probe_due_ns);
 }
 
-void Falcon::expect_timeout(Connection& connection, State& state, Nanoseconds sent_ns) {
-  state.timeout_due_ns = std::min(state.timeout_due_ns, sent_ns + rto_ns(connection.peer));
-  wake_at(connection, state.timeout_due_ns);
-}
-
-void Falcon::packet_left(Connection& connection, Psn) {
-  State& state = state_of(connection);
-  start_probe_timer(connection, state);
-  expect_timeout(connection, state, now_ns());
+void Falcon::packet_left(Connection& connection, Psn psn) {
+  start_probe_timer(connection, state_of(connection));
+  expect_timeout(connection, psn);
 }
 
 // ---------------------------------------------------------------- feedback
@@ -195,14 +181,7 @@ void Falcon::acknowledged(Connection& connection, const Acknowledgement& ack) {
   }
   if (connection.records.empty()) return;
   start_probe_timer(connection, state);
-  const Record& oldest = connection.at(connection.base);
-  // The timeout may have become shorter.
-  if (oldest.is_out()) expect_timeout(connection, state, oldest.sent_ns);
-}
-
-void Falcon::retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
-  ++connection.at(psn).early;
-  retransmit(connection, psn, why);
+  expect_timeout(connection, connection.base);
 }
 
 void Falcon::detect_by_distance(Connection& connection, Nanoseconds rtt_ns) {
@@ -247,8 +226,8 @@ void Falcon::time_passed(Connection& connection) {
     state.probe_due_ns = kNeverNs;
     send_probe(connection, state);
   }
-  if (state.timeout_due_ns <= now_ns()) time_out(connection, state);
-  wake_at(connection, std::min(state.probe_due_ns, state.timeout_due_ns));
+  wake_at(connection, state.probe_due_ns);
+  ConnectionSession::time_passed(connection);
 }
 
 void Falcon::send_probe(Connection& connection, const State& state) {
@@ -262,28 +241,6 @@ void Falcon::send_probe(Connection& connection, const State& state) {
     if (record.early < most_early_) retransmit_early(connection, psn, RetransmitReason::timeout);
     return;
   }
-}
-
-// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
-void Falcon::time_out(Connection& connection, State& state) {
-  const Nanoseconds base_ns = rto_ns(connection.peer);
-  const Nanoseconds wait_ns = backed_off_ns(base_ns, connection.timeouts_without_progress);
-  Nanoseconds& next_ns = state.timeout_due_ns = kNeverNs;
-  bool has_ended = false;
-  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
-    const Record& record = connection.at(psn);
-    if (!record.is_out()) continue;
-    if (record.sent_ns + wait_ns > now_ns()) {
-      next_ns = std::min(next_ns, record.sent_ns + wait_ns);
-      continue;
-    }
-    if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
-    has_ended = true;
-    if (!mutated(Mutant::falcon_timeout_ignored))
-      retransmit(connection, psn, RetransmitReason::timeout);
-    if (!record.is_queued && !record.is_done) next_ns = std::min(next_ns, now_ns() + wait_ns);
-  }
-  connection.timeouts_without_progress += has_ended;
 }
 
 }  // namespace

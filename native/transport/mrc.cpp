@@ -44,7 +44,7 @@
 // - No probes of bad paths are sent. The path picker tries bad paths with data packets.
 // - Congestion control is the lab's.
 #include <algorithm>
-#include <deque>
+#include <bit>
 
 #include "../engine/mutant.hpp"
 #include "connection_session.hpp"
@@ -87,25 +87,21 @@ class Mrc final : public ConnectionSession {
   static constexpr Nanoseconds kTimeoutRtts = 4;
   static constexpr Nanoseconds kMostDoubled = 16;  // a doubled timeout, in timeouts
 
-  Nanoseconds timeout_ns(PeerIndex index) const;
-  Nanoseconds wait_ns(const Record& record, Nanoseconds timeout_ns) const;
   Psn distance_of(const Connection& connection) const;
-  Nanoseconds& timeout_due_of(const Connection& connection);
-  void expect_timeout(Connection& connection, Psn psn);
   void retransmit_oldest_first(Connection& connection, Psn psn, RetransmitReason why);
 
   // ---- hooks
   bool answers_trimming() const override { return true; }
   bool answers_at_once(const Packet& packet) const override;
-  void packet_left(Connection& connection, Psn psn) override { expect_timeout(connection, psn); }
+  Nanoseconds rto_ns(PeerIndex index) const override;
+  Nanoseconds wait_ns(const Record& record, Nanoseconds rto_ns, std::uint32_t) const override;
   void acknowledged(Connection& connection, const Acknowledgement& ack) override;
   void payload_cut(Connection& connection, Psn psn, bool at_last_hop) override;
-  void time_passed(Connection& connection) override;
+  void timed_out(Connection& connection, Psn psn) override;
 
   const Psn least_distance_;
   const double window_share_;
   const std::int64_t exponent_, linear_;
-  std::deque<Nanoseconds> timeouts_due_;  // by peer; no packet's timer ends earlier
 };
 
 // ---------------------------------------------------------------- SACKs and retransmissions
@@ -138,7 +134,7 @@ void Mrc::acknowledged(Connection& connection, const Acknowledgement&) {
   for (Psn psn = connection.base; psn + distance < connection.acknowledged_end; ++psn) {
     Record& record = connection.at(psn);
     if (!record.is_out() || record.early != 0) continue;
-    record.early = 1;
+    ++record.early;
     record.timeouts = 0;
     retransmit_oldest_first(connection, psn, RetransmitReason::nak);
   }
@@ -147,57 +143,25 @@ void Mrc::acknowledged(Connection& connection, const Acknowledgement&) {
 
 // ---------------------------------------------------------------- timers
 
-Nanoseconds Mrc::timeout_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& measured = peer(index).rtt;
-  if (config().timeout_measured && measured.srtt != 0)
-    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
-  if (exponent_ != 0) return kTimeoutUnit << exponent_;
-  Nanoseconds timeout_ns = kTimeoutUnit;
-  while (timeout_ns < kTimeoutRtts * rtt(index).srtt_ns) timeout_ns *= 2;
-  return timeout_ns;
+Nanoseconds Mrc::rto_ns(PeerIndex index) const {
+  if (exponent_ != 0) return timeout_or(index, kTimeoutUnit << exponent_);
+  const Nanoseconds least_ns = kTimeoutRtts * rtt(index).srtt_ns;
+  const auto units = static_cast<std::uint64_t>((least_ns + kTimeoutUnit - 1) / kTimeoutUnit);
+  return timeout_or(index, kTimeoutUnit * static_cast<Nanoseconds>(std::bit_ceil(units)));
 }
 
-Nanoseconds Mrc::wait_ns(const Record& record, Nanoseconds timeout_ns) const {
-  return backed_off(timeout_ns, record.timeouts - linear_,
-                    std::max(timing().t_max_ns, kMostDoubled * timeout_ns));
+Nanoseconds Mrc::wait_ns(const Record& record, Nanoseconds rto_ns, std::uint32_t) const {
+  return backed_off(rto_ns, record.timeouts - linear_,
+                    std::max(timing().t_max_ns, kMostDoubled * rto_ns));
 }
 
-Nanoseconds& Mrc::timeout_due_of(const Connection& connection) {
-  if (connection.peer >= timeouts_due_.size()) timeouts_due_.resize(connection.peer + 1, kNeverNs);
-  return timeouts_due_[connection.peer];
-}
-
-void Mrc::expect_timeout(Connection& connection, Psn psn) {
-  const Record& record = connection.at(psn);
-  if (!record.is_out() || mutated(Mutant::mrc_timer_not_armed)) return;
-  Nanoseconds& due_ns = timeout_due_of(connection);
-  due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, timeout_ns(connection.peer)));
-  wake_at(connection, due_ns);
-}
-
-// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
-void Mrc::time_passed(Connection& connection) {
-  Nanoseconds& due_ns = timeout_due_of(connection);
-  if (due_ns > now_ns()) return wake_at(connection, due_ns);
-  const Nanoseconds base_ns = timeout_ns(connection.peer);
-  due_ns = kNeverNs;
-  bool has_ended = false;
-  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
-    Record& record = connection.at(psn);
-    if (!record.is_out()) continue;
-    if (record.sent_ns + wait_ns(record, base_ns) <= now_ns()) {
-      if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
-      has_ended = true;
-      ++record.timeouts;
-      if (mutated(Mutant::mrc_base_left_out) && psn == connection.base)
-        record.sent_ns = now_ns();
-      else
-        retransmit_oldest_first(connection, psn, RetransmitReason::timeout);
-    }
-    if (record.is_out()) due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns));
-  }
-  wake_at(connection, due_ns);
+void Mrc::timed_out(Connection& connection, Psn psn) {
+  Record& record = connection.at(psn);
+  ++record.timeouts;
+  if (mutated(Mutant::mrc_base_left_out) && psn == connection.base)
+    record.sent_ns = now_ns();
+  else
+    retransmit_oldest_first(connection, psn, RetransmitReason::timeout);
 }
 
 }  // namespace

@@ -67,11 +67,10 @@ class Ndp final : public ConnectionSession {
   struct State {  // of a connection
     // At the sender.
     bool holds_new = false;
-    std::uint32_t credits = 0;      // packets that may leave
-    std::uint32_t pulls = 0;        // the highest number of a pull that arrived
-    std::set<Psn> trimmed;          // packets that wait for pulls
-    Nanoseconds due_ns = kNeverNs;  // no packet's timer ends earlier
-    Nanoseconds busy_ns = 0;        // when a packet was last sent, or answered
+    std::uint32_t credits = 0;  // packets that may leave
+    std::uint32_t pulls = 0;    // the highest number of a pull that arrived
+    std::set<Psn> trimmed;      // packets that wait for pulls
+    Nanoseconds busy_ns = 0;    // when a packet was last sent, or answered
     // At the receiver.
     std::uint32_t owed = 0;        // pulls that are not sent yet
     std::uint32_t sent_pulls = 0;  // the number of the last pull
@@ -92,20 +91,18 @@ class Ndp final : public ConnectionSession {
       states_.emplace_back().credits = first_window_;
     return states_[peer];
   }
-  Nanoseconds rto_ns(PeerIndex index) const;
   void use_credits(Connection& connection, State& state);
   void hold_new(Connection& connection, State& state);
-  void expect_timeout(Connection& connection, State& state, Nanoseconds at_ns);
-  void time_out(Connection& connection, State& state);
   void send_pulls();
 
   // ---- hooks
   bool answers_trimming() const override { return true; }
+  Nanoseconds rto_ns(PeerIndex index) const override;
   void packet_left(Connection& connection, Psn psn) override;
   void acknowledged(Connection& connection, const Acknowledgement& ack) override;
   void payload_cut(Connection& connection, Psn psn, bool at_last_hop) override;
   bool pulled(PeerIndex peer, std::uint32_t pulls) override;
-  void time_passed(Connection& connection) override;
+  void timed_out(Connection& connection, Psn psn) override;
   void answered(PeerIndex peer, std::uint8_t path) override;
   void timer_ended(Connection& connection) override;
 
@@ -184,7 +181,7 @@ void Ndp::hold_new(Connection& connection, State& state) {
 void Ndp::packet_left(Connection& connection, Psn psn) {
   State& state = state_of(connection.peer);
   state.busy_ns = now_ns();
-  expect_timeout(connection, state, now_ns() + rto_ns(connection.peer));
+  expect_timeout(connection, psn);
   state.credits -= connection.at(psn).transmissions == 1;
   hold_new(connection, state);
 }
@@ -196,25 +193,17 @@ void Ndp::acknowledged(Connection& connection, const Acknowledgement& ack) {
   for (const auto& [psn, record] : ack.packets)
     if (record.is_queued && state.credits < first_window_) ++state.credits;
   use_credits(connection, state);
-  if (!connection.records.empty() && connection.at(connection.base).is_out())
-    expect_timeout(connection, state,
-                   connection.at(connection.base).sent_ns + rto_ns(connection.peer));
+  if (!connection.records.empty()) expect_timeout(connection, connection.base);
 }
 
 // ---------------------------------------------------------------- time
 
 Nanoseconds Ndp::rto_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
   const RttEstimate& measured = peer(index).rtt;
-  if (measured.srtt == 0) return initial_rto_ns_;
-  const Nanoseconds least_ns = config().timeout_measured ? 0 : least_rto_ns_;
-  return std::max(measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond,
-                  least_ns);
-}
-
-void Ndp::expect_timeout(Connection& connection, State& state, Nanoseconds at_ns) {
-  state.due_ns = std::min(state.due_ns, at_ns);
-  wake_at(connection, state.due_ns);
+  const Nanoseconds measured_ns =
+      measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+  return timeout_or(index,
+                    measured.srtt == 0 ? initial_rto_ns_ : std::max(measured_ns, least_rto_ns_));
 }
 
 void Ndp::timer_ended(Connection& connection) {
@@ -227,33 +216,9 @@ void Ndp::timer_ended(Connection& connection) {
   hold_new(connection, state);
 }
 
-void Ndp::time_passed(Connection& connection) {
-  State& state = state_of(connection.peer);
-  if (state.due_ns <= now_ns()) time_out(connection, state);
-  wake_at(connection, state.due_ns);
-}
-
-// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
-void Ndp::time_out(Connection& connection, State& state) {
-  const Nanoseconds base_ns = rto_ns(connection.peer);
-  const Nanoseconds wait_ns = backed_off_ns(base_ns, connection.timeouts_without_progress);
-  Nanoseconds& next_ns = state.due_ns = kNeverNs;
-  bool has_ended = false;
-  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
-    const Record& record = connection.at(psn);
-    if (!record.is_out()) continue;
-    if (record.sent_ns + wait_ns > now_ns()) {
-      next_ns = std::min(next_ns, record.sent_ns + wait_ns);
-      continue;
-    }
-    if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
-    has_ended = true;
-    state.trimmed.erase(psn);
-    if (!mutated(Mutant::ndp_timeout_ignored))
-      retransmit(connection, psn, RetransmitReason::timeout);
-    if (record.is_out()) next_ns = std::min(next_ns, now_ns() + wait_ns);
-  }
-  connection.timeouts_without_progress += has_ended;
+void Ndp::timed_out(Connection& connection, Psn psn) {
+  state_of(connection.peer).trimmed.erase(psn);
+  retransmit(connection, psn, RetransmitReason::timeout);
 }
 
 }  // namespace

@@ -18,6 +18,13 @@ PacketSession::PacketSession(MessageEngine& engine)
   rto_high_ = std::max(rto_high_, rto_low_);
 }
 
+Nanoseconds PacketSession::timeout_or(PeerIndex index, Nanoseconds rto_ns) const {
+  if (config().timeout != 0) return config().timeout / kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  if (!config().timeout_measured || measured.srtt == 0) return rto_ns;
+  return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
+}
+
 // ---------------------------------------------------------------- receiving
 
 PacketSession::ReceiveFlow& PacketSession::flow_of(const ReceiveMessage& message) {

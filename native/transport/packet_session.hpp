@@ -55,6 +55,10 @@ class PacketSession : public Session {
   Time rto_low() const { return rto_low_; }
   Time rto_high() const { return rto_high_; }
 
+  // The retransmission timeout to a peer by the knob `timeout`: a fixed time, or the measured RTO
+  // as soon as there is a sample of the RTT. Otherwise `rto_ns`.
+  Nanoseconds timeout_or(PeerIndex peer, Nanoseconds rto_ns) const;
+
   // What feedback echoes of the packet that it answers.
   struct Echo {
     std::uint32_t stamp_ns = 0;

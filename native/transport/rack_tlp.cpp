@@ -309,10 +309,9 @@ bool RackTlp::lose(Rack& rack, RetransmitReason why) {
 // ---------------------------------------------------------------- timers: 6.3, 7.2, 7.3
 
 Nanoseconds RackTlp::rto_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& rtt = peer(index).rtt;
-  return (rtt.srtt != 0 ? rtt.rto(timing().clock_granularity_ns * kNanosecond) : rto_high()) /
-         kNanosecond;
+  const RttEstimate& measured = peer(index).rtt;
+  const Time rto = measured.rto(timing().clock_granularity_ns * kNanosecond);
+  return timeout_or(index, (measured.srtt != 0 ? rto : rto_high()) / kNanosecond);
 }
 
 bool RackTlp::may_probe(PeerIndex index, const Rack& rack) const {

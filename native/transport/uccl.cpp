@@ -55,7 +55,7 @@ class Uccl final : public ConnectionSession {
             static_cast<std::size_t>(option_of<std::int64_t>(engine.config(), "psn_window")), {}),
         threshold_(option<std::int64_t>("duplicates")),
         is_spaced_(option<bool>("spaced")),
-        rto_ns_(option<std::int64_t>("rto")),
+        least_rto_ns_(option<std::int64_t>("rto")),
         tick_ns_(option<std::int64_t>("timer_tick")) {}
 
  private:
@@ -71,34 +71,30 @@ class Uccl final : public ConnectionSession {
     if (connection.peer >= states_.size()) states_.resize(connection.peer + 1);
     return states_[connection.peer];
   }
-  Nanoseconds base_rto_ns(PeerIndex index) const;
   void start_timer(Connection& connection, State& state);
   void resend(Connection& connection, State& state, Nanoseconds least_age_ns, RetransmitReason why);
 
   // ---- hooks
+  Nanoseconds rto_ns(PeerIndex index) const override;
   void packet_left(Connection& connection, Psn psn) override;
   void acknowledged(Connection& connection, const Acknowledgement& ack) override;
   void time_passed(Connection& connection) override;
 
   const std::int64_t threshold_;
   const bool is_spaced_;
-  const Nanoseconds rto_ns_, tick_ns_;
+  const Nanoseconds least_rto_ns_, tick_ns_;
   std::deque<State> states_;  // by peer
 };
 
 // ---------------------------------------------------------------- the timer
 
-Nanoseconds Uccl::base_rto_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& measured = peer(index).rtt;
-  if (config().timeout_measured && measured.srtt != 0)
-    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
-  return std::max(rto_ns_, kRtoRtts * rtt(index).srtt_ns);
+Nanoseconds Uccl::rto_ns(PeerIndex index) const {
+  return timeout_or(index, std::max(least_rto_ns_, kRtoRtts * rtt(index).srtt_ns));
 }
 
 void Uccl::start_timer(Connection& connection, State& state) {
   if (mutated(Mutant::uccl_timer_not_armed)) return;
-  const Nanoseconds base_ns = base_rto_ns(connection.peer);
+  const Nanoseconds base_ns = rto_ns(connection.peer);
   state.due_ns = now_ns() + backed_off_ns(base_ns, connection.timeouts_without_progress);
   if (tick_ns_ != 0) state.due_ns = (state.due_ns + tick_ns_ - 1) / tick_ns_ * tick_ns_;
   wake_at(connection, state.due_ns);
@@ -113,7 +109,7 @@ void Uccl::packet_left(Connection& connection, Psn) {
 void Uccl::time_passed(Connection& connection) {
   State& state = state_of(connection);
   if (state.due_ns > now_ns()) return wake_at(connection, state.due_ns);
-  engine().write_off(connection.peer, now() - base_rto_ns(connection.peer) * kNanosecond);
+  engine().write_off(connection.peer, now() - rto_ns(connection.peer) * kNanosecond);
   ++connection.timeouts_without_progress;
   resend(connection, state, 0, RetransmitReason::timeout);
 }

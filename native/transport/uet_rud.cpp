@@ -37,6 +37,7 @@
 // - Packet timers run in a recovery, too. In [htsim] a timeout in a recovery leaves the packet to
 //   the recovery.
 #include <algorithm>
+#include <deque>
 
 #include "uet_session.hpp"
 
@@ -84,9 +85,6 @@ class UetRud final : public UetSession {
   void packet_left(Connection& connection, Psn psn) override;
   void acknowledged(Connection& connection, const Acknowledgement& ack) override;
   void time_passed(Connection& connection) override;
-  void timed_out(Connection& connection, Psn psn) override {
-    retransmit(connection, psn, RetransmitReason::timeout);
-  }
 
   const bool has_sleek_;
   const double cwnds_;
@@ -154,7 +152,7 @@ void UetRud::send_probe(Connection& connection, Sleek& sleek) {
 // ---------------------------------------------------------------- transmissions and time
 
 void UetRud::packet_left(Connection& connection, Psn psn) {
-  UetSession::packet_left(connection, psn);
+  expect_timeout(connection, psn);
   if (!has_sleek_) return;
   Sleek& sleek = sleek_of(connection);
   if (psn == sleek.probe && sleek.probe_sent_ns < 0) sleek.probe_sent_ns = now_ns();
@@ -166,7 +164,7 @@ void UetRud::time_passed(Connection& connection) {
     if (sleek.probe_due_ns <= now_ns()) send_probe(connection, sleek);
     wake_at(connection, sleek.probe_due_ns);
   }
-  UetSession::time_passed(connection);
+  ConnectionSession::time_passed(connection);
 }
 
 }  // namespace

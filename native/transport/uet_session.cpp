@@ -35,11 +35,6 @@ UetSession::UetSession(MessageEngine& engine)
                    : has_trimming_                       ? kTrimmingRto
                                                          : kUsualRto) {}
 
-void UetSession::retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
-  ++connection.at(psn).early;
-  retransmit(connection, psn, why);
-}
-
 void UetSession::payload_cut(Connection& connection, Psn psn, bool) {
   if (mutated(Mutant::trimmed_acknowledged))
     connection.at(psn).is_done = true;
@@ -49,49 +44,13 @@ void UetSession::payload_cut(Connection& connection, Psn psn, bool) {
 
 // ---------------------------------------------------------------- the timer
 
-Nanoseconds& UetSession::timeout_due_of(const Connection& connection) {
-  if (connection.peer >= timeouts_due_.size()) timeouts_due_.resize(connection.peer + 1, kNeverNs);
-  return timeouts_due_[connection.peer];
-}
-
 Nanoseconds UetSession::rto_ns(PeerIndex index) const {
-  if (config().timeout != 0) return config().timeout / kNanosecond;
-  const RttEstimate& measured = peer(index).rtt;
-  if (config().timeout_measured && measured.srtt != 0)
-    return measured.rto(timing().clock_granularity_ns * kNanosecond) / kNanosecond;
-  return std::max(rto_init_ns_, kRtoRtts * rtt(index).srtt_ns);
+  return timeout_or(index, std::max(rto_init_ns_, kRtoRtts * rtt(index).srtt_ns));
 }
 
-Nanoseconds UetSession::wait_ns(const Record& record, Nanoseconds rto_ns) const {
+Nanoseconds UetSession::wait_ns(const Record& record, Nanoseconds rto_ns, std::uint32_t) const {
   const std::int64_t timeouts = std::int64_t{record.transmissions} - 1 - record.early;
   return backed_off(rto_ns, timeouts, std::max(timing().t_max_ns, kMostDoubled * rto_ns));
-}
-
-void UetSession::packet_left(Connection& connection, Psn psn) {
-  if (mutated(Mutant::uet_timer_not_armed)) return;
-  Nanoseconds& due_ns = timeout_due_of(connection);
-  due_ns = std::min(due_ns, now_ns() + wait_ns(connection.at(psn), rto_ns(connection.peer)));
-  wake_at(connection, due_ns);
-}
-
-// Retransmits the packets whose timers have ended, and finds out when the next timer ends.
-void UetSession::time_passed(Connection& connection) {
-  Nanoseconds& due_ns = timeout_due_of(connection);
-  if (due_ns > now_ns()) return wake_at(connection, due_ns);
-  const Nanoseconds base_ns = rto_ns(connection.peer);
-  due_ns = kNeverNs;
-  bool has_ended = false;
-  for (Psn psn = connection.base; psn < connection.end(); ++psn) {
-    const Record& record = connection.at(psn);
-    if (!record.is_out()) continue;
-    if (record.sent_ns + wait_ns(record, base_ns) <= now_ns()) {
-      if (!has_ended) engine().write_off(connection.peer, now() - base_ns * kNanosecond);
-      has_ended = true;
-      timed_out(connection, psn);
-    }
-    if (record.is_out()) due_ns = std::min(due_ns, record.sent_ns + wait_ns(record, base_ns));
-  }
-  wake_at(connection, due_ns);
 }
 
 // ---------------------------------------------------------------- options

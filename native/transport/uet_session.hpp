@@ -44,7 +44,6 @@
 // - Congestion control is the lab's.
 #pragma once
 
-#include <deque>
 #include <vector>
 
 #include "connection_session.hpp"
@@ -59,32 +58,22 @@ class UetSession : public ConnectionSession {
   static std::vector<Option> options(std::string_view path_picker);
 
  protected:
-  // Retransmits the packet, whose timer has ended.
-  virtual void timed_out(Connection& connection, Psn psn) = 0;
-
   Nanoseconds base_rtt_ns() const { return config().initial_rtt / kNanosecond; }
   bool has_trimming() const { return has_trimming_; }
-  // Retransmits the packet without doubling its timeout.
-  void retransmit_early(Connection& connection, Psn psn, RetransmitReason why);
 
   // ---- hooks
   bool answers_trimming() const final { return has_trimming_; }
   bool answers_at_once(const Packet& packet) const final {
     return packet.lab.attempt > 0 || packet.congestion_experienced();
   }
-  void packet_left(Connection& connection, Psn psn) override;
+  Nanoseconds rto_ns(PeerIndex index) const final;
+  Nanoseconds wait_ns(const Record& record, Nanoseconds rto_ns, std::uint32_t) const final;
   void acknowledged(Connection&, const Acknowledgement&) override {}
-  void time_passed(Connection& connection) override;
   void payload_cut(Connection& connection, Psn psn, bool at_last_hop) override;
 
  private:
-  Nanoseconds& timeout_due_of(const Connection& connection);
-  Nanoseconds rto_ns(PeerIndex index) const;
-  Nanoseconds wait_ns(const Record& record, Nanoseconds rto_ns) const;
-
   const bool has_trimming_;
   const Nanoseconds rto_init_ns_;
-  std::deque<Nanoseconds> timeouts_due_;  // by peer; no packet's timer ends earlier
 };
 
 }  // namespace softroce
