@@ -8,6 +8,15 @@
 
 namespace softroce {
 
+ConnectionSession::Coalescing ConnectionSession::coalescing_by_bytes(const MessageEngine& engine) {
+  constexpr std::uint32_t kLeastCounted = 1024;  // bytes of an unanswered packet
+  const MessageConfig& config = engine.config();
+  const auto bytes = number_of<std::uint32_t>(config, "acknowledged_bytes");
+  const auto chosen_ns = option_of<std::int64_t>(config, "coalescing_time");
+  return {.packets = std::max(packets_of(bytes, std::max(engine.chunk_bytes(), kLeastCounted)), 1U),
+          .time_ns = chosen_ns != 0 ? chosen_ns : config.initial_rtt / kNanosecond / 4};
+}
+
 // ---------------------------------------------------------------- receiving
 
 void ConnectionSession::packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) {
@@ -248,6 +257,28 @@ void ConnectionSession::resume(SendMessage& message, RetransmitReason why) {
     take_psn(connection, flow, handle, packet).is_queued = is_queued;
     wake_at(connection, now_ns());
   }
+}
+
+// ---------------------------------------------------------------- options
+
+Option acknowledged_bytes_option() {
+  return {.name = "acknowledged_bytes",
+          .usual = std::int64_t{16'384},
+          .help =
+              "bytes of unanswered packets that the receiver acknowledges at once; 0: each "
+              "packet",
+          .unit = "bytes",
+          .least = 0,
+          .most = 32'768};
+}
+
+Option coalescing_time_option() {
+  return {.name = "coalescing_time",
+          .usual = std::int64_t{0},
+          .help = "until the receiver acknowledges fewer bytes; 0: a quarter of the base RTT",
+          .unit = "time",
+          .least = 0,
+          .most = 1e9};
 }
 
 }  // namespace softroce

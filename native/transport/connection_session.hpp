@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "packet_session.hpp"
+#include "transports.hpp"
 
 namespace softroce {
 
@@ -52,6 +53,9 @@ class ConnectionSession : public PacketSession {
     std::uint32_t packets = 1;  // answered together; 1: each packet is answered at once
     Nanoseconds time_ns = 0;    // longest wait of an unanswered packet
   };
+  // As the options `acknowledged_bytes` and `coalescing_time` say.
+  static Coalescing coalescing_by_bytes(const MessageEngine& engine);
+
   // `window`: how many PSNs, from the oldest one that is not acknowledged on, may be in use.
   ConnectionSession(MessageEngine& engine, std::size_t window, const Coalescing& coalescing)
       : PacketSession(engine), window_(window), coalescing_(coalescing) {}
@@ -192,5 +196,9 @@ class ConnectionSession : public PacketSession {
   std::deque<Connection> connections_;   // by peer
   std::vector<Acknowledged> delivered_;  // by the feedback that is being handled
 };
+
+// `coalescing_by_bytes` reads these.
+Option acknowledged_bytes_option();
+Option coalescing_time_option();
 
 }  // namespace softroce

@@ -73,21 +73,17 @@
 namespace softroce {
 namespace {
 
-template <typename T>
-T number_of(MessageEngine& engine, std::string_view option) {
-  return static_cast<T>(option_of<std::int64_t>(engine.config(), option));
-}
-
 class Falcon final : public ConnectionSession {
  public:
   explicit Falcon(MessageEngine& engine)
-      : ConnectionSession(engine, number_of<std::size_t>(engine, "psn_window"),
-                          {.packets = number_of<std::uint32_t>(engine, "coalesced_packets"),
-                           .time_ns = number_of<Nanoseconds>(engine, "coalescing_time")}),
+      : ConnectionSession(
+            engine, number_of<std::size_t>(engine.config(), "psn_window"),
+            {.packets = number_of<std::uint32_t>(engine.config(), "coalesced_packets"),
+             .time_ns = number_of<Nanoseconds>(engine.config(), "coalescing_time")}),
         is_rack_(option<std::string>("detection") == "rack"),
         has_probes_(option<bool>("probes")),
         probes_first_(option<std::string>("probe") == "first"),
-        distance_(static_cast<Psn>(option<std::int64_t>("distance"))),
+        distance_(number_of<Psn>(config(), "distance")),
         most_early_(option<std::int64_t>("most_early")),
         rack_window_(option<double>("rack_window")),
         least_rack_window_ns_(option<std::int64_t>("least_rack_window")),

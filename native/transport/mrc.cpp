@@ -53,31 +53,14 @@
 namespace softroce {
 namespace {
 
-constexpr std::size_t kMprUnit = 128;          // packets
-constexpr std::uint32_t kLeastCounted = 1024;  // bytes of an unanswered packet
-
-template <typename T>
-T number_of(MessageEngine& engine, std::string_view option) {
-  return static_cast<T>(option_of<std::int64_t>(engine.config(), option));
-}
-
-std::uint32_t packets_per_sack(MessageEngine& engine) {
-  const std::uint32_t counted = std::max(engine.chunk_bytes(), kLeastCounted);
-  return std::max(packets_of(number_of<std::uint32_t>(engine, "acknowledged_bytes"), counted), 1U);
-}
-
-Nanoseconds longest_wait_ns(MessageEngine& engine) {
-  const auto chosen_ns = number_of<Nanoseconds>(engine, "coalescing_time");
-  return chosen_ns != 0 ? chosen_ns : engine.config().initial_rtt / kNanosecond / 4;
-}
+constexpr std::size_t kMprUnit = 128;  // packets
 
 class Mrc final : public ConnectionSession {
  public:
   explicit Mrc(MessageEngine& engine)
-      : ConnectionSession(
-            engine, kMprUnit * number_of<std::size_t>(engine, "mpr"),
-            {.packets = packets_per_sack(engine), .time_ns = longest_wait_ns(engine)}),
-        least_distance_(number_of<Psn>(engine, "distance")),
+      : ConnectionSession(engine, kMprUnit * number_of<std::size_t>(engine.config(), "mpr"),
+                          coalescing_by_bytes(engine)),
+        least_distance_(number_of<Psn>(config(), "distance")),
         window_share_(option<double>("distance_windows")),
         exponent_(option<std::int64_t>("timeout_exponent")),
         linear_(option<std::int64_t>("linear_timeouts")) {}
@@ -178,20 +161,8 @@ Transport mrc_transport() {
                    .least = 1,
                    .most = 255},
                   path_picker_option("ev-states"),
-                  {.name = "acknowledged_bytes",
-                   .usual = std::int64_t{16'384},
-                   .help = "bytes of unanswered packets that the receiver acknowledges at once; "
-                           "0: each packet",
-                   .unit = "bytes",
-                   .least = 0,
-                   .most = 32'768},
-                  {.name = "coalescing_time",
-                   .usual = std::int64_t{0},
-                   .help = "until the receiver acknowledges fewer bytes; 0: a quarter of the base "
-                           "RTT",
-                   .unit = "time",
-                   .least = 0,
-                   .most = 1e9},
+                  acknowledged_bytes_option(),
+                  coalescing_time_option(),
                   {.name = "distance",
                    .usual = std::int64_t{3},
                    .help = "a missing packet is lost if the highest acknowledged one exceeds it by "

@@ -56,7 +56,7 @@ class Ndp final : public ConnectionSession {
  public:
   explicit Ndp(MessageEngine& engine)
       : ConnectionSession(engine, std::numeric_limits<std::size_t>::max(), {}),
-        first_window_(static_cast<std::uint32_t>(option<std::int64_t>("first_window"))),
+        first_window_(number_of<std::uint32_t>(config(), "first_window")),
         least_rto_ns_(option<std::int64_t>("least_timeout")),
         initial_rto_ns_(option<std::int64_t>("initial_timeout")),
         pull_interval_(pull_interval(config(), option<double>("pull_rate"))) {

@@ -35,6 +35,12 @@ T option_of(const MessageConfig& config, std::string_view name) {
   return std::get<T>(found->second);
 }
 
+// The value of an option that is a whole number, as another type.
+template <typename T>
+T number_of(const MessageConfig& config, std::string_view name) {
+  return static_cast<T>(option_of<std::int64_t>(config, name));
+}
+
 class Session : public MessageSession {
  public:
   explicit Session(MessageEngine& engine);

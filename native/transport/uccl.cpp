@@ -50,9 +50,7 @@ namespace {
 class Uccl final : public ConnectionSession {
  public:
   explicit Uccl(MessageEngine& engine)
-      : ConnectionSession(
-            engine,
-            static_cast<std::size_t>(option_of<std::int64_t>(engine.config(), "psn_window")), {}),
+      : ConnectionSession(engine, number_of<std::size_t>(engine.config(), "psn_window"), {}),
         threshold_(option<std::int64_t>("duplicates")),
         is_spaced_(option<bool>("spaced")),
         least_rto_ns_(option<std::int64_t>("rto")),

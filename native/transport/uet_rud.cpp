@@ -50,9 +50,8 @@ class UetRud final : public UetSession {
       : UetSession(engine),
         has_sleek_(option<bool>("sleek")),
         cwnds_(option<double>("sleek_cwnds")),
-        least_(static_cast<Psn>(option<std::int64_t>("sleek_packets"))),
-        most_(std::min<Psn>(config().window_packets,
-                            static_cast<Psn>(option<std::int64_t>("psn_window")) / 2)),
+        least_(number_of<Psn>(config(), "sleek_packets")),
+        most_(std::min<Psn>(config().window_packets, number_of<Psn>(config(), "psn_window") / 2)),
         probe_rtts_(option<std::int64_t>("probe_rtts")),
         repeat_rtts_(option<std::int64_t>("probe_repeat_rtts")),
         target_ns_(has_trimming() ? base_rtt_ns() / 4 * 3 : base_rtt_ns()) {}

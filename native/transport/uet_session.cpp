@@ -8,28 +8,15 @@
 namespace softroce {
 namespace {
 
-constexpr std::uint32_t kLeastCounted = 1024;  // bytes of an unanswered packet
 constexpr Nanoseconds kRtoRtts = 2;
 constexpr Nanoseconds kMostDoubled = 16;  // a doubled timeout, in timeouts
 constexpr Nanoseconds kTrimmingRto = 100'000, kUsualRto = 5'000'000;
 
-std::uint32_t acknowledged_packets(MessageEngine& engine) {
-  const auto bytes = option_of<std::int64_t>(engine.config(), "acknowledged_bytes");
-  const std::uint32_t counted = std::max(engine.chunk_bytes(), kLeastCounted);
-  return std::max(packets_of(static_cast<std::uint32_t>(bytes), counted), 1U);
-}
-
-Nanoseconds coalescing_ns(MessageEngine& engine) {
-  const auto chosen_ns = option_of<std::int64_t>(engine.config(), "coalescing_time");
-  return chosen_ns != 0 ? chosen_ns : engine.config().initial_rtt / kNanosecond / 4;
-}
-
 }  // namespace
 
 UetSession::UetSession(MessageEngine& engine)
-    : ConnectionSession(
-          engine, static_cast<std::size_t>(option_of<std::int64_t>(engine.config(), "psn_window")),
-          {.packets = acknowledged_packets(engine), .time_ns = coalescing_ns(engine)}),
+    : ConnectionSession(engine, number_of<std::size_t>(engine.config(), "psn_window"),
+                        coalescing_by_bytes(engine)),
       has_trimming_(option<bool>("trimming")),
       rto_init_ns_(option<std::int64_t>("rto_init") != 0 ? option<std::int64_t>("rto_init")
                    : has_trimming_                       ? kTrimmingRto
@@ -71,19 +58,8 @@ std::vector<Option> UetSession::options(std::string_view path_picker) {
            .help = "packets to a peer from the oldest unacknowledged one on",
            .least = 1,
            .most = 4096},
-          {.name = "acknowledged_bytes",
-           .usual = std::int64_t{16'384},
-           .help = "bytes of unanswered packets that the receiver acknowledges at once; 0: each "
-                   "packet",
-           .unit = "bytes",
-           .least = 0,
-           .most = 32'768},
-          {.name = "coalescing_time",
-           .usual = std::int64_t{0},
-           .help = "until the receiver acknowledges fewer bytes; 0: a quarter of the base RTT",
-           .unit = "time",
-           .least = 0,
-           .most = 1e9},
+          acknowledged_bytes_option(),
+          coalescing_time_option(),
           path_picker_option(path_picker)};
 }
 
