@@ -12,7 +12,8 @@ class Ring {
  public:
   bool empty() const { return begin_ == end_; }
   std::size_t size() const { return end_ - begin_; }
-  T& front() { return slots_[begin_ & (slots_.size() - 1)]; }
+  T& operator[](std::size_t index) { return slots_[(begin_ + index) & (slots_.size() - 1)]; }
+  T& front() { return (*this)[0]; }
   void pop() { ++begin_; }
   T& push() {  // as it was left there
     if (size() == slots_.size()) grow();
@@ -22,7 +23,7 @@ class Ring {
  private:
   void grow() {
     std::vector<T> larger(slots_.empty() ? 16 : slots_.size() * 2);
-    for (std::size_t i = 0; i < size(); ++i) larger[i] = slots_[(begin_ + i) & (slots_.size() - 1)];
+    for (std::size_t i = 0; i < size(); ++i) larger[i] = (*this)[i];
     end_ = size();
     begin_ = 0;
     slots_ = std::move(larger);

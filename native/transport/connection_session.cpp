@@ -96,7 +96,6 @@ void ConnectionSession::packet_sent(SendMessage& message, std::uint32_t packet, 
   Record& record = connection.at(psn);
   record.sent_ns = now_ns();
   record.transmissions = message.sent[packet].attempts();
-  record.path = message.sent[packet].path();
   record.is_queued = false;
   packet_left(connection, psn);
 }
@@ -104,10 +103,8 @@ void ConnectionSession::packet_sent(SendMessage& message, std::uint32_t packet, 
 ConnectionSession::Record& ConnectionSession::take_psn(Connection& connection, Flow& flow,
                                                        Handle message, std::uint32_t packet) {
   flow.psns[packet] = connection.end();
-  Record& record = connection.records.emplace_back();
-  record.message = message;
-  record.packet = packet;
-  record.sent_ns = now_ns();
+  Record& record = connection.records.push();
+  record = {.message = message, .sent_ns = now_ns(), .packet = packet};
   if (connection.records.size() >= window_ && !connection.is_held)
     engine().hold(connection.peer, connection.is_held = true);
   return record;
@@ -115,7 +112,7 @@ ConnectionSession::Record& ConnectionSession::take_psn(Connection& connection, F
 
 void ConnectionSession::advance(Connection& connection) {
   auto& records = connection.records;
-  for (; !records.empty() && records.front().is_done; ++connection.base) records.pop_front();
+  for (; !records.empty() && records.front().is_done; ++connection.base) records.pop();
   if (connection.is_held && records.size() < window_)
     engine().hold(connection.peer, connection.is_held = false);
 }
@@ -125,22 +122,22 @@ void ConnectionSession::advance(Connection& connection) {
 void ConnectionSession::feedback_known(SendMessage& message, const Feedback& feedback) {
   Connection& connection = connection_of(message.peer);
   Flow& flow = flow_of(message.handle);
-  delivered_.clear();
+  std::uint32_t cancelled = 0;
   for (; flow.cumulative < feedback.cumulative; ++flow.cumulative)
-    deliver(message, flow, flow.cumulative);
+    cancelled += deliver(message, connection, flow, flow.cumulative);
   if (feedback.type == BodyType::packet_sack) {
     std::uint64_t bits = feedback.bits & ~flow.delivered.word(feedback.packet / 64);
     for (; bits != 0; bits &= bits - 1)
-      deliver(message, flow, feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
+      cancelled += deliver(message, connection, flow,
+                           feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
   }
-  if (!delivered_.empty()) connection.timeouts_without_progress = 0;
   if (flow.cumulative == message.count)
     finish_send(message);
   else if (message.paused)
     resume(message, RetransmitReason::nak);
   advance(connection);
   const std::int32_t age_ns = stamp_distance(stamp_of(now()), feedback.echo_stamp_ns);
-  acknowledged(connection, {.sent_ns = now_ns() - age_ns, .packets = delivered_});
+  acknowledged(connection, {.sent_ns = now_ns() - age_ns, .cancelled = cancelled});
   if (feedback.type != BodyType::packet_nack || flow.delivered.test(feedback.cumulative)) return;
   const Psn expected = flow.psns[feedback.cumulative];
   if (expected != kNoPsn) dropped_out_of_order(connection, expected, now_ns() - age_ns);
@@ -156,18 +153,19 @@ void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedb
   if (record.is_out() && is_newest) payload_cut(connection, psn, feedback.at_last_hop);
 }
 
-void ConnectionSession::deliver(SendMessage& message, Flow& flow, std::uint32_t packet) {
-  if (!flow.delivered.set(packet)) return;
+bool ConnectionSession::deliver(SendMessage& message, Connection& connection, Flow& flow,
+                                std::uint32_t packet) {
+  if (!flow.delivered.set(packet)) return false;
   if (message.retransmit_pending != 0) engine().forget_retransmit(message, packet);
   const Psn psn = flow.psns[packet];
-  if (psn == kNoPsn) return;
-  Connection& connection = connection_of(message.peer);
+  if (psn == kNoPsn) return false;
+  connection.timeouts_without_progress = 0;
   Record& record = connection.at(psn);
   record.is_done = true;
   if (mutated(Mutant::psn_of_next_acknowledged) && psn + 1 < connection.end())
     connection.at(psn + 1).is_done = true;
   connection.acknowledged_end = std::max(connection.acknowledged_end, psn + 1);
-  delivered_.push_back({psn, record});
+  return record.is_queued;
 }
 
 // ---------------------------------------------------------------- retransmissions and time

@@ -39,9 +39,9 @@
 
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <vector>
 
+#include "../engine/ring.hpp"
 #include "packet_session.hpp"
 #include "transports.hpp"
 
@@ -75,7 +75,6 @@ class ConnectionSession : public PacketSession {
     std::uint16_t transmissions = 0;  // at most 65535
     std::uint16_t early = 0;          // retransmissions by `retransmit_early`
     std::uint16_t timeouts = 0;       // for the subclass: timeouts in a row
-    std::uint8_t path = 0;            // of the last transmission
     bool is_done = false;             // acknowledged, or of a message that is over or paused
     bool is_queued = false;           // its retransmission has not left yet
 
@@ -97,7 +96,7 @@ class ConnectionSession : public PacketSession {
     Psn base = 0;                                 // all below are done
     Psn acknowledged_end = 0;                     // behind the highest acknowledged PSN
     std::uint32_t timeouts_without_progress = 0;  // in a row
-    std::deque<Record> records;                   // of [base, end)
+    Ring<Record> records;                         // of [base, end)
     bool is_held = false;                         // the window is full
     Nanoseconds timer_ns = kNeverNs;
     Nanoseconds timeout_due_ns = kNeverNs;  // no packet's timer ends earlier
@@ -108,13 +107,9 @@ class ConnectionSession : public PacketSession {
     // Whether a packet beyond the base has arrived: then the receiver's bitmap is not zero.
     bool has_gap() const { return acknowledged_end > base; }
   };
-  struct Acknowledged {
-    Psn psn;
-    Record record;  // as it was; it may be gone from the connection
-  };
   struct Acknowledgement {
-    Nanoseconds sent_ns;                    // T1: when the packet that caused the feedback was sent
-    std::span<const Acknowledged> packets;  // reported for the first time; there may be none
+    Nanoseconds sent_ns;      // T1: when the packet that caused the feedback was sent
+    std::uint32_t cancelled;  // queued retransmissions of packets that have arrived
   };
 
   // ---- hooks. The message of a record may be over; `retransmit` finds out.
@@ -175,7 +170,8 @@ class ConnectionSession : public PacketSession {
   void answer_all(Unanswered& unanswered);
   void give_up_psns(Flow& flow);
   Record& take_psn(Connection& connection, Flow& flow, Handle message, std::uint32_t packet);
-  void deliver(SendMessage& message, Flow& flow, std::uint32_t packet);
+  // Whether this cancels a queued retransmission.
+  bool deliver(SendMessage& message, Connection& connection, Flow& flow, std::uint32_t packet);
   void advance(Connection& connection);
   void resume(SendMessage& message, RetransmitReason why);
 
@@ -192,9 +188,8 @@ class ConnectionSession : public PacketSession {
 
   const std::size_t window_;
   const Coalescing coalescing_;
-  std::deque<Flow> flows_;               // by the handle's index
-  std::deque<Connection> connections_;   // by peer
-  std::vector<Acknowledged> delivered_;  // by the feedback that is being handled
+  std::deque<Flow> flows_;              // by the handle's index
+  std::deque<Connection> connections_;  // by peer
 };
 
 // `coalescing_by_bytes` reads these.

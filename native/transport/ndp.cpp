@@ -189,9 +189,8 @@ void Ndp::packet_left(Connection& connection, Psn psn) {
 void Ndp::acknowledged(Connection& connection, const Acknowledgement& ack) {
   State& state = state_of(connection.peer);
   state.busy_ns = now_ns();
-  // A retransmission that is no longer needed gives its credit back.
-  for (const auto& [psn, record] : ack.packets)
-    if (record.is_queued && state.credits < first_window_) ++state.credits;
+  // A cancelled retransmission gives its credit back.
+  state.credits = std::min(state.credits + ack.cancelled, first_window_);
   use_credits(connection, state);
   if (!connection.records.empty()) expect_timeout(connection, connection.base);
 }

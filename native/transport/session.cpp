@@ -719,19 +719,4 @@ void Session::forget_receive(Handle handle, PeerIndex peer) {
   --work_of(peer).receives;
 }
 
-Session::Rtt Session::rtt(PeerIndex index) const {
-  const RttEstimate& measured = peer(index).rtt;
-  if (measured.srtt / kNanosecond != 0)
-    return {measured.srtt / kNanosecond, measured.rttvar / kNanosecond};
-  const Nanoseconds initial_ns = config().initial_rtt / kNanosecond;
-  return {initial_ns, initial_ns / 2};
-}
-
-Session::Rtt Session::reported_rtt(PeerIndex index) const {
-  const Peer& from = peer(index);
-  if (from.remote_srtt_ns != 0) return {from.remote_srtt_ns, from.remote_rttvar_ns};
-  const Nanoseconds initial_ns = config().initial_rtt / kNanosecond;
-  return {initial_ns, initial_ns / 2};
-}
-
 }  // namespace softroce

@@ -126,8 +126,16 @@ class Session : public MessageSession {
     Nanoseconds srtt_ns, rttvar_ns;
   };
   // Both are the initial RTT until there is a sample.
-  Rtt rtt(PeerIndex peer) const;           // of data sent to the peer, measured here
-  Rtt reported_rtt(PeerIndex peer) const;  // of data from the peer, as its packets report it
+  Rtt rtt(PeerIndex index) const {  // of data sent to the peer, measured here
+    const RttEstimate& measured = peer(index).rtt;
+    const Nanoseconds srtt_ns = measured.srtt / kNanosecond;
+    return srtt_ns != 0 ? Rtt{srtt_ns, measured.rttvar / kNanosecond} : initial_rtt();
+  }
+  Rtt reported_rtt(PeerIndex index) const {  // of data from the peer, as its packets report it
+    const Peer& from = peer(index);
+    return from.remote_srtt_ns != 0 ? Rtt{from.remote_srtt_ns, from.remote_rttvar_ns}
+                                    : initial_rtt();
+  }
   Nanoseconds clamp(Nanoseconds interval_ns) const {  // to T_min..T_max
     return std::min(std::max(interval_ns, timing().t_min_ns), timing().t_max_ns);
   }
@@ -257,6 +265,10 @@ class Session : public MessageSession {
   ReceiveMessage* receive_of(PeerIndex peer, const MessageName& name);
 
   void decide_retransmit(std::uint32_t packets);
+  Rtt initial_rtt() const {
+    const Nanoseconds initial_ns = config().initial_rtt / kNanosecond;
+    return {initial_ns, initial_ns / 2};
+  }
 
   MessageEngine& engine_;
   Nanoseconds now_ns_ = 0;

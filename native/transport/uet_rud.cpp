@@ -75,7 +75,7 @@ class UetRud final : public UetSession {
   Psn cwnd(const Connection& connection) const {
     return peer(connection.peer).congestion->window_packets();
   }
-  Psn out_of_order(const Connection& connection) const;
+  static Psn out_of_order(Connection& connection);
   void recover(Connection& connection, Sleek& sleek);
   void note_probe(const Connection& connection, Sleek& sleek, const Acknowledgement& ack);
   void send_probe(Connection& connection, Sleek& sleek);
@@ -106,10 +106,10 @@ void UetRud::acknowledged(Connection& connection, const Acknowledgement& ack) {
   recover(connection, sleek);
 }
 
-auto UetRud::out_of_order(const Connection& connection) const -> Psn {
+auto UetRud::out_of_order(Connection& connection) -> Psn {
   Psn packets = 0;
   for (Psn psn = connection.base; psn < connection.acknowledged_end; ++psn)
-    packets += connection.records[psn - connection.base].is_done;
+    packets += connection.at(psn).is_done;
   return packets;
 }
 
