@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "../engine/mutant.hpp"
 
@@ -78,10 +79,9 @@ void ConnectionSession::over(Handle message) {
 void ConnectionSession::give_up_psns(Flow& flow) {
   Connection& connection = connection_of(flow.peer);
   for (std::uint32_t packet = flow.cumulative; packet < flow.psns.size(); ++packet) {
-    Psn& psn = flow.psns[packet];
-    if (psn == kNoPsn || flow.delivered.test(packet)) continue;
-    connection.at(psn).is_done = true;
-    psn = kNoPsn;
+    if (!flow.is_in_use(packet)) continue;
+    connection.at(flow.psns[packet]).is_done = true;
+    flow.psns[packet] = kNoPsn;
     wake_at(connection, now_ns());
   }
 }
@@ -89,7 +89,7 @@ void ConnectionSession::give_up_psns(Flow& flow) {
 void ConnectionSession::packet_sent(SendMessage& message, std::uint32_t packet, Time now) {
   set_now(now);
   Flow& flow = flow_of(message.handle);
-  if (message.paused || flow.delivered.test(packet)) return;
+  if (message.paused || flow.psns[packet] == kDelivered) return;
   Connection& connection = connection_of(message.peer);
   if (flow.psns[packet] == kNoPsn) take_psn(connection, flow, message.handle, packet);
   const Psn psn = flow.psns[packet];
@@ -138,15 +138,14 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   advance(connection);
   const std::int32_t age_ns = stamp_distance(stamp_of(now()), feedback.echo_stamp_ns);
   acknowledged(connection, {.sent_ns = now_ns() - age_ns, .cancelled = cancelled});
-  if (feedback.type != BodyType::packet_nack || flow.delivered.test(feedback.cumulative)) return;
-  const Psn expected = flow.psns[feedback.cumulative];
-  if (expected != kNoPsn) dropped_out_of_order(connection, expected, now_ns() - age_ns);
+  if (feedback.type == BodyType::packet_nack && flow.is_in_use(feedback.cumulative))
+    dropped_out_of_order(connection, flow.psns[feedback.cumulative], now_ns() - age_ns);
 }
 
 void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedback) {
   const Flow& flow = flow_of(message.handle);
+  if (!flow.is_in_use(feedback.packet)) return;
   const Psn psn = flow.psns[feedback.packet];
-  if (psn == kNoPsn || flow.delivered.test(feedback.packet)) return;
   Connection& connection = connection_of(message.peer);
   const Record& record = connection.at(psn);
   const bool is_newest = stamp_of(record.sent_ns * kNanosecond) == feedback.echo_stamp_ns;
@@ -157,7 +156,7 @@ bool ConnectionSession::deliver(SendMessage& message, Connection& connection, Fl
                                 std::uint32_t packet) {
   if (!flow.delivered.set(packet)) return false;
   if (message.retransmit_pending != 0) engine().forget_retransmit(message, packet);
-  const Psn psn = flow.psns[packet];
+  const Psn psn = std::exchange(flow.psns[packet], kDelivered);
   if (psn == kNoPsn) return false;
   connection.timeouts_without_progress = 0;
   Record& record = connection.at(psn);
@@ -249,7 +248,7 @@ void ConnectionSession::resume(SendMessage& message, RetransmitReason why) {
   Flow& flow = flow_of(message.handle);
   const Handle handle = message.handle;
   for (std::uint32_t packet = flow.cumulative; packet < message.next; ++packet) {
-    if (flow.delivered.test(packet)) continue;
+    if (flow.psns[packet] == kDelivered) continue;
     const bool is_queued = Session::retransmit(message, packet, why);
     if (engine().find_send(handle) == nullptr) return;
     take_psn(connection, flow, handle, packet).is_queued = is_queued;

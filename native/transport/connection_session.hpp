@@ -38,7 +38,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <vector>
 
 #include "../engine/ring.hpp"
@@ -138,8 +138,8 @@ class ConnectionSession : public PacketSession {
 
   Connection& connection_of(PeerIndex peer) {
     for (auto next = static_cast<PeerIndex>(connections_.size()); next <= peer; ++next)
-      connections_.emplace_back().peer = next;
-    return connections_[peer];
+      connections_.emplace_back(std::make_unique<Connection>())->peer = next;
+    return *connections_[peer];
   }
 
   // ---- actions
@@ -157,13 +157,15 @@ class ConnectionSession : public PacketSession {
   void wake_at(Connection& connection, Nanoseconds at_ns);
 
  private:
-  static constexpr Psn kNoPsn = UINT64_MAX;
+  static constexpr Psn kDelivered = UINT64_MAX - 1, kNoPsn = UINT64_MAX;
 
   struct Flow {  // a message
     PeerIndex peer = 0;
     std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
     Bitmap delivered;
-    std::vector<Psn> psns;  // by packet; kNoPsn: it has none
+    std::vector<Psn> psns;  // by packet, until it is delivered; kNoPsn: it has none
+
+    bool is_in_use(std::uint32_t packet) const { return psns[packet] < kDelivered; }
   };
 
   Flow& flow_of(Handle message) { return flows_[index_of(message)]; }
@@ -188,8 +190,8 @@ class ConnectionSession : public PacketSession {
 
   const std::size_t window_;
   const Coalescing coalescing_;
-  std::deque<Flow> flows_;              // by the handle's index
-  std::deque<Connection> connections_;  // by peer
+  std::vector<Flow> flows_;                               // by the handle's index
+  std::vector<std::unique_ptr<Connection>> connections_;  // by peer
 };
 
 // `coalescing_by_bytes` reads these.

@@ -64,7 +64,7 @@
 //   In the model it stays on its flow.
 // - Congestion control is the lab's, not that of the sources.
 #include <algorithm>
-#include <deque>
+#include <vector>
 
 #include "../engine/mutant.hpp"
 #include "connection_session.hpp"
@@ -134,7 +134,7 @@ class Falcon final : public ConnectionSession {
   const double probe_rtts_;
   Nanoseconds least_pto_ns_;
   const Nanoseconds least_rto_ns_, initial_rto_ns_, coalescing_ns_;
-  std::deque<State> states_;  // by peer
+  std::vector<State> states_;  // by peer
 };
 
 // ---------------------------------------------------------------- timeouts

@@ -12,7 +12,7 @@
 // answers that the receive is posted.
 #pragma once
 
-#include <deque>
+#include <vector>
 
 #include "session.hpp"
 
@@ -88,7 +88,7 @@ class PacketSession : public Session {
   void control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) final;
 
   Time rto_low_, rto_high_;
-  std::deque<ReceiveFlow> receives_;  // by the handle's index
+  std::vector<ReceiveFlow> receives_;  // by the handle's index
 };
 
 }  // namespace softroce

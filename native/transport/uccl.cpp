@@ -38,7 +38,7 @@
 //   their RTT, and a retransmission stays on its path.
 // - Congestion control is the lab's.
 #include <algorithm>
-#include <deque>
+#include <vector>
 
 #include "../engine/mutant.hpp"
 #include "connection_session.hpp"
@@ -81,7 +81,7 @@ class Uccl final : public ConnectionSession {
   const std::int64_t threshold_;
   const bool is_spaced_;
   const Nanoseconds least_rto_ns_, tick_ns_;
-  std::deque<State> states_;  // by peer
+  std::vector<State> states_;  // by peer
 };
 
 // ---------------------------------------------------------------- the timer

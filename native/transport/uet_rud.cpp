@@ -37,7 +37,7 @@
 // - Packet timers run in a recovery, too. In [htsim] a timeout in a recovery leaves the packet to
 //   the recovery.
 #include <algorithm>
-#include <deque>
+#include <vector>
 
 #include "uet_session.hpp"
 
@@ -89,7 +89,7 @@ class UetRud final : public UetSession {
   const double cwnds_;
   const Psn least_, most_;
   const Nanoseconds probe_rtts_, repeat_rtts_, target_ns_;
-  std::deque<Sleek> sleeks_;  // by peer
+  std::vector<Sleek> sleeks_;  // by peer
 };
 
 // ---------------------------------------------------------------- SLEEK
