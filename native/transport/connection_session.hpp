@@ -163,7 +163,7 @@ class ConnectionSession : public PacketSession {
     PeerIndex peer = 0;
     std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
     Bitmap delivered;
-    std::vector<Psn> psns;  // by packet, until it is delivered; kNoPsn: it has none
+    std::vector<Psn> psns;  // by packet; kDelivered: it has arrived; kNoPsn: it has none
 
     bool is_in_use(std::uint32_t packet) const { return psns[packet] < kDelivered; }
   };
