@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Connections whose packets have PSNs of their own (native/transport/connection_session.hpp).
+
+A capture does not show these PSNs: they count first transmissions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from softroce_lab.check.striped.acknowledgements import (
+    Acknowledgements,
+    captures_feedback,
+    way_ns,
+)
+from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.messages import Striped
+
+
+class Connection:
+    """The packets of a stream by PSN, and what its sender was told of them.
+
+    Times are those at the sender's link. Feedback is at the sender at most `way_ns` later.
+    """
+
+    def __init__(
+        self,
+        view: Striped,
+        controls: Controls,
+        number: int,
+        acknowledgements: Callable[[int], Acknowledgements],
+    ) -> None:
+        self._view = view
+        stream = view.streams[number]
+        sent = view.transmissions
+        is_mine = view.messages["stream"][sent["message"]] == number
+        first = np.flatnonzero(is_mine & (sent["attempt"] == 0))
+        self.first_numbers = first[np.argsort(sent["at"][first], kind="stable")]
+        self.first = sent[self.first_numbers]
+        self.first_ns = view.time_ns(self.first["at"])
+        self.messages = np.flatnonzero(view.messages["stream"] == number).tolist()
+        self.acks = {message: acknowledgements(message) for message in self.messages}
+        pairs = list(zip(self.first["message"].tolist(), self.first["index"].tolist(), strict=True))
+        self.psns = {pair: psn for psn, pair in enumerate(pairs)}
+        self.reported_ns = np.array(
+            [self.acks[message].reported_ns(index) for message, index in pairs], dtype=np.int64
+        )
+        # When the packet and all packets before it were reported.
+        self.known_ns = np.maximum.accumulate(self.reported_ns)
+        self.heard_ns = np.sort(
+            np.concatenate([np.zeros(0, np.int64), *(each.time_ns for each in self.acks.values())])
+        )
+        self.way_ns = way_ns(view, stream)
+        again = np.flatnonzero(is_mine & (sent["attempt"] > 0))
+        self.retransmissions = again[np.argsort(sent["at"][again], kind="stable")]
+        self.doubt = self._doubt(controls, number)
+
+    def _doubt(self, controls: Controls, number: int) -> str | None:
+        """Why the sender's state does not follow from the capture."""
+        view, stream = self._view, self._view.streams[number]
+        if not stream.leaves or not captures_feedback(view, stream):
+            return "what the sender received and sent was not captured"
+        if doubt := controls.doubts_feedback(stream):
+            return doubt
+        if not view.messages["begun"][self.messages].all():
+            return "a message of the connection began before the capture"
+        named = set(self.messages)
+        if named & controls.not_ready or named & controls.refused.keys():
+            return "a message of the connection was refused, and gave up its PSNs"
+        if controls.failed[self.messages].any():
+            return "a message of the connection failed, and gave up its PSNs"
+        if any(each.unsure for each in self.acks.values()):
+            return "bits of feedback may have been flipped"
+        return None
+
+    def psn_of(self, one: np.void) -> int:
+        return self.psns[int(one["message"]), int(one["index"])]
+
+    def base(self, at_ns: int) -> int:
+        """The oldest PSN that was not reported by then."""
+        return int(np.searchsorted(self.known_ns, at_ns, side="right"))
+
+    def base_since_ns(self, base: int) -> int:
+        """Since when this PSN has been the base, and a timer of the connection may have run."""
+        advanced_ns = int(self.known_ns[base - 1]) if base else 0
+        return max(advanced_ns, int(self.first_ns[base]))
+
+    @functools.cached_property
+    def _heard_live_ns(self) -> npt.NDArray[np.int64]:
+        """As `heard_ns`, without feedback on messages that were over at their sender."""
+        live = [np.zeros(0, np.int64)]
+        for message, acks in self.acks.items():
+            count = int(self._view.messages["count"][message])
+            live.append(acks.time_ns[: int(np.searchsorted(acks.cumulative, count))])
+        return np.sort(np.concatenate(live))
+
+    def most_duplicates(self, now_ns: int) -> int:
+        """Acknowledgements without progress that the sender may have counted."""
+        base = self.base(now_ns - self.way_ns)
+        since_ns = int(self.known_ns[base - 1]) if base else 0
+        before, now = np.searchsorted(self.heard_ns, [since_ns, now_ns])
+        return int(now - before) - (base > 0)
+
+    def least_duplicates(self, now_ns: int) -> int:
+        """Those that it has counted for certain."""
+        base = self.base(now_ns)
+        since_ns = int(self.known_ns[base - 1]) if base else 0
+        heard = np.searchsorted(self._heard_live_ns, [since_ns, now_ns - self.way_ns], side="right")
+        return max(int(heard[1] - heard[0]), 0)

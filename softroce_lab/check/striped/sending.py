@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""When packets may leave: windows of PSNs, SLEEK's probes, and the pulls of `ndp`."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+import numpy as np
+
+from softroce_lab.check.striped.controls import (
+    FALCON,
+    MRC,
+    NDP,
+    UCCL,
+    UET_ROD,
+    UET_RUD,
+    ControlMessage,
+)
+from softroce_lab.check.striped.losses import Understood, lateness_ns
+from softroce_lab.check.striped.messages import NEVER, Striped
+from softroce_lab.check.striped.psns import Connection
+from softroce_lab.check.striped.reasons import Timers
+from softroce_lab.check.verdict import Rules, Tally
+
+RULES = Rules()
+_WINDOWED = (FALCON, UET_RUD, UET_ROD, MRC, UCCL)
+_ROUNDING_PS = 2000  # of a capture's times
+_GAP_BYTES = 24  # between frames, with the preamble and the frame check sequence
+_NO_RUN = "no run directory tells it"
+
+
+def _streams(lab: Understood, *transports: str) -> Iterator[int]:
+    """The streams of data of these transports."""
+    for stream in lab.view.data_streams():
+        if lab.controls.transports.get(stream.number) in transports:
+            yield stream.number
+
+
+@RULES.rule(
+    "sr.window",
+    "a packet is sent for the first time when the window of packet sequence numbers admits it",
+    "docs/explanation/transports.md, `falcon`, `uet_rud`, `mrc`, `uccl`",
+)
+def _window(lab: Understood, tally: Tally) -> None:
+    """The oldest packet without an acknowledgement is less than a window behind.
+
+    An acknowledgement counts from the sender's link on, so the sender may know less.
+    """
+    view = lab.view
+    for number in _streams(lab, *_WINDOWED):
+        connection = lab.connection(number)
+        first = connection.first
+        window = _window_of(view, lab.controls.transports[number])
+        if window is None:
+            tally.doubts(f"the window: {_NO_RUN}", len(first))
+            continue
+        beyond = max(len(first) - window, 0)
+        if beyond and connection.doubt:
+            tally.doubts(connection.doubt, beyond)
+            continue
+        early = connection.known_ns[:beyond] > connection.first_ns[window:]
+        tally.passed(len(first) - int(early.sum()))
+        for one in first[window:][early]:
+            tally.failed(
+                view.frames(one["at"]),
+                f"{view.name(one)} was sent beyond the window of {window} packets",
+            )
+
+
+def _window_of(view: Striped, transport: str) -> int | None:
+    return view.mpr_packets if transport == MRC else view.options.get("psn_window")
+
+
+@RULES.rule(
+    "sr.probes",
+    "probes of SLEEK keep the distance of its options",
+    "docs/explanation/transports.md, `uet_rud`",
+)
+def _probes(lab: Understood, tally: Tally) -> None:
+    view = lab.view
+    if not view.options.get("sleek"):
+        return
+    for number in _streams(lab, UET_RUD):
+        connection = lab.connection(number)
+        if connection.doubt:
+            tally.doubts(connection.doubt, len(connection.retransmissions))
+            continue
+        sleek = lab.sleek(number)
+        if view.pacing or not view.times_senders:
+            tally.doubts("probes may have waited in their sender", len(sleek.probes))
+            continue
+        places = view.transmissions["at"][sleek.probes]
+        times_ns = view.time_ns(places)
+        early = np.flatnonzero(np.diff(times_ns) < sleek.spacing_ns)
+        tally.passed(len(places) - len(early))
+        for before in early.tolist():
+            one = view.transmissions[sleek.probes[before + 1]]
+            tally.failed(
+                view.frames(*places[before : before + 2]),
+                f"{view.name(one)} is a probe {times_ns[before + 1] - times_ns[before]} ns after "
+                f"another; {sleek.spacing_ns} ns are the least",
+            )
+
+
+# ---------------------------------------------------------------- ndp
+
+
+@RULES.rule(
+    "sr.pulled",
+    "a packet leaves in the first window, for a pull, or because its timer ended",
+    "docs/explanation/transports.md, `ndp`",
+)
+def _pulled(lab: Understood, tally: Tally) -> None:
+    view = lab.view
+    window = view.options.get("first_window") or view.window_packets
+    least_ns = Timers.of(NDP, view).least_ns
+    for number in _streams(lab, NDP):
+        connection = lab.connection(number)
+        pulls = lab.controls.pulls.get(number, [])
+        received = [each for each in pulls if each.last_received_at != NEVER]
+        if window is None:
+            tally.doubts(f"the first window: {_NO_RUN}", len(connection.first))
+        elif connection.doubt or not all(each.sure for each in received) or not least_ns:
+            doubt = connection.doubt or "pulls or timers are not known"
+            tally.doubts(doubt, len(connection.first))
+        else:
+            _check_pulled(view, connection, received, window, least_ns, tally)
+
+
+def _check_pulled(
+    view: Striped,
+    connection: Connection,
+    pulls: list[ControlMessage],
+    window: int,
+    least_ns: int,
+    tally: Tally,
+) -> None:
+    credit = _Credit(window, connection.way_ns)
+    sent = view.transmissions
+    numbers = np.concatenate([connection.first_numbers, connection.retransmissions])
+    events: list[tuple[int, int | None, int]] = [
+        (each.last_received_at, None, each.body.pulls)  # type: ignore[union-attr]
+        for each in pulls
+    ]
+    events += [(int(sent["at"][number]), number, 0) for number in numbers.tolist()]
+    left_ns = 0
+    for place, number, pulled in sorted(events, key=lambda event: event[0]):
+        now_ns = int(view.time_ns(place))
+        if number is None:
+            credit.pull(now_ns, pulled)
+            continue
+        if now_ns - left_ns >= least_ns:
+            credit.renew()  # nothing may have been in flight for a whole timeout
+        left_ns = now_ns
+        one = sent[number]
+        before_ns = int(view.time_ns(int(sent["at"][number - 1]))) if one["attempt"] else now_ns
+        if now_ns - before_ns >= least_ns or credit.take(now_ns):
+            tally.passed()
+        else:
+            tally.failed(
+                view.frames(place),
+                f"{view.name(one)} left without a pull, behind the first window of {window} "
+                "packets",
+            )
+
+
+class _Credit:
+    """How many packets may leave at most, for a sender that hears of a pull within `way_ns`.
+
+    Unused pulls beyond the window are lost. So a packet first uses up old credit, and a pull counts
+    in addition to the window until the sender must have heard of it.
+    """
+
+    def __init__(self, window: int, way_ns: int) -> None:
+        self._window, self._way_ns = window, way_ns
+        self._old = window
+        self._new: collections.deque[tuple[int, int]] = collections.deque()  # (time, credit)
+        self._pulls = 0
+
+    def pull(self, now_ns: int, pulls: int) -> None:
+        more = (pulls - self._pulls + (1 << 31)) % (1 << 32) - (1 << 31)
+        if more > 0:
+            self._pulls = pulls
+            self._new.append((now_ns, more))
+
+    def renew(self) -> None:
+        self._old = self._window
+
+    def take(self, now_ns: int) -> bool:
+        while self._new and self._new[0][0] + self._way_ns < now_ns:
+            self._old = min(self._old + self._new.popleft()[1], self._window)
+        if self._old:
+            self._old -= 1
+        elif self._new:
+            since_ns, credit = self._new.popleft()
+            if credit > 1:
+                self._new.appendleft((since_ns, credit - 1))
+        else:
+            return False
+        return True
+
+
+@RULES.rule(
+    "sr.pull-rate",
+    "a receiver pulls no faster than its link brings full packets",
+    "docs/explanation/transports.md, `ndp`",
+)
+def _pull_rate(lab: Understood, tally: Tally) -> None:
+    """Each pull may have waited for its host's link since that link was last idle."""
+    view = lab.view
+    by_link: dict[int, list[ControlMessage]] = {}
+    for pulls in lab.controls.pulls.values():
+        if not view.streams[pulls[0].stream].leaves:
+            tally.doubts("the receiver's link was not captured", len(pulls))
+            continue
+        row = view.evidence.in_time[pulls[0].at]
+        by_link.setdefault(int(view.evidence.packets["interface"][row]), []).extend(pulls)
+    interval_ps = view.pull_interval_ps
+    late_ps = 1000 * lateness_ns(view) + _ROUNDING_PS
+    for link, pulls in by_link.items():
+        pulls.sort(key=lambda each: each.at)
+        if interval_ps is None or not view.times_senders or view.missed:
+            tally.doubts(f"the interval between pulls: {_NO_RUN}", len(pulls))
+            continue
+        idle_ns = _idle_ns(view, link)
+        due_ps = 0
+        for one in pulls:
+            now_ps = 1000 * int(view.time_ns(one.at))
+            if now_ps < due_ps - late_ps:
+                tally.failed(
+                    [view.frame(one.at)],
+                    f"the pull leaves {(due_ps - now_ps) // 1000} ns early; pulls are "
+                    f"{interval_ps // 1000} ns apart",
+                )
+            else:
+                tally.passed()
+            due_ps = max(due_ps, 1000 * idle_ns[one.at]) + interval_ps
+
+
+def _idle_ns(view: Striped, link: int) -> dict[int, int]:
+    """By place of each frame on a host's link, when that link was last idle."""
+    packets = view.evidence.packets
+    in_time = view.evidence.in_time
+    places = np.flatnonzero(packets["interface"][in_time] == link)
+    times_ns = view.time_ns(places)
+    bits = 8 * (packets["length"][in_time[places]].astype(np.int64) + _GAP_BYTES)
+    busy_ns = bits * 10**9 // view.line_rate_bps + 1
+    is_idle = np.ones(len(places), dtype=np.bool_)
+    is_idle[1:] = np.diff(times_ns) > busy_ns[:-1]
+    since_ns = np.maximum.accumulate(np.where(is_idle, times_ns, 0))
+    return dict(zip(places.tolist(), since_ns.tolist(), strict=True))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""SLEEK, the option of `uet_rud`: which of a connection's retransmissions it permits.
+
+A retransmission that no NACK, timer or recovery explains is taken for a probe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from softroce_lab.check.striped.messages import Striped
+from softroce_lab.check.striped.psns import Connection
+
+_LEAST_PACKETS = 5  # out of order, that begin a recovery
+_PROBE_RTTS, _REPEAT_RTTS = 3, 5
+
+
+class Sleek:
+    """`why_not`: by transmission what forbids it. `probes`: transmissions, in time."""
+
+    def __init__(self, view: Striped, connection: Connection) -> None:
+        self._view, self._connection = view, connection
+        self.why_not: dict[int, str] = {}
+        self.probes: list[int] = []
+        options, rtt_ns = view.options, view.timing.initial_rtt_ns
+        target_ns = rtt_ns // 4 * 3 if options.get("trimming", True) else rtt_ns
+        # A probe that was answered within this time begins a recovery.
+        self._quick_ns = rtt_ns + target_ns
+        self.spacing_ns = min(
+            self._quick_ns,
+            int(options.get("probe_rtts", _PROBE_RTTS)) * rtt_ns,
+            int(options.get("probe_repeat_rtts", _REPEAT_RTTS)) * rtt_ns,
+        )
+        self._begins_ns = self._recoveries(int(options.get("sleek_packets", _LEAST_PACKETS)))
+        again = connection.retransmissions
+        sent = view.transmissions[again]
+        self._again_ns = view.time_ns(sent["at"])
+        self._again_psn = np.array([connection.psn_of(one) for one in sent], dtype=np.int64)
+        self._recovered_ns: dict[int, int] = {}  # by PSN, the last time
+        for number, psn, now_ns in zip(
+            again.tolist(), self._again_psn.tolist(), self._again_ns.tolist(), strict=True
+        ):
+            if self._is_ordinary(number, now_ns):
+                continue
+            if self._may_recover(psn, now_ns):
+                self._recovered_ns[psn] = now_ns
+            elif why := self._why_no_probe(psn, now_ns):
+                self.why_not[number] = why
+            else:
+                self.probes.append(number)
+
+    def _recoveries(self, least: int) -> np.ndarray:
+        """When the sender may have begun a recovery by what arrived out of order."""
+        connection = self._connection
+        heard_ns = np.unique(connection.heard_ns)
+        known = np.searchsorted(np.sort(connection.reported_ns), heard_ns, side="right")
+        base = np.searchsorted(connection.known_ns, heard_ns, side="right")
+        return heard_ns[known - base >= least]
+
+    def _is_ordinary(self, number: int, now_ns: int) -> bool:
+        """Whether a NACK or the packet's timer explains it."""
+        view = self._view
+        one, before = view.transmissions[number], view.transmissions[number - 1]
+        before_ns = int(view.time_ns(int(before["at"])))
+        packet = int(one["index"])
+        acks = self._connection.acks[int(one["message"])]
+        asked = acks.wants(packet, packet, before_ns, int(one["at"]))
+        return asked or now_ns - before_ns >= view.uet_rto_ns
+
+    def _may_recover(self, psn: int, now_ns: int) -> bool:
+        """Whether a recovery contains the PSN that has not retransmitted it yet."""
+        connection = self._connection
+        begun = int(np.searchsorted(self._begins_ns, now_ns, side="right"))
+        if psn not in self._recovered_ns and begun:
+            last_ns = int(self._begins_ns[begun - 1]) + connection.way_ns
+            if last_ns >= connection.first_ns[psn]:
+                return True
+        # The quick answer to a probe may have begun another recovery.
+        since_ns = self._recovered_ns.get(psn, int(connection.first_ns[psn])) - connection.way_ns
+        sent_ns = self._again_ns[(self._again_psn != psn) & (self._again_ns < now_ns)]
+        answered = np.searchsorted(connection.heard_ns, np.maximum(sent_ns, since_ns))
+        is_answered = answered < len(connection.heard_ns)
+        answers_ns = connection.heard_ns[answered[is_answered]]
+        latest_ns = np.minimum(sent_ns[is_answered] + self._quick_ns, now_ns)
+        return bool(np.any(answers_ns <= latest_ns))
+
+    def _why_no_probe(self, psn: int, now_ns: int) -> str | None:
+        connection = self._connection
+        heard_ns = connection.heard_ns
+        if not len(heard_ns) or heard_ns[0] > now_ns - self.spacing_ns:
+            return "no NACK asked for it, no timer ran out, and no probe was due"
+        missing = np.flatnonzero(connection.reported_ns[:psn] > now_ns)
+        if np.isin(missing, self._again_psn).all():
+            return None  # those before it may wait to be sent again
+        return "no NACK asked for it, no timer ran out, and a probe is the oldest missing packet"
