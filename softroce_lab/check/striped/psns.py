@@ -20,6 +20,8 @@ from softroce_lab.check.striped.acknowledgements import (
 from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.messages import Striped
 
+Indices = npt.NDArray[np.int64]
+
 
 class Connection:
     """The packets of a stream by PSN, and what its sender was told of them.
@@ -38,7 +40,9 @@ class Connection:
         stream = view.streams[number]
         sent = view.transmissions
         is_mine = view.messages["stream"][sent["message"]] == number
-        first = np.flatnonzero(is_mine & (sent["attempt"] == 0))
+        is_first = np.zeros(len(sent), dtype=np.bool_)
+        is_first[view.packet_begins] = True
+        first = np.flatnonzero(is_mine & is_first)
         self.first_numbers = first[np.argsort(sent["at"][first], kind="stable")]
         self.first = sent[self.first_numbers]
         self.first_ns = view.time_ns(self.first["at"])
@@ -55,7 +59,7 @@ class Connection:
             np.concatenate([np.zeros(0, np.int64), *(each.time_ns for each in self.acks.values())])
         )
         self.way_ns = way_ns(view, stream)
-        again = np.flatnonzero(is_mine & (sent["attempt"] > 0))
+        again = np.flatnonzero(is_mine & ~is_first)
         self.retransmissions = again[np.argsort(sent["at"][again], kind="stable")]
         self.doubt = self._doubt(controls, number)
 
@@ -84,30 +88,47 @@ class Connection:
         """The oldest PSN that was not reported by then."""
         return int(np.searchsorted(self.known_ns, at_ns, side="right"))
 
-    def base_since_ns(self, base: int) -> int:
-        """Since when this PSN has been the base, and a timer of the connection may have run."""
-        advanced_ns = int(self.known_ns[base - 1]) if base else 0
-        return max(advanced_ns, int(self.first_ns[base]))
+    def was_base_ns(self, after_ns: int, now_ns: int) -> int:
+        """How long the sender may have had the same base, at some time in between.
+
+        A timer of the connection starts again when the base advances.
+        """
+        steps = np.unique(np.searchsorted(self.known_ns, self.known_ns, side="right"))
+        bases = np.concatenate([[0], steps[steps < len(self.known_ns)]])
+        advanced_ns = np.where(bases > 0, self.known_ns[bases - 1], 0)
+        since_ns = np.maximum(advanced_ns, self.first_ns[bases])
+        until_ns = np.minimum(self.known_ns[bases] + self.way_ns, now_ns)
+        return int((until_ns - since_ns)[until_ns > after_ns].max(initial=0))
+
+    def duplicates(self, after_ns: int, now_ns: int) -> tuple[Indices, Indices]:
+        """Acknowledgements without progress: the least and the most that the sender had counted at
+        each acknowledgement in between.
+        """
+        least, most = self._duplicates
+        part = slice(*np.searchsorted(self.heard_ns, [after_ns - self.way_ns, now_ns]).tolist())
+        return least[part], most[part]
 
     @functools.cached_property
-    def _heard_live_ns(self) -> npt.NDArray[np.int64]:
+    def _duplicates(self) -> tuple[Indices, Indices]:
+        heard_ns, sure_ns = self.heard_ns, self.heard_ns - self.way_ns
+        begins = np.searchsorted(heard_ns, self._advanced_ns(sure_ns))
+        most = np.searchsorted(heard_ns, heard_ns, side="right") - begins - 1
+        live_ns = self._heard_live_ns
+        least = np.searchsorted(live_ns, sure_ns, side="right")
+        least -= np.searchsorted(live_ns, self._advanced_ns(heard_ns), side="right")
+        return np.maximum(least, 0), most
+
+    def _advanced_ns(self, at_ns: Indices) -> Indices:
+        """When the base of each of these times was reached."""
+        bases = np.searchsorted(self.known_ns, at_ns, side="right")
+        advanced_ns: Indices = np.where(bases > 0, self.known_ns[bases - 1], 0)
+        return advanced_ns
+
+    @functools.cached_property
+    def _heard_live_ns(self) -> Indices:
         """As `heard_ns`, without feedback on messages that were over at their sender."""
         live = [np.zeros(0, np.int64)]
         for message, acks in self.acks.items():
             count = int(self._view.messages["count"][message])
             live.append(acks.time_ns[: int(np.searchsorted(acks.cumulative, count))])
         return np.sort(np.concatenate(live))
-
-    def most_duplicates(self, now_ns: int) -> int:
-        """Acknowledgements without progress that the sender may have counted."""
-        base = self.base(now_ns - self.way_ns)
-        since_ns = int(self.known_ns[base - 1]) if base else 0
-        before, now = np.searchsorted(self.heard_ns, [since_ns, now_ns])
-        return int(now - before) - (base > 0)
-
-    def least_duplicates(self, now_ns: int) -> int:
-        """Those that it has counted for certain."""
-        base = self.base(now_ns)
-        since_ns = int(self.known_ns[base - 1]) if base else 0
-        heard = np.searchsorted(self._heard_live_ns, [since_ns, now_ns - self.way_ns], side="right")
-        return max(int(heard[1] - heard[0]), 0)

@@ -160,13 +160,14 @@ def _of_uccl(lab: Understood, number: int, before_ns: int) -> str | None:
     is_base = psn <= connection.base(now_ns)
     if not is_base and not np.any(connection.reported_ns[psn + 1 :] <= now_ns):
         return "it was not the oldest packet, and none behind it was known to have arrived"
-    sure_base = connection.base(now_ns - connection.way_ns)
-    if now_ns - connection.base_since_ns(sure_base) >= view.uccl_rto_ns:
+    # The sender decided it at any time since the packet was sent before.
+    if connection.was_base_ns(before_ns, now_ns) >= view.uccl_rto_ns:
         return None
     needed = int(view.options.get("duplicates", 32))
-    if connection.most_duplicates(now_ns) < needed:
+    least, most = connection.duplicates(before_ns, now_ns)
+    if not np.any(most >= needed):
         return f"fewer than {needed} duplicate acknowledgements had come, and no timer ran out"
-    if not view.options.get("spaced", True) or connection.least_duplicates(now_ns) <= needed:
+    if not view.options.get("spaced", True) or np.any((least <= needed) & (most >= needed)):
         return None
     srtt_ns = int(view.column("lab_srtt_ns", view.data[view.begins[[number]]])[0])
     if now_ns - before_ns >= _LEAST_SPACING * srtt_ns:

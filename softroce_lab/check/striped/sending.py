@@ -18,14 +18,14 @@ from softroce_lab.check.striped.controls import (
     ControlMessage,
 )
 from softroce_lab.check.striped.losses import Understood, lateness_ns
-from softroce_lab.check.striped.messages import NEVER, Striped
+from softroce_lab.check.striped.messages import NEVER, ROUNDING_NS, Striped
 from softroce_lab.check.striped.psns import Connection
 from softroce_lab.check.striped.reasons import Timers
+from softroce_lab.check.striped.sleek import Sleek
 from softroce_lab.check.verdict import Rules, Tally
 
 RULES = Rules()
 _WINDOWED = (FALCON, UET_RUD, UET_ROD, MRC, UCCL)
-_ROUNDING_PS = 2000  # of a capture's times
 _GAP_BYTES = 24  # between frames, with the preamble and the frame check sequence
 _NO_RUN = "no run directory tells it"
 
@@ -90,17 +90,28 @@ def _probes(lab: Understood, tally: Tally) -> None:
         if view.pacing or not view.times_senders:
             tally.doubts("probes may have waited in their sender", len(sleek.probes))
             continue
-        places = view.transmissions["at"][sleek.probes]
-        times_ns = view.time_ns(places)
-        early = np.flatnonzero(np.diff(times_ns) < sleek.spacing_ns)
-        tally.passed(len(places) - len(early))
-        for before in early.tolist():
-            one = view.transmissions[sleek.probes[before + 1]]
+        _check_spacing(view, sleek, tally)
+
+
+def _check_spacing(view: Striped, sleek: Sleek, tally: Tally) -> None:
+    """Each probe may have waited for its host's link since that link was last idle."""
+    places = view.transmissions["at"][sleek.probes].tolist()
+    if not places:
+        return
+    row = view.evidence.in_time[places[0]]
+    idle_ns = _idle_ns(view, int(view.evidence.packets["interface"][row]))
+    due_ns = 0
+    for number, place in zip(sleek.probes, places, strict=True):
+        now_ns = int(view.time_ns(place))
+        if now_ns < due_ns - ROUNDING_NS:
             tally.failed(
-                view.frames(*places[before : before + 2]),
-                f"{view.name(one)} is a probe {times_ns[before + 1] - times_ns[before]} ns after "
-                f"another; {sleek.spacing_ns} ns are the least",
+                view.frames(place),
+                f"{view.name(view.transmissions[number])} is a probe {due_ns - now_ns} ns early; "
+                f"probes are at least {sleek.spacing_ns} ns apart",
             )
+        else:
+            tally.passed()
+        due_ns = max(due_ns, idle_ns[place]) + sleek.spacing_ns
 
 
 # ---------------------------------------------------------------- ndp
@@ -138,12 +149,13 @@ def _check_pulled(
 ) -> None:
     credit = _Credit(window, connection.way_ns)
     sent = view.transmissions
-    numbers = np.concatenate([connection.first_numbers, connection.retransmissions])
+    again = set(connection.retransmissions.tolist())
+    numbers = [*connection.first_numbers.tolist(), *again]
     events: list[tuple[int, int | None, int]] = [
         (each.last_received_at, None, each.body.pulls)  # type: ignore[union-attr]
         for each in pulls
     ]
-    events += [(int(sent["at"][number]), number, 0) for number in numbers.tolist()]
+    events += [(int(sent["at"][number]), number, 0) for number in numbers]
     left_ns = 0
     for place, number, pulled in sorted(events, key=lambda event: event[0]):
         now_ns = int(view.time_ns(place))
@@ -154,7 +166,7 @@ def _check_pulled(
             credit.renew()  # nothing may have been in flight for a whole timeout
         left_ns = now_ns
         one = sent[number]
-        before_ns = int(view.time_ns(int(sent["at"][number - 1]))) if one["attempt"] else now_ns
+        before_ns = int(view.time_ns(int(sent["at"][number - 1]))) if number in again else now_ns
         if now_ns - before_ns >= least_ns or credit.take(now_ns):
             tally.passed()
         else:
@@ -217,7 +229,7 @@ def _pull_rate(lab: Understood, tally: Tally) -> None:
         row = view.evidence.in_time[pulls[0].at]
         by_link.setdefault(int(view.evidence.packets["interface"][row]), []).extend(pulls)
     interval_ps = view.pull_interval_ps
-    late_ps = 1000 * lateness_ns(view) + _ROUNDING_PS
+    late_ps = 1000 * (lateness_ns(view) + ROUNDING_NS)
     for link, pulls in by_link.items():
         pulls.sort(key=lambda each: each.at)
         if interval_ps is None or not view.times_senders or view.missed:
@@ -245,7 +257,7 @@ def _idle_ns(view: Striped, link: int) -> dict[int, int]:
     places = np.flatnonzero(packets["interface"][in_time] == link)
     times_ns = view.time_ns(places)
     bits = 8 * (packets["length"][in_time[places]].astype(np.int64) + _GAP_BYTES)
-    busy_ns = bits * 10**9 // view.line_rate_bps + 1
+    busy_ns = bits * 10**9 // max(view.line_rate_bps, 1) + 1
     is_idle = np.ones(len(places), dtype=np.bool_)
     is_idle[1:] = np.diff(times_ns) > busy_ns[:-1]
     since_ns = np.maximum.accumulate(np.where(is_idle, times_ns, 0))

@@ -36,15 +36,24 @@ class Sleek:
         sent = view.transmissions[again]
         self._again_ns = view.time_ns(sent["at"])
         self._again_psn = np.array([connection.psn_of(one) for one in sent], dtype=np.int64)
+        self._last_ns = np.full(len(connection.first), -1, dtype=np.int64)  # sent again, by PSN
+        self._last_ns[self._again_psn] = self._again_ns
+        before_ns = view.time_ns(view.transmissions["at"][again - 1])
+        self._no_probes = [
+            self._why_no_probe(*each)
+            for each in zip(
+                self._again_psn.tolist(), before_ns.tolist(), self._again_ns.tolist(), strict=True
+            )
+        ]
+        self._may_be_probe = np.array([not why for why in self._no_probes], dtype=np.bool_)
         self._recovered_ns: dict[int, int] = {}  # by PSN, the last time
-        for number, psn, now_ns in zip(
-            again.tolist(), self._again_psn.tolist(), self._again_ns.tolist(), strict=True
-        ):
+        for place, (number, psn) in enumerate(zip(again.tolist(), self._again_psn, strict=True)):
+            now_ns = int(self._again_ns[place])
             if self._is_ordinary(number, now_ns):
                 continue
-            if self._may_recover(psn, now_ns):
-                self._recovered_ns[psn] = now_ns
-            elif why := self._why_no_probe(psn, now_ns):
+            if self._may_recover(int(psn), now_ns):
+                self._recovered_ns[int(psn)] = now_ns
+            elif why := self._no_probes[place]:
                 self.why_not[number] = why
             else:
                 self.probes.append(number)
@@ -77,19 +86,21 @@ class Sleek:
                 return True
         # The quick answer to a probe may have begun another recovery.
         since_ns = self._recovered_ns.get(psn, int(connection.first_ns[psn])) - connection.way_ns
-        sent_ns = self._again_ns[(self._again_psn != psn) & (self._again_ns < now_ns)]
+        others = self._may_be_probe & (self._again_psn != psn) & (self._again_ns < now_ns)
+        sent_ns = self._again_ns[others]
         answered = np.searchsorted(connection.heard_ns, np.maximum(sent_ns, since_ns))
         is_answered = answered < len(connection.heard_ns)
         answers_ns = connection.heard_ns[answered[is_answered]]
         latest_ns = np.minimum(sent_ns[is_answered] + self._quick_ns, now_ns)
         return bool(np.any(answers_ns <= latest_ns))
 
-    def _why_no_probe(self, psn: int, now_ns: int) -> str | None:
+    def _why_no_probe(self, psn: int, before_ns: int, now_ns: int) -> str | None:
         connection = self._connection
         heard_ns = connection.heard_ns
         if not len(heard_ns) or heard_ns[0] > now_ns - self.spacing_ns:
             return "no NACK asked for it, no timer ran out, and no probe was due"
-        missing = np.flatnonzero(connection.reported_ns[:psn] > now_ns)
-        if np.isin(missing, self._again_psn).all():
-            return None  # those before it may wait to be sent again
+        is_missing = connection.reported_ns[:psn] > now_ns
+        # A packet whose retransmission waits in its sender does not count.
+        if np.all(self._last_ns[:psn][is_missing] >= before_ns):
+            return None
         return "no NACK asked for it, no timer ran out, and a probe is the oldest missing packet"
