@@ -33,6 +33,9 @@ class Acknowledgements:
         cumulative = [body.cumulative for body in bodies]  # type: ignore[union-attr]
         ends = [body.end for body in bodies]  # type: ignore[union-attr]
         self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
+        # The sender need not heed what a PACKET_TRIMMED calls here.
+        heeded = [0 if body.trimmed else body.cumulative for body in bodies]  # type: ignore[union-attr]
+        self._heeded = np.maximum.accumulate(np.array(heeded, dtype=np.int64))
         self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
         wanted = [body.wanted for body in bodies]  # type: ignore[union-attr]
         self._wanted = np.array([-1 if each is None else each for each in wanted], dtype=np.int64)
@@ -49,7 +52,14 @@ class Acknowledgements:
 
     def reported_ns(self, packet: int) -> int:
         """When a report of the packet first passed the sender's link; NEVER."""
-        place = int(np.searchsorted(self.cumulative, packet, side="right"))
+        return self._first_ns(self.cumulative, packet)
+
+    def heeded_ns(self, packet: int) -> int:
+        """When a report passed that the sender must heed; NEVER."""
+        return self._first_ns(self._heeded, packet)
+
+    def _first_ns(self, cumulative: npt.NDArray[np.int64], packet: int) -> int:
+        place = int(np.searchsorted(cumulative, packet, side="right"))
         below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
         return min(below, self._beyond.get(packet, NEVER))
 

@@ -21,6 +21,24 @@ from softroce_lab.check.striped.controls import Controls
 from softroce_lab.check.striped.messages import Striped
 
 Indices = npt.NDArray[np.int64]
+_GAP_BYTES = 24  # between frames, with the preamble and the frame check sequence
+
+
+def idle_ns(view: Striped, place: int) -> dict[int, int]:
+    """By place of each frame on the link of this one, when that link was last idle.
+
+    A frame may have waited in its host since then.
+    """
+    packets, in_time = view.evidence.packets, view.evidence.in_time
+    link = packets["interface"][in_time[place]]
+    places = np.flatnonzero(packets["interface"][in_time] == link)
+    times_ns = view.time_ns(places)
+    bits = 8 * (packets["length"][in_time[places]].astype(np.int64) + _GAP_BYTES)
+    busy_ns = bits * 10**9 // max(view.line_rate_bps, 1) + 1
+    is_idle = np.ones(len(places), dtype=np.bool_)
+    is_idle[1:] = np.diff(times_ns) > busy_ns[:-1]
+    since_ns = np.maximum.accumulate(np.where(is_idle, times_ns, 0))
+    return dict(zip(places.tolist(), since_ns.tolist(), strict=True))
 
 
 class Connection:
@@ -53,8 +71,12 @@ class Connection:
         self.reported_ns = np.array(
             [self.acks[message].reported_ns(index) for message, index in pairs], dtype=np.int64
         )
-        # When the packet and all packets before it were reported.
+        # When the packet and all packets before it were reported. `heeded_ns`: so that the sender
+        # must have heeded it.
         self.known_ns = np.maximum.accumulate(self.reported_ns)
+        self.heeded_ns = np.maximum.accumulate(
+            np.array([self.acks[message].heeded_ns(index) for message, index in pairs], np.int64)
+        )
         self.heard_ns = np.sort(
             np.concatenate([np.zeros(0, np.int64), *(each.time_ns for each in self.acks.values())])
         )
@@ -81,6 +103,11 @@ class Connection:
             return "bits of feedback may have been flipped"
         return None
 
+    @functools.cached_property
+    def idle_ns(self) -> dict[int, int]:
+        """Of the link on which the packets leave."""
+        return idle_ns(self._view, int(self.first["at"][0]))
+
     def psn_of(self, one: np.void) -> int:
         return self.psns[int(one["message"]), int(one["index"])]
 
@@ -93,11 +120,11 @@ class Connection:
 
         A timer of the connection starts again when the base advances.
         """
-        steps = np.unique(np.searchsorted(self.known_ns, self.known_ns, side="right"))
-        bases = np.concatenate([[0], steps[steps < len(self.known_ns)]])
-        advanced_ns = np.where(bases > 0, self.known_ns[bases - 1], 0)
+        steps = np.unique(np.searchsorted(self.heeded_ns, self.heeded_ns, side="right"))
+        bases = np.concatenate([[0], steps[steps < len(self.heeded_ns)]])
+        advanced_ns = np.where(bases > 0, self.heeded_ns[bases - 1], 0)
         since_ns = np.maximum(advanced_ns, self.first_ns[bases])
-        until_ns = np.minimum(self.known_ns[bases] + self.way_ns, now_ns)
+        until_ns = np.minimum(self.heeded_ns[bases] + self.way_ns, now_ns)
         return int((until_ns - since_ns)[until_ns > after_ns].max(initial=0))
 
     def duplicates(self, after_ns: int, now_ns: int) -> tuple[Indices, Indices]:
@@ -111,18 +138,14 @@ class Connection:
     @functools.cached_property
     def _duplicates(self) -> tuple[Indices, Indices]:
         heard_ns, sure_ns = self.heard_ns, self.heard_ns - self.way_ns
-        begins = np.searchsorted(heard_ns, self._advanced_ns(sure_ns))
-        most = np.searchsorted(heard_ns, heard_ns, side="right") - begins - 1
+        advanced_ns = _advanced_ns(self.heeded_ns, sure_ns)
+        # The acknowledgement that advanced the base is no duplicate.
+        begins = np.searchsorted(heard_ns, advanced_ns) + (advanced_ns > 0)
+        most = np.searchsorted(heard_ns, heard_ns, side="right") - begins
         live_ns = self._heard_live_ns
         least = np.searchsorted(live_ns, sure_ns, side="right")
-        least -= np.searchsorted(live_ns, self._advanced_ns(heard_ns), side="right")
+        least -= np.searchsorted(live_ns, _advanced_ns(self.known_ns, heard_ns), side="right")
         return np.maximum(least, 0), most
-
-    def _advanced_ns(self, at_ns: Indices) -> Indices:
-        """When the base of each of these times was reached."""
-        bases = np.searchsorted(self.known_ns, at_ns, side="right")
-        advanced_ns: Indices = np.where(bases > 0, self.known_ns[bases - 1], 0)
-        return advanced_ns
 
     @functools.cached_property
     def _heard_live_ns(self) -> Indices:
@@ -132,3 +155,10 @@ class Connection:
             count = int(self._view.messages["count"][message])
             live.append(acks.time_ns[: int(np.searchsorted(acks.cumulative, count))])
         return np.sort(np.concatenate(live))
+
+
+def _advanced_ns(known_ns: Indices, at_ns: Indices) -> Indices:
+    """When the base of each of these times was reached."""
+    bases = np.searchsorted(known_ns, at_ns, side="right")
+    advanced_ns: Indices = np.where(bases > 0, known_ns[bases - 1], 0)
+    return advanced_ns

@@ -80,7 +80,7 @@ def why_not(lab: Understood, number: int, *, strict: bool) -> str | None:
     view = lab.view
     one = view.transmissions[number]
     acks = lab.acknowledgements(int(one["message"]))
-    if acks.reported_ns(int(one["index"])) < view.time_ns(int(one["at"])) - acks.way_ns:
+    if acks.heeded_ns(int(one["index"])) < view.time_ns(int(one["at"])) - acks.way_ns:
         return "a report that it had arrived had reached its sender"
     if not strict:
         return None

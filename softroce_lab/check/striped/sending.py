@@ -6,8 +6,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
-import numpy as np
-
+from softroce_lab.check import fault_rules
 from softroce_lab.check.striped.controls import (
     FALCON,
     MRC,
@@ -19,14 +18,12 @@ from softroce_lab.check.striped.controls import (
 )
 from softroce_lab.check.striped.losses import Understood, lateness_ns
 from softroce_lab.check.striped.messages import NEVER, ROUNDING_NS, Striped
-from softroce_lab.check.striped.psns import Connection
+from softroce_lab.check.striped.psns import Connection, idle_ns
 from softroce_lab.check.striped.reasons import Timers
-from softroce_lab.check.striped.sleek import Sleek
 from softroce_lab.check.verdict import Rules, Tally
 
 RULES = Rules()
 _WINDOWED = (FALCON, UET_RUD, UET_ROD, MRC, UCCL)
-_GAP_BYTES = 24  # between frames, with the preamble and the frame check sequence
 _NO_RUN = "no run directory tells it"
 
 
@@ -82,36 +79,24 @@ def _probes(lab: Understood, tally: Tally) -> None:
     if not view.options.get("sleek"):
         return
     for number in _streams(lab, UET_RUD):
-        connection = lab.connection(number)
-        if connection.doubt:
-            tally.doubts(connection.doubt, len(connection.retransmissions))
+        connection, stream = lab.connection(number), view.streams[number]
+        doubt = connection.doubt
+        if view.pacing or not view.times_senders:
+            doubt = "probes may have waited in their sender"
+        elif fault_rules.dropped_by_queues(view.evidence, view.answers(stream)):
+            doubt = "the queue of the sender's link, behind the capture, dropped packets"
+        if doubt:
+            tally.doubts(doubt, len(connection.retransmissions))
             continue
         sleek = lab.sleek(number)
-        if view.pacing or not view.times_senders:
-            tally.doubts("probes may have waited in their sender", len(sleek.probes))
-            continue
-        _check_spacing(view, sleek, tally)
-
-
-def _check_spacing(view: Striped, sleek: Sleek, tally: Tally) -> None:
-    """Each probe may have waited for its host's link since that link was last idle."""
-    places = view.transmissions["at"][sleek.probes].tolist()
-    if not places:
-        return
-    row = view.evidence.in_time[places[0]]
-    idle_ns = _idle_ns(view, int(view.evidence.packets["interface"][row]))
-    due_ns = 0
-    for number, place in zip(sleek.probes, places, strict=True):
-        now_ns = int(view.time_ns(place))
-        if now_ns < due_ns - ROUNDING_NS:
+        tally.passed(len(sleek.probes) - len(sleek.early))
+        for probe, early_ns in sleek.early.items():
+            one = view.transmissions[probe]
             tally.failed(
-                view.frames(place),
-                f"{view.name(view.transmissions[number])} is a probe {due_ns - now_ns} ns early; "
-                f"probes are at least {sleek.spacing_ns} ns apart",
+                view.frames(one["at"]),
+                f"{view.name(one)} is a probe {early_ns} ns early; probes are at least "
+                f"{sleek.spacing_ns} ns apart",
             )
-        else:
-            tally.passed()
-        due_ns = max(due_ns, idle_ns[place]) + sleek.spacing_ns
 
 
 # ---------------------------------------------------------------- ndp
@@ -230,12 +215,12 @@ def _pull_rate(lab: Understood, tally: Tally) -> None:
         by_link.setdefault(int(view.evidence.packets["interface"][row]), []).extend(pulls)
     interval_ps = view.pull_interval_ps
     late_ps = 1000 * (lateness_ns(view) + ROUNDING_NS)
-    for link, pulls in by_link.items():
+    for pulls in by_link.values():
         pulls.sort(key=lambda each: each.at)
         if interval_ps is None or not view.times_senders or view.missed:
             tally.doubts(f"the interval between pulls: {_NO_RUN}", len(pulls))
             continue
-        idle_ns = _idle_ns(view, link)
+        since_ns = idle_ns(view, pulls[0].at)
         due_ps = 0
         for one in pulls:
             now_ps = 1000 * int(view.time_ns(one.at))
@@ -247,18 +232,4 @@ def _pull_rate(lab: Understood, tally: Tally) -> None:
                 )
             else:
                 tally.passed()
-            due_ps = max(due_ps, 1000 * idle_ns[one.at]) + interval_ps
-
-
-def _idle_ns(view: Striped, link: int) -> dict[int, int]:
-    """By place of each frame on a host's link, when that link was last idle."""
-    packets = view.evidence.packets
-    in_time = view.evidence.in_time
-    places = np.flatnonzero(packets["interface"][in_time] == link)
-    times_ns = view.time_ns(places)
-    bits = 8 * (packets["length"][in_time[places]].astype(np.int64) + _GAP_BYTES)
-    busy_ns = bits * 10**9 // max(view.line_rate_bps, 1) + 1
-    is_idle = np.ones(len(places), dtype=np.bool_)
-    is_idle[1:] = np.diff(times_ns) > busy_ns[:-1]
-    since_ns = np.maximum.accumulate(np.where(is_idle, times_ns, 0))
-    return dict(zip(places.tolist(), since_ns.tolist(), strict=True))
+            due_ps = max(due_ps, 1000 * since_ns[one.at]) + interval_ps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from softroce_lab.check.striped.messages import Striped
+from softroce_lab.check.striped.messages import ROUNDING_NS, Striped
 from softroce_lab.check.striped.psns import Connection
 
 _LEAST_PACKETS = 5  # out of order, that begin a recovery
@@ -16,12 +16,16 @@ _PROBE_RTTS, _REPEAT_RTTS = 3, 5
 
 
 class Sleek:
-    """`why_not`: by transmission what forbids it. `probes`: transmissions, in time."""
+    """By transmission: `why_not`, what forbids it; `early`, by how many ns a probe comes too early.
+
+    `probes`: their transmissions, in time, at least `spacing_ns` apart.
+    """
 
     def __init__(self, view: Striped, connection: Connection) -> None:
         self._view, self._connection = view, connection
         self.why_not: dict[int, str] = {}
         self.probes: list[int] = []
+        self.early: dict[int, int] = {}
         options, rtt_ns = view.options, view.timing.initial_rtt_ns
         target_ns = rtt_ns // 4 * 3 if options.get("trimming", True) else rtt_ns
         # A probe that was answered within this time begins a recovery.
@@ -31,6 +35,7 @@ class Sleek:
             int(options.get("probe_rtts", _PROBE_RTTS)) * rtt_ns,
             int(options.get("probe_repeat_rtts", _REPEAT_RTTS)) * rtt_ns,
         )
+        self._idle_ns = connection.idle_ns
         self._begins_ns = self._recoveries(int(options.get("sleek_packets", _LEAST_PACKETS)))
         again = connection.retransmissions
         sent = view.transmissions[again]
@@ -47,23 +52,47 @@ class Sleek:
         ]
         self._may_be_probe = np.array([not why for why in self._no_probes], dtype=np.bool_)
         self._recovered_ns: dict[int, int] = {}  # by PSN, the last time
+        self._may_have_been_probe: set[int] = set()  # PSNs of which a recovery may be none
+        self._due_ns = 0  # no probe leaves earlier
         for place, (number, psn) in enumerate(zip(again.tolist(), self._again_psn, strict=True)):
-            now_ns = int(self._again_ns[place])
-            if self._is_ordinary(number, now_ns):
-                continue
-            if self._may_recover(int(psn), now_ns):
-                self._recovered_ns[int(psn)] = now_ns
-            elif why := self._no_probes[place]:
-                self.why_not[number] = why
-            else:
-                self.probes.append(number)
+            self._judge(place, number, int(psn))
+
+    def _judge(self, place: int, number: int, psn: int) -> None:
+        now_ns = int(self._again_ns[place])
+        if self._is_ordinary(number, now_ns):
+            return
+        no_probe = self._no_probes[place]
+        is_first = psn not in self._recovered_ns
+        may_recover = self._may_recover(psn, now_ns)
+        if (is_first and may_recover) or self._follows_probe(psn, now_ns):
+            self._recovered_ns[psn] = now_ns
+            if is_first and not no_probe:
+                self._may_have_been_probe.add(psn)
+        elif no_probe:
+            self.why_not[number] = no_probe
+        elif (
+            now_ns < self._due_ns - ROUNDING_NS
+            and may_recover
+            and (psn in self._may_have_been_probe)
+        ):
+            self._may_have_been_probe.discard(psn)  # so the retransmission before was the probe
+        else:
+            self._take_for_probe(number, now_ns)
+
+    def _take_for_probe(self, number: int, now_ns: int) -> None:
+        """Each probe may have waited for its host's link since that link was last idle."""
+        self.probes.append(number)
+        if now_ns < self._due_ns - ROUNDING_NS:
+            self.early[number] = self._due_ns - now_ns
+        idle_ns = self._idle_ns[int(self._view.transmissions["at"][number])]
+        self._due_ns = max(self._due_ns, idle_ns) + self.spacing_ns
 
     def _recoveries(self, least: int) -> np.ndarray:
         """When the sender may have begun a recovery by what arrived out of order."""
         connection = self._connection
         heard_ns = np.unique(connection.heard_ns)
         known = np.searchsorted(np.sort(connection.reported_ns), heard_ns, side="right")
-        base = np.searchsorted(connection.known_ns, heard_ns, side="right")
+        base = np.searchsorted(connection.heeded_ns, heard_ns, side="right")
         return heard_ns[known - base >= least]
 
     def _is_ordinary(self, number: int, now_ns: int) -> bool:
@@ -77,14 +106,17 @@ class Sleek:
         return asked or now_ns - before_ns >= view.uet_rto_ns
 
     def _may_recover(self, psn: int, now_ns: int) -> bool:
-        """Whether a recovery contains the PSN that has not retransmitted it yet."""
+        """Whether a recovery that packets out of order began may contain the PSN."""
         connection = self._connection
         begun = int(np.searchsorted(self._begins_ns, now_ns, side="right"))
-        if psn not in self._recovered_ns and begun:
-            last_ns = int(self._begins_ns[begun - 1]) + connection.way_ns
-            if last_ns >= connection.first_ns[psn]:
-                return True
-        # The quick answer to a probe may have begun another recovery.
+        if not begun:
+            return False
+        last_ns = int(self._begins_ns[begun - 1]) + connection.way_ns
+        return last_ns >= int(connection.first_ns[psn])
+
+    def _follows_probe(self, psn: int, now_ns: int) -> bool:
+        """Whether a quick answer to a probe began a recovery since the PSN was last recovered."""
+        connection = self._connection
         since_ns = self._recovered_ns.get(psn, int(connection.first_ns[psn])) - connection.way_ns
         others = self._may_be_probe & (self._again_psn != psn) & (self._again_ns < now_ns)
         sent_ns = self._again_ns[others]
