@@ -37,7 +37,7 @@ def _streams(lab: Understood, *transports: str) -> Iterator[int]:
 @RULES.rule(
     "sr.window",
     "a packet is sent for the first time when the window of packet sequence numbers admits it",
-    "docs/explanation/transports.md, `falcon`, `uet_rud`, `mrc`, `uccl`",
+    "docs/explanation/transports.md, `falcon`",
 )
 def _window(lab: Understood, tally: Tally) -> None:
     """The oldest packet without an acknowledgement is less than a window behind.
@@ -72,7 +72,7 @@ def _window_of(view: Striped, transport: str) -> int | None:
 @RULES.rule(
     "sr.probes",
     "probes of SLEEK keep the distance of its options",
-    "docs/explanation/transports.md, `uet_rud`",
+    "docs/explanation/transports.md, `uet_rud` and `uet_rod`",
 )
 def _probes(lab: Understood, tally: Tally) -> None:
     view = lab.view
