@@ -85,6 +85,8 @@ def _probes(lab: Understood, tally: Tally) -> None:
             doubt = "probes may have waited in their sender"
         elif fault_rules.dropped_by_queues(view.evidence, view.answers(stream)):
             doubt = "the queue of the sender's link, behind the capture, dropped packets"
+        elif lateness_ns(view) >= lab.sleek(number).spacing_ns:
+            doubt = "hosts may act later than probes are apart"
         if doubt:
             tally.doubts(doubt, len(connection.retransmissions))
             continue

@@ -73,7 +73,7 @@ class Sleek:
         elif (
             now_ns < self._due_ns - ROUNDING_NS
             and may_recover
-            and (psn in self._may_have_been_probe)
+            and psn in self._may_have_been_probe
         ):
             self._may_have_been_probe.discard(psn)  # so the retransmission before was the probe
         else:
