@@ -71,9 +71,7 @@ class Sleek:
         elif no_probe:
             self.why_not[number] = no_probe
         elif (
-            now_ns < self._due_ns - ROUNDING_NS
-            and may_recover
-            and psn in self._may_have_been_probe
+            now_ns < self._due_ns - ROUNDING_NS and may_recover and psn in self._may_have_been_probe
         ):
             self._may_have_been_probe.discard(psn)  # so the retransmission before was the probe
         else:
