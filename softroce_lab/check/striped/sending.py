@@ -209,7 +209,10 @@ def _pull_rate(lab: Understood, tally: Tally) -> None:
     """Each pull may have waited for its host's link since that link was last idle."""
     view = lab.view
     by_link: dict[int, list[ControlMessage]] = {}
-    for pulls in lab.controls.pulls.values():
+    for number in _streams(lab, NDP):
+        pulls = lab.controls.pulls.get(number, [])
+        if not pulls:
+            continue
         if not view.streams[pulls[0].stream].leaves:
             tally.doubts("the receiver's link was not captured", len(pulls))
             continue
