@@ -18,7 +18,6 @@ from softroce_lab.check.striped.controls import (
     UCCL,
     UET_ROD,
     UET_RUD,
-    Controls,
 )
 from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import ROUNDING_NS, Stream, Striped
@@ -69,7 +68,9 @@ class Timers:
 def counts_psns(lab: Understood, stream: Stream) -> bool:
     """Whether the PSNs of the connection decide what may be retransmitted."""
     transport = lab.controls.transports[stream.number]
-    return transport == UCCL or (transport == UET_RUD and bool(lab.view.options.get("sleek")))
+    return transport in (MRC, UCCL) or (
+        transport == UET_RUD and bool(lab.view.options.get("sleek"))
+    )
 
 
 def why_not(lab: Understood, number: int, *, strict: bool) -> str | None:
@@ -91,7 +92,7 @@ def why_not(lab: Understood, number: int, *, strict: bool) -> str | None:
     if transport in _LEAST:
         return _of_trimming(view, acks, one, before_ns, transport)
     if transport == MRC:
-        return _of_mrc(view, lab.controls, acks, one, before_ns)
+        return _of_mrc(lab, number, before_ns)
     if transport == UCCL:
         return _of_uccl(lab, number, before_ns)
     return None if transport in BY_TIME else _of_gaps(view, acks, one, before_ns, transport)
@@ -175,26 +176,21 @@ def _of_uccl(lab: Understood, number: int, before_ns: int) -> str | None:
     return "it had been sent less than an SRTT ago, and no timer ran out"
 
 
-def _of_mrc(
-    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, before_ns: int
-) -> str | None:
-    """None: packets behind it had arrived, it was trimmed, or its timer ended.
+def _of_mrc(lab: Understood, number: int, before_ns: int) -> str | None:
+    """None: a packet far enough behind it had arrived, it was trimmed, or its timer ended.
 
-    A later message of its connection is behind it, too.
-
-    `before_ns`: when the packet was sent before.
+    Packets of all messages to the peer count.
     """
-    packet, at = int(one["index"]), int(one["at"])
+    view = lab.view
+    one = view.transmissions[number]
+    stream, packet, at = view.stream(one).number, int(one["index"]), int(one["at"])
     now_ns = int(view.time_ns(at))
-    messages = view.messages
-    later = messages["stream"] == messages["stream"][one["message"]]
-    later &= messages["first_at"] > messages["first_at"][one["message"]]
-    told = (controls.feedback.get(each, []) for each in np.flatnonzero(later).tolist())
+    connection = lab.connection(stream)
+    behind_ns = connection.reported_ns[connection.psn_of(one) + view.mrc_distance :]
     if (
-        acks.gap(packet, at, view.mrc_distance)
-        or any(each.last_received_at < at for reports in told for each in reports)
-        or acks.wants(packet, packet, before_ns, at)
-        or now_ns - before_ns >= view.mrc_timeout_ns(view.stream(one).number)
+        np.any(behind_ns <= now_ns)
+        or connection.acks[int(one["message"])].wants(packet, packet, before_ns, at)
+        or now_ns - before_ns >= view.mrc_timeout_ns(stream)
     ):
         return None
     return "none far enough behind it had arrived, it was not trimmed, and its timer had not ended"
