@@ -85,6 +85,8 @@ OF_MESSAGES = (DATA, PARITY)
 """Kinds that name a packet of a message, and carry its bytes."""
 SPORT_BASE = 0xC000
 """UDP source port of path 0."""
+TRIM_LAST_DSCP = 43
+"""DSCP of a packet that the link to its destination trimmed. Other trimmed packets have another."""
 
 HEADER = Record(
     "softroce_lab header",

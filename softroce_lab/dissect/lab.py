@@ -24,7 +24,8 @@ from scapy.fields import (
     ShortField,
     StrField,
 )
-from scapy.layers.inet import UDP
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, bind_top_down
 
 from softroce_lab.dissect import description, packet_sets
@@ -156,12 +157,20 @@ SdrClearToSend = _body(description.SDR_CLEAR)
 _BODIES = {description.REPORT: ReceiverReport, description.PATH_PROBE: PathProbe}
 
 
+class _TrimmedField(BitField):
+    def i2repr(self, pkt: Packet | None, x: int) -> str:
+        words = pkt.trimming() if isinstance(pkt, LabHeader) else ""
+        return f"{x} [{words}]" if words else str(x)
+
+
 class LabHeader(Packet):
     """`struct lab_hdr`; None as `path`: the UDP source port's, as `length`: of what follows."""
 
     name = "softroce_lab header"
     fields_desc: ClassVar[list[Any]] = [
-        _number(part, computed=part.name in ("path", "length"))
+        _TrimmedField("trimmed", 0, 1)
+        if part.name == "trimmed"
+        else _number(part, computed=part.name in ("path", "length"))
         for part in description.HEADER.parts
         if isinstance(part, description.Field)
     ]
@@ -193,17 +202,32 @@ class LabHeader(Packet):
         return bytes(head) + pay
 
     def _path_of_port(self) -> int:
+        udp = self._udp()
+        return (udp.sport - SPORT_BASE) & 0xFF if udp else 0
+
+    def _udp(self) -> UDP | None:
         bth = bth_of(self)
         udp = bth.underlayer if bth else None
-        return (udp.sport - SPORT_BASE) & 0xFF if isinstance(udp, UDP) else 0
+        return udp if isinstance(udp, UDP) else None
+
+    def trimming(self) -> str:
+        """Which link cut off the payload, in words; empty: none did."""
+        if not self.trimmed:
+            return ""
+        udp = self._udp()
+        ip = udp.underlayer if udp else None
+        traffic_class = ip.tos if isinstance(ip, IP) else ip.tc if isinstance(ip, IPv6) else 0
+        is_last = traffic_class >> 2 == description.TRIM_LAST_DSCP
+        return "trimmed" + " (last hop)" * is_last
 
     def mysummary(self) -> str:
         kind = description.KINDS.get(self.kind, f"kind {self.kind}")
         if self.kind not in description.OF_MESSAGES:
             return f"{kind} {self.message}"
         message = f"{self.operation}.{self.step}.{self.message} id {self.message_id}"
-        again = f" attempt {self.attempt}" * bool(self.attempt) + " trimmed" * bool(self.trimmed)
-        return f"{kind} {message} packet {self.index}/{self.count}{again}"
+        again = f" attempt {self.attempt}" * bool(self.attempt)
+        words = f"{kind} {message} packet {self.index}/{self.count}{again} {self.trimming()}"
+        return words.rstrip()
 
 
 def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:

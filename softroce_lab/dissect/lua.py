@@ -65,6 +65,7 @@ def _constants() -> Iterator[str]:
         "PATH_PROBE": description.PATH_PROBE,
         "PARITY": description.PARITY,
         "SPORT_BASE": description.SPORT_BASE,
+        "TRIM_LAST_DSCP": description.TRIM_LAST_DSCP,
         "UD_SEND_ONLY": UD_SEND_ONLY,
         "RC_SEND_ONLY": RC_SEND_ONLY,
         "UC_WRITE_ONLY_IMMEDIATE": UC_WRITE_ONLY_IMMEDIATE,

@@ -6,12 +6,26 @@ local padding_field = Field.new("infiniband.bth.padcnt")
 local deth_field = Field.new("infiniband.deth")
 local immediate_field = Field.new("infiniband.immdt")
 local port_field = Field.new("udp.srcport")
+local dscp_fields = { Field.new("ip.dsfield.dscp"), Field.new("ipv6.tclass.dscp") }
 local data_dissector = Dissector.get("data")
 
 -- The innermost one: there may be tunnels.
 local function last_value(field)
   local found = { field() }
   return #found > 0 and found[#found].value or nil
+end
+
+-- Which link cut off the payload, in words; empty: none did.
+local function trimming(values)
+  if values.trimmed == 0 then return "" end
+  local innermost
+  for _, dscp_field in ipairs(dscp_fields) do
+    for _, dscp in ipairs({ dscp_field() }) do
+      if innermost == nil or dscp.offset > innermost.offset then innermost = dscp end
+    end
+  end
+  local is_last = innermost ~= nil and innermost.value == TRIM_LAST_DSCP
+  return is_last and " trimmed (last hop)" or " trimmed"
 end
 
 local function append_range(ranges, first, last)
@@ -182,6 +196,7 @@ local function info_of(values, kind, told)
   return string.format("%s %d.%d.%d id %d packet %d/%d", KINDS[kind], values.operation, values.step,
     values.message, values.message_id, values.index, values.count)
     .. (values.attempt > 0 and string.format(" attempt %d", values.attempt) or "")
+    .. trimming(values)
 end
 
 -- The number of bytes behind our header; of a snapped packet, as far as they were captured.
@@ -196,6 +211,7 @@ local function dissect(payload, pinfo, tree, snapped)
   local kind = payload(0, 1):uint() % 8
   local header = tree:add(softroce, payload(0, HEADER.bytes))
   local values = add_numbers(header, payload, HEADER.numbers, 0)
+  header:append_text(trimming(values))
   local length = length_of(payload, values, snapped)
   local told = ""
   if length > 0 then

@@ -469,7 +469,6 @@ class VirtualRun:
                 "stalled_ns": sum(for_ns for _, _, for_ns in self.experiment.stalls(self.seed)),
                 "message_slots": self.config_of(self.transport).message_slots,
                 "options": dict(self.config_of(self.transport).options),
-                "window_packets": self.tuning.window_packets,
                 "hops": self.fabric.native.hops,
                 "switches": self.fabric.switches(),
                 "idle_rules": self._idle_rules(links),

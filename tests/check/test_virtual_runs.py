@@ -275,7 +275,7 @@ def test_attempts_at_uc_packets_that_were_not_seen(tmp_path):
     assert at_both["sr.other-path"].outcome == Outcome.PASS
 
 
-@pytest.mark.parametrize("transport", ["csa_ud", "srnic", "uet_rud", "uet_rod"])
+@pytest.mark.parametrize("transport", ["csa_ud", "srnic", "uet_rud", "uet_rod", "ndp"])
 def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     verdicts = checked(tmp_path, TRIMS, transport, ("*",), 256)
     assert failed(verdicts) == set()

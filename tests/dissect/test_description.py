@@ -75,6 +75,7 @@ def test_constants_are_those_of_the_c_header():
         defined(f"LAB_KIND_{name.upper()}"): name for name in description.KINDS.values()
     } == description.KINDS
     assert defined("LAB_HDR_TRIMMED") == 8
+    assert defined("LAB_TRIM_LAST_DSCP") == description.TRIM_LAST_DSCP
 
 
 def test_names_of_values_are_those_of_the_policies():

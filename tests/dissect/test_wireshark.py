@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.dissect import LabHeader, PacketSet, description, lua, parse, wireshark
+from softroce_lab.dissect import (
+    LabHeader,
+    PacketSet,
+    description,
+    exhibit,
+    lua,
+    parse,
+    wireshark,
+)
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.dissect.wireshark import State
 from softroce_lab.errors import EnvironmentLackError, UserError
@@ -161,6 +169,34 @@ def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     assert all(
         text.startswith(("data ", "parity ", "control ", "report ", "probe ")) for text in infos
     )
+
+
+@pytest.mark.parametrize("snap", [128, 65535])
+@pytest.mark.parametrize("source", [0x0A000001, 0xFD << 120 | 1], ids=["IPv4", "IPv6"])
+def test_all_readers_say_whether_the_last_link_trimmed_a_packet(source, snap, tmp_path):
+    """A packet with the DSCP of trimmed packets is not trimmed unless its header says so."""
+    cases = (
+        ("", 0, description.TRIM_LAST_DSCP),
+        ("trimmed", 1, 47),
+        ("trimmed (last hop)", 1, description.TRIM_LAST_DSCP),
+    )
+    made = [
+        frames.Frame(
+            source_ip=source, ecn=dscp << 2 | 2, lab=frames.Lab(trimmed=flag), payload=bytes(60)
+        ).encode()
+        for _, flag, dscp in cases
+    ]
+    capture = tshark.write_pcap(tmp_path / "x.pcap", made, snap)
+    infos = [line["_ws.col.Info"][0] for line in tshark.fields(tmp_path, capture, INFO)]
+    trees = tshark.run(tmp_path, "-r", str(capture), "-O", "softroce")
+    headers = re.findall(r"^softroce_lab(.*)$", trees, re.MULTILINE)
+    for (words, _, _), frame, info, header in zip(cases, made, infos, headers, strict=True):
+        line = f"data 0.0.0 id 0 packet 0/1 {words}".rstrip()
+        assert info == line
+        assert header == (f" {words}" if words else "")
+        assert parse(frame)[LabHeader].mysummary() == line
+        shown = re.search(r"trimmed += (.*)$", exhibit.show(frame), re.MULTILINE)[1].strip()
+        assert shown == (f"1 [{words}]" if words else "0")
 
 
 MEANT = ("softroce.imm.slot", "softroce.imm.offset", "softroce.imm.user")

@@ -141,6 +141,15 @@ def _missing(words: list[tuple[int, int]]) -> tuple[PacketSet | None, int | None
     return PacketSet(first, missing), beyond
 
 
+def _dropped(sent: ControlMessage) -> ControlMessage:
+    """The feedback as `uet_rod` means it: it has dropped the packet that its NACK names."""
+    body: Feedback = sent.body  # type: ignore[assignment]
+    if UET_ROD not in body.transports:
+        return sent
+    meant = dataclasses.replace(body, packets=(), wanted=body.cumulative)
+    return dataclasses.replace(sent, body=meant)
+
+
 class Controls:
     """All control messages of a view, by what they are about."""
 
@@ -163,8 +172,16 @@ class Controls:
         self.transports = self._from_manifest()
         for number in np.unique(view.stream_of[view.kinds == PATH_PROBE]).tolist():
             self._recovers(number, CSA_UD)
+        told = set(self.transports)
         for sent in self.sent:
             self._file(sent)
+        of = view.messages["stream"]
+        for number in self.of(IRN) - told:
+            messages = [each for each in self.feedback if of[each] == number]
+            if self._is_of_uet_rod(messages):
+                self.transports[number] = UET_ROD
+                for message in messages:
+                    self.feedback[message] = list(map(_dropped, self.feedback[message]))
         for stream in view.streams:  # both directions of a pair use one protocol
             if stream.back in self.transports:
                 self.transports.setdefault(stream.number, self.transports[stream.back])
@@ -318,10 +335,8 @@ class Controls:
     def _tell(self, stream: int, body: Feedback, sent: ControlMessage) -> None:
         if body.transports and self.transports.get(stream) not in body.transports:
             self._recovers(stream, body.transports[0])
-        if UET_ROD in body.transports and self.transports.get(stream) == UET_ROD:
-            # It has dropped the packet that it names.
-            body = dataclasses.replace(body, packets=(), wanted=body.cumulative)
-            sent = dataclasses.replace(sent, body=body)
+        if self.transports.get(stream) == UET_ROD:
+            sent = _dropped(sent)
         message = self.view.find_message(stream, body.id)
         if message is None:
             self.stray_acks.append((sent, body.id))
@@ -329,6 +344,33 @@ class Controls:
         self.feedback.setdefault(message, []).append(sent)
         if body.cumulative == self.view.messages["count"][message]:
             self.acked.setdefault(message, sent)
+
+    def _is_of_uet_rod(self, messages: list[int]) -> bool:
+        """Whether PACKET_NACKs about these messages are those of `uet_rod`, and not of `irn`.
+
+        The receiver of `irn` keeps the packet that its NACK names, and has no answer to a trimmed
+        packet. That of `uet_rod` drops the packet. So the sender sends it again before the
+        cumulative acknowledgement covers it.
+        """
+        kept = again = 0
+        for message in messages:
+            bodies = [each.body for each in self.feedback[message]]
+            if any(each.trimmed for each in bodies):  # type: ignore[union-attr]
+                return True
+            at = np.array([*(each.at for each in self.feedback[message]), NEVER], dtype=np.int64)
+            cumulative = np.maximum.accumulate(
+                [each.cumulative for each in bodies]  # type: ignore[union-attr]
+            )
+            begin, end = self.view.messages[["begin", "end"]][message].item()
+            sent = self.view.transmissions[begin:end]
+            for place, body in enumerate(bodies):
+                for packet in body.packets:  # type: ignore[union-attr]
+                    covered_at = at[np.searchsorted(cumulative, packet, side="right")]
+                    times = sent["at"][sent["index"] == packet]
+                    is_again = bool(np.any((at[place] < times) & (times < covered_at)))
+                    again += is_again
+                    kept += covered_at != NEVER and not is_again
+        return again > kept
 
     def _acknowledge(self, stream: int, id_: int, sent: ControlMessage) -> None:
         """An ACK of a message that was refused before acknowledges the REFUSE only."""

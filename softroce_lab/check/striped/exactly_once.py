@@ -7,9 +7,10 @@ import dataclasses
 
 import numpy as np
 
+from softroce_lab.check import fault_rules
 from softroce_lab.check.evidence import DUPLICATED, ends
 from softroce_lab.check.striped import csa_ud
-from softroce_lab.check.striped.controls import Controls
+from softroce_lab.check.striped.controls import UET_ROD, Controls
 from softroce_lab.check.striped.losses import Understood
 from softroce_lab.check.striped.messages import DATA, NEVER, PARITY, Stream, Striped
 from softroce_lab.check.striped.rows import packet_sizes
@@ -118,9 +119,13 @@ def _feedback(lab: Understood, tally: Tally) -> None:
             tally.doubts("the message began before the capture", len(reports))
             continue
         packets = SeenPackets.of(view, message)
+        arrivals = view.rows[(view.stream_of == stream.number) & view.taps.arrives]
+        # `uet_rod` drops what comes out of order.
+        may_be_dropped = controls.transports.get(stream.number) == UET_ROD
+        may_be_dropped |= fault_rules.dropped_by_queues(view.evidence, arrivals) > 0
         for sent in reports:
             packet = packets.unfounded(sent)
-            if packets.is_unfounded_cut(sent):
+            if packets.is_unfounded_cut(sent, may_be_dropped=may_be_dropped):
                 tally.failed(
                     [view.frame(sent.at)],
                     f"packet {sent.body.wanted} of message id "  # type: ignore[union-attr]
@@ -149,7 +154,8 @@ def _pulled(lab: Understood, tally: Tally) -> None:
             tally.doubts("not all that reached the receiver was captured", len(pulls))
             continue
         came = (view.stream_of[view.data] == number) & view.taps.arrives[view.data]
-        places = np.sort(view.places[view.data[came]])
+        twice = came & view.evidence.commented(DUPLICATED)[view.rows[view.data]]
+        places = np.sort(view.places[np.concatenate([view.data[came], view.data[twice]])])
         arrived = np.searchsorted(places, [sent.at for sent in pulls])
         for sent, packets in zip(pulls, arrived.tolist(), strict=True):
             pulled = sent.body.pulls  # type: ignore[union-attr]

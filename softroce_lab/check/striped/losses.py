@@ -13,8 +13,11 @@ import numpy.typing as npt
 
 from softroce_lab import units
 from softroce_lab.check.evidence import Evidence, once
+from softroce_lab.check.striped.acknowledgements import Acknowledgements
 from softroce_lab.check.striped.controls import Asked, Controls
 from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
+from softroce_lab.check.striped.psns import Connection
+from softroce_lab.check.striped.sleek import Sleek
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.statistics import marked
 
@@ -40,7 +43,7 @@ class Bounds:
         timing = view.timing
         srtt, var = slowest(view, stream)
         srtt, var = srtt or timing.initial_rtt_ns, var or timing.initial_rtt_ns // 2
-        late = _lateness_ns(view)
+        late = lateness_ns(view)
         probe = srtt + timing.lost_rttvar_weight * var + late
         retransmit = 3 * timing.t_max_ns // 2 + max(4 * srtt, view.persist_ns) + late
         return cls(3 * timing.t_max_ns + probe, retransmit, probe)
@@ -53,8 +56,8 @@ def slowest(view: Striped, stream: Stream) -> tuple[int, int]:
     return int(srtt), int(var)
 
 
-def _lateness_ns(view: Striped) -> int:
-    """Of the machine: the largest decision latency of the run directory, if there is one.
+def lateness_ns(view: Striped) -> int:
+    """How late hosts may act: the largest decision latency of the run directory, if there is one.
 
     On the virtual clock it is 0, except where the experiment pauses timers.
     """
@@ -162,12 +165,36 @@ class Understood:
     controls: Controls
     losses: Losses
     _bounds: dict[int, Bounds] = dataclasses.field(default_factory=dict)
+    _acks: dict[int, Acknowledgements] = dataclasses.field(default_factory=dict)
+    _connections: dict[int, Connection] = dataclasses.field(default_factory=dict)
+    _sleeks: dict[int, Sleek] = dataclasses.field(default_factory=dict)
 
     def bounds(self, stream: Stream) -> Bounds:
         """Of the times that its recovery may take."""
         if stream.number not in self._bounds:
             self._bounds[stream.number] = Bounds.of(self.view, stream)
         return self._bounds[stream.number]
+
+    def acknowledgements(self, message: int) -> Acknowledgements:
+        """All feedback on a message."""
+        if message not in self._acks:
+            reports = self.controls.feedback.get(message, [])
+            self._acks[message] = Acknowledgements(self.view, message, reports)
+        return self._acks[message]
+
+    def connection(self, stream: int) -> Connection:
+        """A stream whose transport numbers packets by connection."""
+        if stream not in self._connections:
+            self._connections[stream] = Connection(
+                self.view, self.controls, stream, self.acknowledgements
+            )
+        return self._connections[stream]
+
+    def sleek(self, stream: int) -> Sleek:
+        """The same, of `uet_rud` with SLEEK."""
+        if stream not in self._sleeks:
+            self._sleeks[stream] = Sleek(self.view, self.connection(stream))
+        return self._sleeks[stream]
 
 
 @once

@@ -27,11 +27,14 @@ Places = npt.NDArray[np.int64]
 Table = npt.NDArray[np.void]
 
 NEVER = 1 << 62
+ROUNDING_NS = 2
+"""The time between two packets may be so much longer than a capture of whole nanoseconds shows."""
 RENAMED_TIMING = {"alive_ns": "keepalive_interval_ns"}
 """Names in run directories made before they were renamed: old and new."""
 _SILENCE_NS = 100_000_000  # between runs; keepalives of a run are more frequent
 # Those that send less than a packet a round trip, too (native/engine/congestion).
 _PACING = ("swift", "dcqcn")
+_HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 4  # Ethernet, IPv4, UDP, BTH, DETH and ICRC
 _LONGEST_WAY_NS = 100_000_000  # from one end to the other
 
 DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)  # enum lab_kind
@@ -158,23 +161,26 @@ class Striped:
         """By the transport's option and the knob `timeout`; 0: it follows the measured RTT."""
         if self._measures_timeouts:
             return 0
-        return self.timing.fixed_rto_ns or int(self.options.get(option, usual_ns))
+        timeout_ns = self.timing.fixed_rto_ns or int(self.options.get(option, usual_ns))
+        return timeout_ns - ROUNDING_NS
 
-    @property
-    def mrc_timeout_ns(self) -> int:
+    def mrc_timeout_ns(self, stream: int) -> int:
         """No timeout of `mrc` is shorter.
 
-        It is four SRTTs, and a packet that is not full has a shorter RTT than the base RTT. On the
-        real clock the base RTT is no lower bound.
+        It is four SRTTs, and a packet that is not full has a shorter RTT than the base RTT. So has
+        a peer that is nearer than others. On the real clock the base RTT is no lower bound.
         """
         if self.timing.fixed_rto_ns:
-            return self.timing.fixed_rto_ns
+            return self.timing.fixed_rto_ns - ROUNDING_NS
         if self._measures_timeouts:
             return 0
         if exponent := int(self.options.get("timeout_exponent", 0)):
-            return 1024 << exponent
-        is_virtual = self._recorded().get("clock") == "virtual"
-        return 2 * self.timing.initial_rtt_ns if is_virtual else 0
+            return (1024 << exponent) - ROUNDING_NS
+        if self._recorded().get("clock") != "virtual":
+            return 0
+        srtt_ns = self.column("lab_srtt_ns", np.flatnonzero(self.stream_of == stream))
+        least_ns = int(srtt_ns[srtt_ns > 0].min(initial=self.timing.initial_rtt_ns))
+        return min(2 * self.timing.initial_rtt_ns, 3 * least_ns)
 
     @property
     def mrc_distance(self) -> int:
@@ -182,9 +188,42 @@ class Striped:
         return int(self.options.get("distance", 3))
 
     @property
+    def uccl_rto_ns(self) -> int:
+        """No timeout of `uccl` is shorter."""
+        return self.least_timeout_ns("rto", 500_000)
+
+    @property
+    def uet_rto_ns(self) -> int:
+        """No timeout of `uet_rud` and `uet_rod` is shorter."""
+        usual_ns = 100_000 if self.options.get("trimming", True) else 5_000_000
+        option_ns = int(self.options.get("rto_init", 0))
+        return (self.timing.fixed_rto_ns or option_ns or usual_ns) - ROUNDING_NS
+
+    @property
     def mpr_packets(self) -> int:
         """The window of `mrc`."""
         return 128 * int(self.options.get("mpr", 32))
+
+    @property
+    def window_packets(self) -> int | None:
+        """The constant window of each sender; None: no run directory tells it."""
+        return self._recorded().get("window_packets")
+
+    @property
+    def pull_interval_ps(self) -> int | None:
+        """Between pulls of `ndp` from one receiver; None: no run directory tells it.
+
+        The time of a full packet over IPv4 on the receiver's link. One over IPv6 is longer.
+        """
+        if not self.line_rate_bps or "pull_rate" not in self.options:
+            return None
+        full_bytes = _HEADERS_BYTES + int(self._recorded()["path_mtu"])
+        return int(8 * full_bytes / (self.options["pull_rate"] * self.line_rate_bps) * 10**12)
+
+    @property
+    def line_rate_bps(self) -> int:
+        """Of the slowest host's link; 0: it has no limit, or no run directory tells it."""
+        return int(self._recorded().get("line_rate_bps", 0))
 
     @property
     def pacing(self) -> str | None:

@@ -4,283 +4,31 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check import fault_rules
+from softroce_lab.check.striped.acknowledgements import captures_feedback
 from softroce_lab.check.striped.controls import (
     BY_FEEDBACK,
-    BY_TIME,
     CSA_UD,
-    DCP,
-    FALCON,
-    IRN,
-    MRC,
-    NDP,
     TIMED,
-    UET_ROD,
-    UET_RUD,
     Asked,
     ControlMessage,
     Controls,
     Feedback,
 )
 from softroce_lab.check.striped.losses import Bounds, Losses, Understood
-from softroce_lab.check.striped.messages import CONTROL, NEVER, Stream, Striped
+from softroce_lab.check.striped.messages import NEVER, Stream, Striped
+from softroce_lab.check.striped.reasons import Timers, counts_psns, why_not
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.experiment.transports.transport import USERS
-from softroce_lab.transports.defaults import MILLISECOND_NS
 
-_FALCON_FIRST_NS = 2 * MILLISECOND_NS  # its first timeout, backed off: at most 1.5 ms
-_NDP_FIRST_NS = 20 * MILLISECOND_NS
-_LEAST = {
-    DCP: ("restart_timeout", 8 * MILLISECOND_NS),
-    NDP: ("least_timeout", 5 * MILLISECOND_NS),
-}
-"""The options and their defaults."""
-_UET_RTO_NS = {True: MILLISECOND_NS // 10, False: 5 * MILLISECOND_NS}  # by option `trimming`
-_UET_LONGEST_NS = 16 * _UET_RTO_NS[False]
-_LONGEST_NS = 40 * MILLISECOND_NS  # SelectiveRepeat::kLongestWait
 RULES = Rules()
 _UNKNOWN = "nothing tells which transport it is"
 _MOST_ATTEMPTS = 65535  # the header counts no further
 _MOST_SHARE = 0.5  # of a stream's packets on one path: then it may come up twice in a row
-
-
-# ---------------------------------------------------------------- what senders knew by feedback
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timers:
-    """Of a stream, ns (docs/explanation/transports.md)."""
-
-    least_ns: int  # no timer is shorter
-    longest_ns: int  # nor any wait longer
-
-    @classmethod
-    def of(cls, transport: str, view: Striped) -> Timers:
-        """RTO_low and RTO_high, SRNIC's 10 base RTTs, or the timeout that a user set for all.
-
-        Of `dcp`, until a message starts again; of `ndp`, until a packet leaves without a pull.
-
-        Those of BY_TIME follow the measured RTT: no capture shows how short they may be.
-        """
-        if transport in _LEAST:
-            least_ns = view.least_timeout_ns(*_LEAST[transport])
-            first_ns = _NDP_FIRST_NS if transport == NDP else least_ns
-            return cls(least_ns, 2 * max(least_ns, first_ns, view.timing.t_max_ns))
-        if transport in BY_TIME:
-            first_ns = _FALCON_FIRST_NS if transport == FALCON else view.irn_rto_ns[1]
-            if transport in (UET_RUD, UET_ROD):
-                first_ns = max(_UET_LONGEST_NS, 16 * (view.timing.fixed_rto_ns or 0))
-            return cls(0, max(first_ns, 2 * view.timing.t_max_ns))
-        fixed_ns = view.timing.fixed_rto_ns
-        low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
-        least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
-        return cls(least_ns, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
-
-
-class Acknowledgements:
-    """All feedback on one message, in time, as it reached the sender's link."""
-
-    def __init__(self, view: Striped, message: int, reports: Sequence[ControlMessage]) -> None:
-        self._view = view
-        ordered = sorted(
-            (each for each in reports if each.last_received_at != NEVER), key=_received_at
-        )
-        self.unsure = not all(each.sure for each in ordered)  # whether all of it is known
-        bodies = [each.body for each in ordered]
-        self.at = np.array([each.last_received_at for each in ordered], dtype=np.int64)
-        self.time_ns = view.time_ns(self.at)
-        cumulative = [body.cumulative for body in bodies]  # type: ignore[union-attr]
-        ends = [body.end for body in bodies]  # type: ignore[union-attr]
-        self.cumulative = np.maximum.accumulate(np.array(cumulative, dtype=np.int64))
-        self.end = np.maximum.accumulate(np.array(ends, dtype=np.int64))
-        wanted = [body.wanted for body in bodies]  # type: ignore[union-attr]
-        self._wanted = np.array([-1 if each is None else each for each in wanted], dtype=np.int64)
-        part = slice(*view.messages[["begin", "end"]][message].item())
-        self.sent = view.transmissions[part]
-        self.sent_ns = view.time_ns(self.sent["at"])
-        self.way_ns = _way_ns(view, view.stream(self.sent[0]))
-        self._beyond: dict[
-            int, int
-        ] = {}  # when a packet beyond the cumulative index was first reported
-        for time_ns, body in zip(self.time_ns.tolist(), bodies, strict=True):
-            for packet in body.packets:  # type: ignore[union-attr]
-                self._beyond.setdefault(packet, time_ns)
-
-    def reported_ns(self, packet: int) -> int:
-        """When a report of the packet first passed the sender's link; NEVER."""
-        place = int(np.searchsorted(self.cumulative, packet, side="right"))
-        below = int(self.time_ns[place]) if place < len(self.time_ns) else NEVER
-        return min(below, self._beyond.get(packet, NEVER))
-
-    def wants(self, first: int, last: int, since_ns: int, at: int) -> bool:
-        """Whether the receiver asked for one of these packets in between."""
-        asked = (first <= self._wanted) & (self._wanted <= last)
-        return bool(np.any(asked & (self.time_ns > since_ns) & (self.at < at)))
-
-    @functools.cached_property
-    def overtaken(self) -> bool:
-        """Whether feedback was reordered before the sender's link without a known rule.
-
-        Then it may be reordered after it, too. Each control message has the next number.
-        """
-        view = self._view
-        if fault_rules.are_known(view.evidence):
-            return False
-        received = (view.stream_of == view.stream(self.sent[0]).back) & view.taps.arrives
-        numbers = view.column("lab_message", np.flatnonzero(received & (view.kinds == CONTROL)))
-        return bool(np.any(np.diff(numbers.astype(np.int64)) < 0))
-
-    def gap(self, packet: int, at: int, distance: int = 1) -> bool:
-        """Whether one so far behind it, or further, was known to have arrived by then."""
-        before = int(np.searchsorted(self.at, at))
-        return before > 0 and int(self.end[before - 1]) > packet + distance
-
-    def may_have_restarted(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
-        """Whether the message was silent for so long in between."""
-        sent_ns = np.sort(self.sent_ns)
-        since_ns, until_ns = sent_ns[:-1], sent_ns[1:]
-        silent = (since_ns >= before_ns) & (until_ns <= now_ns)
-        return bool(np.any(silent & (until_ns - since_ns >= least_ns)))
-
-    def may_have_run_out(self, before_ns: int, now_ns: int, least_ns: int) -> bool:
-        """Whether the timer can have expired in between.
-
-        The packet at the cumulative index is retransmitted then, though others may leave before
-        it. If its acknowledgement comes first it is not.
-        """
-        since_ns, until_ns = self._waits
-        expires_ns = np.maximum(since_ns + least_ns, before_ns + 1)
-        return bool(np.any(expires_ns <= np.minimum(until_ns, now_ns)))
-
-    @functools.cached_property
-    def _waits(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """When the timer began for the packet at the cumulative index, ns, and until when it can
-        have expired: that packet was retransmitted, or its acknowledgement had come.
-
-        It begins when the cumulative acknowledgement advances and when that packet is sent.
-        """
-        steps = np.flatnonzero(np.diff(self.cumulative, prepend=0))
-        begin_ns = [0, *self.time_ns[steps].tolist()]
-        end_ns = [*(self.time_ns[steps] + self.way_ns).tolist(), NEVER]
-        at = np.append(0, self.cumulative[steps])
-        index = self.sent["index"]
-        first, behind = (np.searchsorted(index, at, side) for side in ("left", "right"))
-        waits = list[tuple[int, int]]()
-        for step in range(len(at)):
-            sent_ns = self.sent_ns[first[step] : behind[step]].tolist()
-            for each_ns, next_ns in itertools.pairwise([*sent_ns, NEVER]):
-                until_ns = min(next_ns, end_ns[step])
-                if each_ns < end_ns[step] and until_ns != NEVER:
-                    waits.append((max(each_ns, begin_ns[step]), until_ns))
-        since, until = np.array(waits, dtype=np.int64).reshape(-1, 2).T
-        return since, until
-
-
-def _received_at(sent: ControlMessage) -> int:
-    return sent.last_received_at
-
-
-def why_not(
-    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, *, strict: bool
-) -> str | None:
-    """What forbids this retransmit; None: the sender saw a gap, or its timer ran out.
-
-    Of `dcp`: the packet was reported as trimmed, or its message started again. Of `ndp`: it was
-    reported as trimmed, or its timer ran out.
-
-    `strict`: the timers are known, for the capture lies in its run directory.
-    """
-    stream = view.stream(one)
-    packet, at = int(one["index"]), int(one["at"])
-    now_ns = int(view.time_ns(at))
-    way_ns = acks.way_ns
-    if acks.reported_ns(packet) < now_ns - way_ns:
-        return "a report that it had arrived had reached its sender"
-    transport = controls.transports[stream.number]
-    number = int(np.flatnonzero((acks.sent["index"] == packet) & (acks.sent["at"] == at))[0])
-    before_ns = int(acks.sent_ns[number - 1])
-    if strict and transport in (UET_RUD, UET_ROD):
-        return _why_not_by_nack(view, acks, packet, at, before_ns, goes_back=transport == UET_ROD)
-    least_ns = Timers.of(transport, view).least_ns
-    if transport in _LEAST:
-        if not strict or acks.wants(packet, packet, before_ns, at):
-            return None
-        if transport == NDP and now_ns - before_ns >= least_ns:
-            return None
-        if transport == DCP and acks.may_have_restarted(before_ns, now_ns, least_ns):
-            return None
-        return "no report that it was trimmed had come, and no timer ran out"
-    if transport == MRC and strict:
-        return _why_not_of_mrc(view, controls, acks, one, before_ns)
-    if acks.gap(packet, at) or not strict or transport in BY_TIME:
-        return None
-    if acks.may_have_run_out(before_ns, now_ns, least_ns):
-        return None
-    return "no packet behind it was known to have arrived, and no timer ran out"
-
-
-def _why_not_by_nack(
-    view: Striped, acks: Acknowledgements, packet: int, at: int, before_ns: int, *, goes_back: bool
-) -> str | None:
-    """The same of `uet_rud` and `uet_rod`, whose senders act on NACKs and timers.
-
-    A recovery of SLEEK also retransmits packets that nothing shows to be missing.
-    """
-    options, timing = view.options, view.timing
-    if not options or options.get("sleek") or timing.rto_rttvar_weight:
-        return None
-    first, since_ns = packet, before_ns
-    if goes_back:  # to a packet before it, which was sent at any time
-        first, since_ns = 0, before_ns - acks.way_ns
-        before_ns = int(acks.sent_ns.min())
-    usual_ns = _UET_RTO_NS[bool(options.get("trimming", True))]
-    rto_ns = timing.fixed_rto_ns or int(options.get("rto_init", 0)) or usual_ns
-    if acks.wants(first, packet, since_ns, at) or view.time_ns(at) - before_ns >= rto_ns:
-        return None
-    return "no NACK asked for it, and no timer ran out"
-
-
-def _why_not_of_mrc(
-    view: Striped, controls: Controls, acks: Acknowledgements, one: np.void, before_ns: int
-) -> str | None:
-    """None: packets behind it had arrived, it was trimmed, or its timer ended.
-
-    A later message of its connection is behind it, too.
-
-    `before_ns`: when the packet was sent before.
-    """
-    packet, at = int(one["index"]), int(one["at"])
-    now_ns = int(view.time_ns(at))
-    messages = view.messages
-    later = messages["stream"] == messages["stream"][one["message"]]
-    later &= messages["first_at"] > messages["first_at"][one["message"]]
-    told = (controls.feedback.get(each, []) for each in np.flatnonzero(later).tolist())
-    if (
-        acks.gap(packet, at, view.mrc_distance)
-        or any(each.last_received_at < at for reports in told for each in reports)
-        or acks.wants(packet, packet, before_ns, at)
-        or now_ns - before_ns >= view.mrc_timeout_ns
-    ):
-        return None
-    return "none far enough behind it had arrived, it was not trimmed, and its timer had not ended"
-
-
-def _way_ns(view: Striped, stream: Stream) -> int:
-    """From the sender's link to the sender it may take as long as a round trip that was measured.
-
-    Plus the delay of rules on that link: the capture is at its beginning.
-    """
-    mine = np.flatnonzero(view.stream_of == stream.number)
-    srtt, var = (int(view.column(name, mine).max()) for name in ("lab_srtt_ns", "lab_rttvar_ns"))
-    usual_ns = max(srtt + view.timing.lost_rttvar_weight * var, view.timing.initial_rtt_ns)
-    return usual_ns + fault_rules.held_back_ns(view.evidence, view.answers(stream))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,10 +59,10 @@ class SeenPackets:
             return int(self.index[np.flatnonzero(self.arrived_at[:below] > sent.at)[0]])
         return next((packet for packet in body.packets if not self._had_come(packet, sent)), None)
 
-    def is_unfounded_cut(self, sent: ControlMessage) -> bool:
+    def is_unfounded_cut(self, sent: ControlMessage, *, may_be_dropped: bool) -> bool:
         """Whether this feedback calls a packet trimmed that was not, or had arrived before.
 
-        The queue of the last link is behind the capture.
+        `may_be_dropped`: packets were dropped behind the capture of the last link.
         """
         body: Feedback = sent.body  # type: ignore[assignment]
         packet = body.wanted
@@ -323,7 +71,8 @@ class SeenPackets:
         place = int(np.searchsorted(self.index, packet))
         if place == len(self.index) or self.index[place] != packet:
             return True
-        return bool(self.lost_at[place] > min(sent.at, int(self.arrived_at[place])))
+        arrived_at = NEVER if may_be_dropped else int(self.arrived_at[place])
+        return bool(self.lost_at[place] > min(sent.at, arrived_at))
 
     def _had_come(self, packet: int, sent: ControlMessage) -> bool:
         place = int(np.searchsorted(self.index, packet))
@@ -343,7 +92,6 @@ def _only_holes(lab: Understood, tally: Tally) -> None:
     view, controls = lab.view, lab.controls
     sent = view.transmissions
     spurious = 0
-    acks: dict[int, Acknowledgements] = {}
     for number in np.flatnonzero(sent["attempt"] > 0).tolist():
         one = sent[number]
         stream = view.stream(one)
@@ -355,7 +103,7 @@ def _only_holes(lab: Understood, tally: Tally) -> None:
         spurious += transport in TIMED and came
         lost = len(before) and before[-1]["gone_at"] < one["at"]
         if transport in BY_FEEDBACK:
-            _by_feedback(view, controls, acks, one, before, tally)
+            _by_feedback(lab, number, before, tally)
         elif lost or _may(view, controls, one, transport):
             tally.passed()
         elif doubt := _doubt(view, controls, stream, one):
@@ -372,17 +120,12 @@ def _timed(controls: Controls) -> str:
     return " and ".join(sorted(set(controls.transports.values()) & set(TIMED)))
 
 
-def _by_feedback(
-    view: Striped,
-    controls: Controls,
-    acks: dict[int, Acknowledgements],
-    one: np.void,
-    before: np.ndarray,
-    tally: Tally,
-) -> None:
+def _by_feedback(lab: Understood, number: int, before: np.ndarray, tally: Tally) -> None:
     """Of BY_FEEDBACK, whose senders act on per-packet feedback."""
+    view, controls = lab.view, lab.controls
+    one = view.transmissions[number]
     message, stream = int(one["message"]), view.stream(one)
-    if not _captures_feedback(view, stream) or not stream.leaves:
+    if not captures_feedback(view, stream) or not stream.leaves:
         tally.doubts("what the sender received and sent was not captured")
         return
     if doubt := _doubt(view, controls, stream, one):
@@ -391,14 +134,17 @@ def _by_feedback(
     if message in controls.not_ready:
         tally.passed()  # all that had been sent was refused
         return
-    if message not in acks:
-        acks[message] = Acknowledgements(view, message, controls.feedback.get(message, []))
-    why = why_not(view, controls, acks[message], one, strict=view.times_senders)
+    acks = lab.acknowledgements(message)
+    strict = view.times_senders
+    if strict and counts_psns(lab, stream) and (doubt := lab.connection(stream.number).doubt):
+        tally.doubts(doubt)
+        return
+    why = why_not(lab, number, strict=strict)
     if not why:
         tally.passed()
-    elif acks[message].unsure:
+    elif acks.unsure:
         tally.doubts("one copy of the feedback had flipped bits, and the ICRCs were cut off")
-    elif acks[message].overtaken:
+    elif acks.overtaken:
         tally.doubts("answers overtook each other, and may behind the capture")
     elif fault_rules.dropped_by_queues(view.evidence, view.answers(stream)):
         tally.doubts("the queue of the sender's link, behind the capture, dropped packets")
@@ -426,7 +172,7 @@ def _known(view: Striped, asked: list[Asked], one: np.void) -> list[Asked]:
     Those of the last moments, and the newest of those before. Where it was not captured what the
     sender received, any may have been lost: all of them.
     """
-    if not _captures_feedback(view, view.stream(one)):
+    if not captures_feedback(view, view.stream(one)):
         return asked
     horizon = int(view.time_ns(int(one["at"]))) - 2 * view.timing.t_max_ns
     received = [each for each in asked if each.sent.last_received_at < one["at"]]
@@ -445,16 +191,11 @@ def _doubt(view: Striped, controls: Controls, stream: Stream, one: np.void) -> s
         return _UNKNOWN
     if not view.messages["begun"][one["message"]]:
         return "the message began before the capture"
-    if controls.transports[stream.number] in TIMED and not _captures_feedback(view, stream):
+    if controls.transports[stream.number] in TIMED and not captures_feedback(view, stream):
         return "which bitmaps the sender received was not captured"
     if controls.transports[stream.number] in TIMED and view.doubts_timers:
         return view.doubts_timers  # nor how long it may have acted on one
     return controls.doubts_feedback(stream)
-
-
-def _captures_feedback(view: Striped, stream: Stream) -> bool:
-    """Whether what reaches the sender was captured."""
-    return stream.back is not None and view.streams[stream.back].arrives
 
 
 def _blame(
@@ -520,48 +261,6 @@ def _may_follow(view: Striped, controls: Controls, losses: Losses, number: int) 
         return view.end_ns - int(view.time_ns(since)) < 2 * longest_ns
     bounds = Bounds.of(view, stream)
     return view.end_ns - int(view.time_ns(since)) < bounds.nack_ns + bounds.retransmit_ns
-
-
-@RULES.rule(
-    "sr.window",
-    "a packet is sent for the first time when the window of packet sequence numbers admits it",
-    "docs/explanation/transports.md, `mrc`",
-)
-def _window(lab: Understood, tally: Tally) -> None:
-    """The oldest packet without an acknowledgement is less than a window behind.
-
-    An acknowledgement counts from the sender's link on, so the sender may know less.
-    """
-    view, controls = lab.view, lab.controls
-    messages = view.messages
-    for number in sorted(controls.of(MRC)):
-        stream = view.streams[number]
-        sent = view.transmissions
-        first = sent[(sent["attempt"] == 0) & (messages["stream"][sent["message"]] == number)]
-        first = np.sort(first, order="at")
-        beyond = len(first) - view.mpr_packets
-        if beyond <= 0:
-            tally.passed(len(first))
-            continue
-        named = set(first["message"].tolist())
-        is_known = messages["begun"][sorted(named)].all() and _captures_feedback(view, stream)
-        if not is_known or named & controls.not_ready or named & controls.refused.keys():
-            tally.doubts("not all acknowledgements are known", beyond)
-            continue
-        acks = {
-            message: Acknowledgements(view, message, controls.feedback.get(message, []))
-            for message in named
-        }
-        pairs = zip(first["message"].tolist(), first["index"].tolist(), strict=True)
-        reported_ns = np.array([acks[message].reported_ns(index) for message, index in pairs])
-        known_ns = np.maximum.accumulate(reported_ns)[:beyond]
-        early = known_ns > view.time_ns(first["at"][view.mpr_packets :])
-        tally.passed(len(first) - int(early.sum()))
-        for one in first[view.mpr_packets :][early]:
-            tally.failed(
-                view.frames(one["at"]),
-                f"{view.name(one)} was sent beyond the window of {view.mpr_packets} packets",
-            )
 
 
 @RULES.rule(

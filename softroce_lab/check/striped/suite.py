@@ -6,7 +6,14 @@ from __future__ import annotations
 import dataclasses
 
 from softroce_lab.check.evidence import Evidence
-from softroce_lab.check.striped import csa_ud, exactly_once, losses, parity, selective_repeat
+from softroce_lab.check.striped import (
+    csa_ud,
+    exactly_once,
+    losses,
+    parity,
+    selective_repeat,
+    sending,
+)
 from softroce_lab.check.striped.losses import understood
 from softroce_lab.check.verdict import Suite, verdicts
 
@@ -22,6 +29,7 @@ def figures(evidence: Evidence) -> dict[str, dict[str, dict[str, int]]]:
 
 _RULES = (
     *selective_repeat.RULES,
+    *sending.RULES,
     *csa_ud.RULES,
     *parity.RULES,
     *exactly_once.RULES,

@@ -43,6 +43,8 @@ class HostTuning:
     def facts(self) -> dict[str, Any]:
         return {
             "path_mtu": self.path_mtu,
+            "line_rate_bps": self.line_rate_bps,
+            "window_packets": self.window_packets,
             "timing": defaults.document(self.timing, self.engine),
             "rc": dataclasses.asdict(self.rc),
         }

@@ -16,6 +16,7 @@ from softroce_lab.check.striped import controls as feedback
 from softroce_lab.check.striped.suite import SUITE, figures
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.dissect.description import PACKET_PULL, PACKET_TRIMMED
+from softroce_lab.transports import registry
 from softroce_lab.transports.control import Ack, Nack, Sack
 from softroce_lab.transports.defaults import EngineTiming, Timing, document
 from tests.check.plant import MS, S, Tape, check, failed, shown
@@ -23,6 +24,7 @@ from tests.check.striped_tape import (
     BACK_DOWN,
     BACK_UP,
     DOWN,
+    PATH_MTU,
     UP,
     StripedTape,
     first,
@@ -44,10 +46,11 @@ LOSSES = (
 LOST = 1 + 1 + 3 + 20 + 1
 TAIL = (first(4, 19),)
 MIDDLE = (first(4, 5),)  # with many behind it that tell
-NATIVE = ("irn", "srnic", "mrc", "dcp", "ndp")
+NATIVE = ("irn", "srnic", "mrc", "dcp", "ndp", "uccl")
 OF_RUNS = {"once.counted", "once.verified", "once.ended-well"}
-OF_NATIVE = {"once.told", "once.pulled"}
-OF_NDP, OF_MRC = {"once.pulled"}, {"sr.window"}
+OF_NDP = {"once.pulled", "sr.pulled", "sr.pull-rate"}
+OF_WINDOWED, OF_SLEEK = {"sr.window"}, {"sr.probes"}
+OF_NATIVE = {"once.told"} | OF_NDP | OF_WINDOWED | OF_SLEEK
 EACH = {"mrc": {"acknowledged_bytes": 0}}  # its receiver answers each packet
 OF_CSA_UD = {"csa.nack", "csa.retransmit", "csa.asked", "csa.complete", "csa.control-share"}
 OF_CSA_UD |= {"csa.numbers", "csa.probes", "csa.settled"}
@@ -85,7 +88,7 @@ def every(tape, number, **fields):
 
 def test_csa_ud_keeps_every_rule(tmp_path):
     verdicts = csa_ud().check(tmp_path)
-    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_PARITY - {
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_PARITY - {
         "csa.probes"
     }  # no silence
     assert verdicts["csa.nack"].checked == verdicts["csa.retransmit"].checked == LOST
@@ -96,9 +99,7 @@ def test_csa_ud_keeps_every_rule(tmp_path):
 
 def test_ud_rto_keeps_every_rule(tmp_path):
     verdicts = ud_rto().check(tmp_path)
-    assert (
-        ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_MRC - OF_CSA_UD - OF_PARITY
-    )
+    assert ours(verdicts, Outcome.PASS) == RULES - OF_RUNS - OF_NATIVE - OF_CSA_UD - OF_PARITY
     assert verdicts["sr.repaired"].checked == LOST
     assert verdicts["once.whole"].checked == MESSAGES
 
@@ -419,7 +420,7 @@ def answers(tape, link=BACK_UP):
     return found
 
 
-@fault("sr.only-holes", of="irn srnic mrc dcp ndp")
+@fault("sr.only-holes", of="irn srnic mrc dcp ndp uccl")
 def retransmits_what_was_reported(tape):
     (sent,) = tape.data(message=4, index=5, link=UP)
     end = len(tape) + 1
@@ -428,7 +429,7 @@ def retransmits_what_was_reported(tape):
     return {end}
 
 
-@fault("sr.only-holes", of="irn srnic mrc dcp ndp")
+@fault("sr.only-holes", of="irn srnic mrc dcp ndp uccl")
 def retransmits_without_a_sign(tape):
     """At once, and nothing behind it has been heard of."""
     (sent,) = tape.data(message=4, index=19, attempt=0, link=UP)
@@ -482,7 +483,7 @@ def retransmits_twice_for_one_trimming(tape):
     return {number[0] + 2}
 
 
-@fault("once.told", of="irn srnic mrc dcp ndp", losses=MIDDLE)
+@fault("once.told", of="irn srnic mrc dcp ndp uccl", losses=MIDDLE)
 def calls_a_packet_there_that_is_lost(tape):
     """The first answer that stops at the hole goes past it."""
     number = next(number for number, sent in answers(tape) if sent.id == 4 and sent.cumulative == 5)
@@ -506,7 +507,7 @@ def names_a_packet_that_has_not_come(tape):
     return {number}
 
 
-@fault("once.ack-known", of="irn srnic mrc dcp ndp")
+@fault("once.ack-known", of="irn srnic mrc dcp ndp uccl")
 def answers_what_was_never_sent(tape):
     number, _ = answers(tape)[-1]
     body = bytearray(tape.lab(number)["payload"])
@@ -515,7 +516,7 @@ def answers_what_was_never_sent(tape):
     return {number}
 
 
-@fault("sr.attempts", of="irn srnic mrc dcp ndp", losses=MIDDLE)
+@fault("sr.attempts", of="irn srnic mrc dcp ndp uccl", losses=MIDDLE)
 def gives_the_first_attempt_another_number(tape):
     (sent,) = tape.data(message=4, index=5, attempt=0, link=UP)
     every(tape, sent, attempt=1)
@@ -704,7 +705,9 @@ def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
         "clock": "virtual", "capture": {"file": "trace.pcapng"},
-        "timing": timing or document(Timing(), EngineTiming()), "options": options or {},
+        "timing": timing or document(Timing(), EngineTiming()),
+        "options": registry.find(transport).engine({})["options"] | (options or {}),
+        "path_mtu": PATH_MTU, "window_packets": 1024, "line_rate_bps": 100_000_000_000,
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
     tape.write(folder / "trace.pcapng")
@@ -716,10 +719,12 @@ def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
 def test_they_keep_every_rule(tmp_path, transport, where):
     tape = record(transport, LOSSES, **EACH.get(transport, {}))
     verdicts = where(tmp_path, tape, transport) if where else tape.check(tmp_path)
-    of_others = NOT_THEIRS | (set() if transport == "ndp" else OF_NDP)
-    of_others |= (
-        set() if where and transport == "mrc" else OF_MRC
-    )  # no run: its answers are srnic's
+    is_windowed = where and transport in ("mrc", "uccl")  # no run: their answers are srnic's
+    of_others = NOT_THEIRS | OF_SLEEK | (set() if is_windowed else OF_WINDOWED)
+    if transport != "ndp":
+        of_others |= OF_NDP
+    elif not where:
+        of_others |= OF_NDP - {"once.pulled"}
     assert ours(verdicts, Outcome.PASS) == RULES - of_others
     assert not failed(verdicts)
     assert verdicts["sr.repaired"].checked == LOST
