@@ -142,9 +142,7 @@ void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedb
   const Psn psn = flow.psns[feedback.packet];
   if (psn == kNoPsn || flow.delivered.test(feedback.packet)) return;
   Connection& connection = connection_of(message.peer);
-  const Record& record = connection.at(psn);
-  const bool is_newest = stamp_of(record.sent_ns * kNanosecond) == feedback.echo_stamp_ns;
-  if (record.is_out() && is_newest) payload_cut(connection, psn, feedback.at_last_hop);
+  if (connection.at(psn).is_out()) payload_cut(connection, psn, feedback.at_last_hop);
 }
 
 void ConnectionSession::deliver(SendMessage& message, Flow& flow, std::uint32_t packet) {

@@ -109,6 +109,15 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 
 // ---------------------------------------------------------------- sending
 
+namespace {
+
+// Whether the feedback is about the last transmission of the packet.
+bool is_about_last(const Sent& last, const Feedback& feedback) {
+  return stamp_of(last.at_ns() * kNanosecond) == feedback.echo_stamp_ns;
+}
+
+}  // namespace
+
 bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time now) {
   set_now(now);
   const std::span<const std::uint8_t> body(packet.payload, packet.payload_bytes);
@@ -120,7 +129,9 @@ bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time 
   if (!feedback) return false;
   const bool trimmed = feedback->type == BodyType::packet_trimmed;
   if (trimmed && (!answers_trimming() || feedback->path >= config().paths)) return false;
-  if (!engine().echoed(peer, feedback->echo_stamp_ns, now, !trimmed)) return false;
+  const bool was_sent = trimmed ? engine().trimmed(peer, feedback->echo_stamp_ns, now)
+                                : engine().echoed(peer, feedback->echo_stamp_ns, now);
+  if (!was_sent) return false;
   PathPicker& picker = engine().path_picker(peer);
   if (trimmed)
     picker.trimmed(feedback->path, feedback->at_last_hop, now);
@@ -132,7 +143,12 @@ bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time 
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   about(message->key);
   of(*message).has_receive = true;
-  trimmed ? payload_lost(*message, *feedback) : feedback_known(*message, *feedback);
+  if (trimmed || feedback->type == BodyType::packet_nack)
+    message->sent[feedback->packet].set_reached();
+  if (!trimmed)
+    feedback_known(*message, *feedback);
+  else if (is_about_last(message->sent[feedback->packet], *feedback))
+    payload_lost(*message, *feedback);
   return true;
 }
 
