@@ -25,8 +25,8 @@ inline constexpr std::size_t kMessageBytes = 16000, kGapBytes = 256, kMostQueued
 inline constexpr std::size_t kStride = kMessageBytes + kGapBytes;
 inline constexpr int kMostRounds = 100'000;
 inline constexpr std::array<const char*, 11> kTransports = {
-    "irn", "srnic", "csa_ud", "rack_tlp", "falcon", "mrc", "uet_rud", "uet_rod", "dcp", "ndp",
-    "uccl"};
+    "irn",     "srnic",   "csa_ud", "rack_tlp", "falcon", "mrc",
+    "uet_rud", "uet_rod", "dcp",    "ndp",      "uccl"};
 
 inline void require(bool holds) {
   if (!holds) std::abort();

@@ -125,6 +125,9 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
       deliver(message, flow, feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
   }
   if (!delivered_.empty()) connection.timeouts_without_progress = 0;
+  const bool has_dropped =
+      feedback.type == BodyType::packet_nack && !flow.delivered.test(feedback.cumulative);
+  if (has_dropped) message.sent[feedback.packet].set_reached();
   if (flow.cumulative == message.count)
     finish_send(message);
   else if (message.paused)
@@ -132,7 +135,7 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   advance(connection);
   const std::int32_t age_ns = stamp_distance(stamp_of(now()), feedback.echo_stamp_ns);
   acknowledged(connection, {.sent_ns = now_ns() - age_ns, .packets = delivered_});
-  if (feedback.type != BodyType::packet_nack || flow.delivered.test(feedback.cumulative)) return;
+  if (!has_dropped) return;
   const Psn expected = flow.psns[feedback.cumulative];
   if (expected != kNoPsn) dropped_out_of_order(connection, expected, now_ns() - age_ns);
 }

@@ -109,15 +109,6 @@ void PacketSession::status_requested(ReceiveMessage& message, std::uint32_t id) 
 
 // ---------------------------------------------------------------- sending
 
-namespace {
-
-// Whether the feedback is about the last transmission of the packet.
-bool is_about_last(const Sent& last, const Feedback& feedback) {
-  return stamp_of(last.at_ns() * kNanosecond) == feedback.echo_stamp_ns;
-}
-
-}  // namespace
-
 bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time now) {
   set_now(now);
   const std::span<const std::uint8_t> body(packet.payload, packet.payload_bytes);
@@ -143,11 +134,10 @@ bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time 
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   about(message->key);
   of(*message).has_receive = true;
-  if (trimmed || feedback->type == BodyType::packet_nack)
-    message->sent[feedback->packet].set_reached();
-  if (!trimmed)
-    feedback_known(*message, *feedback);
-  else if (is_about_last(message->sent[feedback->packet], *feedback))
+  if (!trimmed) return feedback_known(*message, *feedback), true;
+  Sent& last = message->sent[feedback->packet];
+  last.set_reached();
+  if (stamp_of(last.at_ns() * kNanosecond) == feedback->echo_stamp_ns)
     payload_lost(*message, *feedback);
   return true;
 }

@@ -337,3 +337,43 @@ def test_long_delay_and_few_arrivals_make_the_window_of_nscc_what_arrived():
     assert window_of(flow) == 3
     flow.on_report(6 * NSCC_BASE, 8, now_ns + NSCC_BASE + 1, ce_packets=8)
     assert window_of(flow) == 3
+
+
+def test_each_trimmed_packet_makes_the_window_of_nscc_a_packet_smaller():
+    """As NSCC.OnNACK of the specification: down to one packet."""
+    flow = nscc(window=5)
+    sizes = []
+    for _ in range(6):
+        flow.on_trimmed(0)
+        sizes.append(window_of(flow))
+    assert sizes == [4, 3, 2, 1, 1, 1]
+
+
+def test_a_trimmed_packet_counts_as_one_that_waited_for_a_base_rtt():
+    """Of a longer mean delay it takes a share. A mark shrinks the window by the mean delay."""
+    shrunk_to = []
+    for trimmed in (0, 40):
+        flow = nscc()
+        now_ns = shrunk(flow)  # the mean delay is near three base RTTs
+        for _ in range(trimmed):
+            flow.on_trimmed(now_ns)
+        before = window_of(flow)
+        flow.on_report(4 * NSCC_BASE, 1, now_ns + 2 * NSCC_BASE, ce_packets=1)
+        shrunk_to.append(window_of(flow) / before)
+    assert shrunk_to[0] < shrunk_to[1] < 1
+
+
+def test_after_a_trimmed_packet_few_arrivals_are_enough_for_quick_adapt():
+    """The window becomes what arrived. What was in flight before does not shrink it once more."""
+    flow = nscc()
+    flow.on_trimmed(NSCC_BASE)
+    flow.on_report(2 * NSCC_BASE, 3, NSCC_BASE + 1, ce_packets=3)
+    assert window_of(flow) == 99
+    flow.on_trimmed(4 * NSCC_BASE)
+    assert window_of(flow) == 3
+    for _ in range(50):
+        flow.on_trimmed(4 * NSCC_BASE + 1)
+    assert window_of(flow) == 3
+    for _ in range(50):
+        flow.on_trimmed(4 * NSCC_BASE + 2)
+    assert window_of(flow) == 1

@@ -11,8 +11,9 @@
 //   no mark            proportional increase       fair increase
 //   marked             none: the path changes      decrease, once a round trip
 //
-// Each trimmed packet makes the window a packet smaller, unless quick adapt does more, or the packet
-// was sent before the last quick adapt. After a trimmed packet quick adapt needs no long delay.
+// Each trimmed packet makes the window a packet smaller, unless quick adapt does more, or the
+// packet was sent before the last quick adapt. After a trimmed packet quick adapt needs no long
+// delay.
 //
 // A window of the simulator is in bytes, and is updated for each acknowledgement. Here it is in
 // packets, and is updated for each report; a loss does not shrink it, and after quick adapt what a
@@ -155,8 +156,8 @@ class Nscc final : public CongestionControl {
   double updated_ = 0;     // packets since the last one
   double achieved_ = 0;    // packets since the last check of quick adapt
   double to_ignore_ = 0, ignored_ = 0;
-  double fast_count_ = 0;  // packets in a row without delay
-  bool grows_ = false;     // fast increase
+  double fast_count_ = 0;     // packets in a row without delay
+  bool grows_ = false;        // fast increase
   bool was_trimmed_ = false;  // a packet, since the last quick adapt
   Time updated_at_ = 0, steady_at_ = 0, decreased_at_ = 0, adapt_at_ = 0;
 };

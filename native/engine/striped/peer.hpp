@@ -40,26 +40,26 @@ class FlightLog {
  public:
   static constexpr std::uint32_t kMostInFlight = 1 << 20;  // 25 ms at 800 Gbit/s in 4 KiB
 
-  explicit FlightLog(std::uint32_t most) : sent_ns_(std::bit_ceil(most)) {}
+  explicit FlightLog(std::uint32_t most) : sent_ns_(2 * std::size_t{std::bit_ceil(most)}) {}
 
   // From now on each packet has a code, by which reports may name it where it carries no stamp.
   void keep_codes() { codes_.resize(sent_ns_.size()); }
 
-  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size() / 2); }
   std::uint64_t in_flight() const { return sent_ - accounted_ - gone_; }
   // Packets that have arrived or are lost, by echoes; from any thread.
   std::uint64_t echoed() const { return relaxed_load(unechoed_); }
   std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
 
   void sent(std::int64_t now_ns) {
-    if (sent_ - accounted_ == capacity()) account(accounted_ + 1);
+    if (sent_ - accounted_ == sent_ns_.size()) forget_gone();
     newest_ns_ = now_ns;
     entry(sent_++) = now_ns;
-    if (sent_ - unechoed_ > capacity()) unechoed_ = sent_ - capacity();
+    if (sent_ - unechoed_ > sent_ns_.size()) unechoed_ = sent_ - sent_ns_.size();
   }
 
   void sent(std::int64_t now_ns, std::uint32_t code) {
-    codes_[sent_ & (capacity() - 1)] = code;
+    codes_[place(sent_)] = code;
     sent(now_ns);
   }
 
@@ -67,7 +67,7 @@ class FlightLog {
   template <typename F>
   std::int64_t newest_named(F is_named) const {
     for (std::uint64_t at = sent_; at-- != unechoed_;)
-      if (is_named(codes_[at & (capacity() - 1)])) return sent_at(at);
+      if (is_named(codes_[place(at)])) return sent_at(at);
     return -1;
   }
 
@@ -104,9 +104,10 @@ class FlightLog {
   }
 
  private:
+  std::size_t place(std::uint64_t at) const { return at & (sent_ns_.size() - 1); }
   // The time of a packet that is `gone` is inverted.
-  std::int64_t& entry(std::uint64_t at) { return sent_ns_[at & (capacity() - 1)]; }
-  std::int64_t entry(std::uint64_t at) const { return sent_ns_[at & (capacity() - 1)]; }
+  std::int64_t& entry(std::uint64_t at) { return sent_ns_[place(at)]; }
+  std::int64_t entry(std::uint64_t at) const { return sent_ns_[place(at)]; }
   bool is_gone(std::uint64_t at) const { return entry(at) < 0; }
   std::int64_t sent_at(std::uint64_t at) const { return is_gone(at) ? ~entry(at) : entry(at); }
 
@@ -115,10 +116,20 @@ class FlightLog {
     accounted_ = std::max(accounted_, end);
   }
 
+  // Those in flight move together: they are at most half of the entries.
+  void forget_gone() {
+    std::uint64_t to = sent_;
+    for (std::uint64_t at = sent_; at-- != accounted_;)
+      if (!is_gone(at)) entry(--to) = entry(at);
+    accounted_ = to;
+    gone_ = 0;
+    relaxed_store(unechoed_, to);
+  }
+
   std::uint64_t sent_ = 0;
   std::uint64_t accounted_ = 0;  // all before are in flight no longer,
   std::uint64_t gone_ = 0;       // nor are so many behind
-  std::uint64_t unechoed_ = 0;  // the oldest that nothing echoed, of those that are remembered
+  std::uint64_t unechoed_ = 0;   // the oldest that nothing echoed, of those that are remembered
   std::int64_t newest_ns_ = -1;
   std::vector<std::int64_t> sent_ns_;
   std::vector<std::uint32_t> codes_;
