@@ -350,30 +350,35 @@ def test_each_trimmed_packet_makes_the_window_of_nscc_a_packet_smaller():
 
 
 def test_a_trimmed_packet_counts_as_one_that_waited_for_a_base_rtt():
-    """Of a longer mean delay it takes a share. A mark shrinks the window by the mean delay."""
-    shrunk_to = []
-    for trimmed in (0, 40):
-        flow = nscc()
-        now_ns = shrunk(flow)  # the mean delay is near three base RTTs
-        for _ in range(trimmed):
-            flow.on_trimmed(now_ns)
-        before = window_of(flow)
-        flow.on_report(4 * NSCC_BASE, 1, now_ns + 2 * NSCC_BASE, ce_packets=1)
-        shrunk_to.append(window_of(flow) / before)
-    assert shrunk_to[0] < shrunk_to[1] < 1
+    """In the mean delay. With a mark the window shrinks by what is beyond the target of it."""
+    flow = nscc()
+    mean, delay, now_ns = 0.0, 3 * NSCC_BASE, 0
+    for _ in range(4):
+        now_ns += 3 * NSCC_BASE
+        flow.on_report(NSCC_BASE + delay, 20, now_ns, ce_packets=20)
+        mean += 20 * 0.0125 * (delay - mean)
+    for _ in range(20):
+        flow.on_trimmed(now_ns)
+        mean += 0.0125 * (NSCC_BASE - mean)
+    before = window_of(flow)
+    flow.on_report(NSCC_BASE + delay, 20, now_ns + 3 * NSCC_BASE, ce_packets=20)
+    mean += 20 * 0.0125 * (delay - mean)
+    less = 1 - 0.8 * (mean - NSCC_BASE) / mean
+    assert 0.5 < less < 0.7
+    assert window_of(flow) == pytest.approx(before * less + 0.15, rel=0.001)
 
 
 def test_after_a_trimmed_packet_few_arrivals_are_enough_for_quick_adapt():
     """The window becomes what arrived. What was in flight before does not shrink it once more."""
     flow = nscc()
     flow.on_trimmed(NSCC_BASE)
-    flow.on_report(2 * NSCC_BASE, 3, NSCC_BASE + 1, ce_packets=3)
     assert window_of(flow) == 99
+    flow.on_report(2 * NSCC_BASE, 3, NSCC_BASE, ce_packets=3)
     flow.on_trimmed(4 * NSCC_BASE)
     assert window_of(flow) == 3
-    for _ in range(50):
+    for _ in range(98):
         flow.on_trimmed(4 * NSCC_BASE + 1)
     assert window_of(flow) == 3
-    for _ in range(50):
+    for _ in range(4):
         flow.on_trimmed(4 * NSCC_BASE + 2)
     assert window_of(flow) == 1
