@@ -32,7 +32,7 @@ using namespace softroce::fuzz;
 constexpr std::size_t kMostGrowth = 2 << 20;  // bytes, since the endpoints began
 constexpr std::uint64_t kCheckEvery = 4096, kRenewEvery = 1 << 18;
 constexpr std::uint32_t kRemembered = 64;
-constexpr Time kStep = 4 * kMicrosecond;
+constexpr Time kStep = 4 * kMicrosecond, kLongStep = 25 * kMillisecond;  // timers end meanwhile
 
 // A control message's first byte, and how long such a body is.
 constexpr std::array<std::pair<std::uint8_t, std::uint32_t>, 16> kBodies = {{{1, 72},
@@ -93,7 +93,7 @@ class Wire {
 
   // Hostile messages may hold up the honest ones for long, so these are given up now and then.
   void work() {
-    if (below(random_, 64) == 0) {
+    if (below(random_, 256) == 0) {
       for (auto& end : ends_) {
         end->rnic().messages().flush(std::nullopt, now_);
         end->arriving().clear();
@@ -105,7 +105,7 @@ class Wire {
       drain(1 - to);
       for (std::uint32_t n = below(random_, 16); n != 0; --n) deliver(to);
     }
-    pass(below(random_, 64) == 0 ? 64 * kStep : kStep);
+    pass(below(random_, 32) == 0 ? kLongStep : kStep);
   }
 
   // Takes the oldest packet off the network. One in 16 is lost, and one in 8 trimmed.

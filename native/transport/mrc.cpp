@@ -27,8 +27,9 @@
 //
 // - A missing PSN is lost if the highest acknowledged PSN exceeds it by at least
 //   max(3, congestion window in packets). The specification leaves this open, and the rule is that
-//   of the ns-3 port. A packet is retransmitted once for this reason [S: ns-3 port]. The rule judges
-//   only packets that were sent once: a retransmission left later than the packets behind it.
+//   of the ns-3 port. A packet is retransmitted once for this reason [S: ns-3 port]. The rule
+//   judges only packets that were sent once: a retransmission left later than the packets behind
+//   it.
 // - The exponent is the least one for which the timeout is at least four SRTTs to the peer. The
 //   SRTT is over all paths. Before an RTT is measured, the base RTT replaces the SRTT.
 // - Doubled timeouts vary, as in all sessions (backoff.hpp). They are at most

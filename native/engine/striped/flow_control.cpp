@@ -97,7 +97,7 @@ void FlowControl::note_losses(Peer& peer, const Report& report) {
   const auto bursts = static_cast<std::int32_t>(report.lost.bursts - peer.reported_lost.bursts);
   const auto arrived = static_cast<std::int32_t>(report.packets - peer.reported_packets);
   peer.reported_lost = report.lost;
-  const auto packets = static_cast<std::uint32_t>(std::max(arrived, 0) + std::max(lost, 0));
+  const std::uint32_t packets = std::uint32_t{0} + std::max(arrived, 0) + std::max(lost, 0);
   peer.loss.note(packets, lost, bursts);
   loss_of_all_.note(packets, lost, bursts);
 }
