@@ -47,6 +47,7 @@ void bind_alone(nb::module_& m) {
           nb::arg("ce_packets") = 0)
       .def("on_cnp", [](C& c, std::int64_t now_ns) { c.on_cnp(from_ns(now_ns)); })
       .def("on_loss", [](C& c, std::int64_t now_ns) { c.on_loss(from_ns(now_ns)); })
+      .def("on_trimmed", [](C& c, std::int64_t now_ns) { c.on_trimmed(from_ns(now_ns)); })
       .def("on_timeout", [](C& c, std::int64_t now_ns) { c.on_timeout(from_ns(now_ns)); })
       .def("figures",
            [](C& c, std::int64_t now_ns) { return to_dict(c.figures(from_ns(now_ns))); });

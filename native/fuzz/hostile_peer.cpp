@@ -6,8 +6,6 @@
 // right, so that it gets past the first check), or plain noise. Meant to be built with
 // AddressSanitizer. It ends with 1, and prints the reason, if memory is written that was never
 // granted, if memory grows, or if the connection cannot be brought up again and used.
-#include <malloc.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -15,34 +13,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "../engine/codec/codec.hpp"
 #include "../engine/rnic/rnic.hpp"
+#include "counted_memory.hpp"
 #include "forger.hpp"
 #include "live_peer.hpp"
 #include "number.hpp"
-
-namespace {
-
-std::size_t live_bytes = 0;
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  live_bytes += malloc_usable_size(memory);
-  return memory;
-}
-void operator delete(void* memory) noexcept {
-  if (memory != nullptr) live_bytes -= malloc_usable_size(memory);
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace {
 

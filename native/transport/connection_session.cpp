@@ -131,6 +131,9 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
       cancelled += deliver(message, connection, flow,
                            feedback.packet + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
   }
+  const bool has_dropped =
+      feedback.type == BodyType::packet_nack && !flow.delivered.test(feedback.cumulative);
+  if (has_dropped) message.sent[feedback.packet].set_reached();
   if (flow.cumulative == message.count)
     finish_send(message);
   else if (message.paused)
@@ -138,7 +141,7 @@ void ConnectionSession::feedback_known(SendMessage& message, const Feedback& fee
   advance(connection);
   const std::int32_t age_ns = stamp_distance(stamp_of(now()), feedback.echo_stamp_ns);
   acknowledged(connection, {.sent_ns = now_ns() - age_ns, .cancelled = cancelled});
-  if (feedback.type == BodyType::packet_nack && flow.is_in_use(feedback.cumulative))
+  if (has_dropped && flow.is_in_use(feedback.cumulative))
     dropped_out_of_order(connection, flow.psns[feedback.cumulative], now_ns() - age_ns);
 }
 
@@ -147,9 +150,7 @@ void ConnectionSession::payload_lost(SendMessage& message, const Feedback& feedb
   if (!flow.is_in_use(feedback.packet)) return;
   const Psn psn = flow.psns[feedback.packet];
   Connection& connection = connection_of(message.peer);
-  const Record& record = connection.at(psn);
-  const bool is_newest = stamp_of(record.sent_ns * kNanosecond) == feedback.echo_stamp_ns;
-  if (record.is_out() && is_newest) payload_cut(connection, psn, feedback.at_last_hop);
+  if (connection.at(psn).is_out()) payload_cut(connection, psn, feedback.at_last_hop);
 }
 
 bool ConnectionSession::deliver(SendMessage& message, Connection& connection, Flow& flow,

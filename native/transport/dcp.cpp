@@ -140,10 +140,7 @@ void Dcp::advance(SendMessage& message, Flow& flow, std::uint32_t cumulative) {
 void Dcp::payload_lost(SendMessage& message, const Feedback& feedback) {
   Flow& flow = flow_of(message.handle);
   advance(message, flow, feedback.cumulative);
-  const Sent& last = message.sent[feedback.packet];
-  const bool is_newest = stamp_of(last.at_ns() * kNanosecond) == feedback.echo_stamp_ns;
-  const bool is_spent = last.attempts() >= timing().most_attempts;  // the restart gives up
-  if (!is_newest || is_spent || message.paused) return;
+  if (message.paused) return;
   queue_again(message, feedback.packet, RetransmitReason::trimmed);
   hand_over(message.peer);
 }
@@ -234,7 +231,7 @@ void Dcp::restart(SendMessage& message, RetransmitReason why) {
   const Handle handle = message.handle;
   const PeerIndex peer = message.peer;
   for (std::uint32_t packet = flow_of(handle).cumulative; packet < message.next; ++packet) {
-    if (message.sent[packet].attempts() < timing().most_attempts) {
+    if (message.sent[packet].tries() < timing().most_attempts) {
       queue_again(message, packet, why);
     } else {
       Session::retransmit(message, packet, why);  // gives up, unless the peer is silent

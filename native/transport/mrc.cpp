@@ -27,13 +27,16 @@
 //
 // - A missing PSN is lost if the highest acknowledged PSN exceeds it by at least
 //   max(3, congestion window in packets). The specification leaves this open, and the rule is that
-//   of the ns-3 port. A packet is retransmitted once for this reason [S: ns-3 port].
+//   of the ns-3 port. A packet is retransmitted once for this reason [S: ns-3 port]. The rule
+//   judges only packets that were sent once: a retransmission left later than the packets behind
+//   it.
 // - The exponent is the least one for which the timeout is at least four SRTTs to the peer. The
 //   SRTT is over all paths. Before an RTT is measured, the base RTT replaces the SRTT.
 // - Doubled timeouts vary, as in all sessions (backoff.hpp). They are at most
 //   max(T_max, 16 * timeout).
 // - The session limits the transmissions of a packet (the knob `retry_count`). MRC fails a
-//   connection whose retries exceed a limit.
+//   connection whose retries exceed a limit. Here a packet that arrives trimmed starts the count
+//   again: its peer and its path are alive.
 // - The lab's headers have no BTH.a. Instead, the receiver answers the last packet of a message at
 //   once. It answers other packets at most a quarter of a base RTT after the first unanswered one.
 // - In the count of unanswered bytes, a short last packet of a message counts as a full packet.
@@ -115,10 +118,8 @@ ConnectionSession::Psn Mrc::distance_of(const Connection& connection) const {
 void Mrc::acknowledged(Connection& connection, const Acknowledgement&) {
   const Psn distance = distance_of(connection);
   for (Psn psn = connection.base; psn + distance < connection.acknowledged_end; ++psn) {
-    Record& record = connection.at(psn);
-    if (!record.is_out() || record.early != 0) continue;
-    ++record.early;
-    record.timeouts = 0;
+    const Record& record = connection.at(psn);
+    if (!record.is_out() || record.transmissions > 1) continue;
     retransmit_oldest_first(connection, psn, RetransmitReason::nak);
   }
   if (!connection.records.empty()) expect_timeout(connection, connection.base);

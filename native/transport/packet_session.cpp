@@ -127,7 +127,9 @@ bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time 
   if (!feedback) return false;
   const bool trimmed = feedback->type == BodyType::packet_trimmed;
   if (trimmed && (!answers_trimming() || feedback->path >= config().paths)) return false;
-  if (!engine().echoed(peer, feedback->echo_stamp_ns, now, !trimmed)) return false;
+  const bool was_sent = trimmed ? engine().trimmed(peer, feedback->echo_stamp_ns, now)
+                                : engine().echoed(peer, feedback->echo_stamp_ns, now);
+  if (!was_sent) return false;
   PathPicker& picker = engine().path_picker(peer);
   if (trimmed)
     picker.trimmed(feedback->path, feedback->at_last_hop, now);
@@ -139,7 +141,11 @@ bool PacketSession::feedback_arrived(PeerIndex peer, const Packet& packet, Time 
   if (feedback->type != BodyType::packet_ack && feedback->highest() >= message->next) return false;
   about(message->key);
   of(*message).has_receive = true;
-  trimmed ? payload_lost(*message, *feedback) : feedback_known(*message, *feedback);
+  if (!trimmed) return feedback_known(*message, *feedback), true;
+  Sent& last = message->sent[feedback->packet];
+  last.set_reached();
+  if (stamp_of(last.at_ns() * kNanosecond) == feedback->echo_stamp_ns)
+    payload_lost(*message, *feedback);
   return true;
 }
 

@@ -39,8 +39,8 @@ class PacketSession : public Session {
   // if the payload is not missing, as if the whole packet had arrived again. A message without a
   // receive gets no answer. Otherwise both ends ignore trimmed packets.
   virtual bool answers_trimming() const { return false; }
-  // A valid PACKET_TRIMMED about a message that is not over. The echo stamp tells which
-  // transmission of the packet was cut. It gives no RTT sample: a trimmed packet overtakes queues.
+  // A valid PACKET_TRIMMED about the newest transmission of a packet, of a message that is not
+  // over. It gives no RTT sample: a trimmed packet overtakes queues.
   virtual void payload_lost(SendMessage&, const Feedback&) {}
   // At the receiver: a packet, whole or trimmed, took that path, and has its answer.
   virtual void answered(PeerIndex, std::uint8_t /*path*/) {}

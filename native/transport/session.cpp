@@ -519,7 +519,9 @@ void Session::fail_receive(Handle handle, PeerIndex peer, WcStatus status) {
 
 // The bound of attempts is for a live peer that data does not reach. Keepalives decide about a
 // silent peer. Therefore after half of the attempts nothing is sent while the peer is silent. The
-// last attempt, and giving up, wait for a packet that arrives after the attempt before.
+// last attempt, and giving up, wait for a packet that arrives after the attempt before. A packet
+// that arrived trimmed, or out of order where that is refused, has reached the peer: its attempts
+// are counted anew (Sent::tries).
 bool Session::may_retransmit(SendMessage& message, std::uint32_t attempts, Nanoseconds sent_ns) {
   if (mutated(Mutant::third_attempt_fails) && attempts >= 2) {
     give_up_send(message, WcStatus::retry_exc_err);
@@ -549,7 +551,7 @@ bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> pa
 
 bool Session::retransmit(SendMessage& message, std::uint32_t packet, RetransmitReason why) {
   const Sent& last = message.sent[packet];
-  if (!may_retransmit(message, last.attempts(), last.at_ns())) return false;
+  if (!may_retransmit(message, last.tries(), last.at_ns())) return false;
   engine_.retransmit(message, packet, why, now_);
   return true;
 }

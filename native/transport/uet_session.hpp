@@ -34,7 +34,8 @@
 //   first unanswered one.
 // - In the count of unacknowledged bytes, a short last packet of a message counts as a full packet.
 // - The session limits the transmissions of a packet (the knob `retry_count`). [provider] has five
-//   retries.
+//   retries. A NACK starts the count again. [spec] has a separate limit for retransmissions because
+//   of NACKs, Max_NACK_Retx_Cnt, which may be infinite.
 // - A packet is done as soon as a SACK reports it. [provider] keeps the packet until the cumulative
 //   acknowledgement covers it. When the packet's timer ends, [provider] asks for that
 //   acknowledgement.

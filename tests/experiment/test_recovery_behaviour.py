@@ -43,14 +43,6 @@ INCAST = "{kind: incast, hosts: 9, bytes: 256KiB, message: 64KiB}"
 TRIMMING = "{generator: {kind: star, hosts: 9, access: {rate: 100Gbit limit 32 trim, delay: 1us}}}"
 
 
-@pytest.mark.parametrize("transport", ["ndp", "{name: dcp, congestion_control: grants}"])
-def test_each_trimmed_packet_of_an_incast_is_retransmitted_once(transport):
-    [run] = passed(TRIMMING, transport, INCAST)
-    figures = run.summary()
-    assert figures["retransmitted"] == figures["trimmed"] > 100
-    assert figures["spurious_retransmissions"] == 0
-
-
 def test_pulls_keep_the_last_queue_from_trimming_again():
     """Without them each packet is trimmed several times."""
     pulled, unpulled = (

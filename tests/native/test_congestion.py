@@ -337,3 +337,48 @@ def test_long_delay_and_few_arrivals_make_the_window_of_nscc_what_arrived():
     assert window_of(flow) == 3
     flow.on_report(6 * NSCC_BASE, 8, now_ns + NSCC_BASE + 1, ce_packets=8)
     assert window_of(flow) == 3
+
+
+def test_each_trimmed_packet_makes_the_window_of_nscc_a_packet_smaller():
+    """As NSCC.OnNACK of the specification: down to one packet."""
+    flow = nscc(window=5)
+    sizes = []
+    for _ in range(6):
+        flow.on_trimmed(0)
+        sizes.append(window_of(flow))
+    assert sizes == [4, 3, 2, 1, 1, 1]
+
+
+def test_a_trimmed_packet_counts_as_one_that_waited_for_a_base_rtt():
+    """In the mean delay. With a mark the window shrinks by what is beyond the target of it."""
+    flow = nscc()
+    mean, delay, now_ns = 0.0, 3 * NSCC_BASE, 0
+    for _ in range(4):
+        now_ns += 3 * NSCC_BASE
+        flow.on_report(NSCC_BASE + delay, 20, now_ns, ce_packets=20)
+        mean += 20 * 0.0125 * (delay - mean)
+    for _ in range(20):
+        flow.on_trimmed(now_ns)
+        mean += 0.0125 * (NSCC_BASE - mean)
+    before = window_of(flow)
+    flow.on_report(NSCC_BASE + delay, 20, now_ns + 3 * NSCC_BASE, ce_packets=20)
+    mean += 20 * 0.0125 * (delay - mean)
+    less = 1 - 0.8 * (mean - NSCC_BASE) / mean
+    assert 0.5 < less < 0.7
+    assert window_of(flow) == pytest.approx(before * less + 0.15, rel=0.001)
+
+
+def test_after_a_trimmed_packet_few_arrivals_are_enough_for_quick_adapt():
+    """The window becomes what arrived. What was in flight before does not shrink it once more."""
+    flow = nscc()
+    flow.on_trimmed(NSCC_BASE)
+    assert window_of(flow) == 99
+    flow.on_report(2 * NSCC_BASE, 3, NSCC_BASE, ce_packets=3)
+    flow.on_trimmed(4 * NSCC_BASE)
+    assert window_of(flow) == 3
+    for _ in range(98):
+        flow.on_trimmed(4 * NSCC_BASE + 1)
+    assert window_of(flow) == 3
+    for _ in range(4):
+        flow.on_trimmed(4 * NSCC_BASE + 2)
+    assert window_of(flow) == 1

@@ -28,7 +28,7 @@ TRIMMED = (
     Row("so is the header of one that arrived beyond a hole", (Arrive((5,)), Trim((5,)))),
     Row("a retransmission goes before a new packet", (Trim((0,), (0,)),), settings=FOUR),
     Row("new packets follow when the retransmission queue is empty",
-        (Trim((3,), (3, 4, 5, 6)),), settings=FOUR),
+        (Trim((3,), (3,)), Arrive((3,), (4, 5, 6, 7))), settings=FOUR),
     Row("a message with a cut packet ends when that has arrived",
         (Arrive((0, 1, 3, 4, 5, 6, 7)), Trim((2,), (2,)), Arrive((2,)), At(2 * FIRST_NS))),
 )  # fmt: skip
@@ -71,7 +71,8 @@ RESTARTS = (
         (At(sent_ns(3) + RESTART_NS, (0, 1, 2, 3)), Arrive((0,), (4, 5, 6, 7))), settings=FOUR),
     Row("a packet that is cut waits for those that the restart has queued",
         (Arrive((3,), (4, 5, 6, 7)), At(FOUR_MORE_NS + RESTART_NS, (0, 1, 2, 3)),
-         Trim((0,), (4, 5, 6, 7)), Arrive((4,), (0,))), settings=FOUR),
+         Trim((0,), (4,)), Trim((1,), (5,)), Trim((2,), (6,)), Trim((3,), (7,)),
+         Arrive((4,), (0,)), Arrive((5,), (1,))), settings=FOUR),
     Row("the timeout is an option",
         (At(sent_ns(7) + 999_999), At(sent_ns(7) + 1_000_000, ALL)),
         {"restart_timeout": 1_000_000}),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Packets whose payload was cut off, at transports without a rule for them and at users' policies.
-
-tests/native/test_new_transport.py has a transport with a rule.
+"""Packets whose payload was cut off: what transports with a rule for them have in common, and
+those without one, and users' policies.
 """
 
 import struct
@@ -11,8 +10,9 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_TRIMMED
 from softroce_lab.transports.policy import MessagePolicy
-from tests.native.by_hand import ByHand, Sent
+from tests.native.by_hand import ByHand, Sent, fast_timing
 from tests.native.frames import CONTROL
+from tests.native.rule_rows import Talk, options
 from tests.native.test_refusals import (
     ID,
     KEY,
@@ -30,6 +30,55 @@ HERE, MISSING = 3, 11
 
 def trimmed(frame, last_hop=False):
     return _native.trim_frame(frame.encode(), last_hop)
+
+
+WITH_A_RULE = ["dcp", "mrc", "ndp", "uet_rod", "uet_rud"]
+WINDOW = 8
+LAST = WINDOW - 1
+
+
+def full_window(transport, **settings):
+    """A sender that may not send the rest of its message yet; each packet is acknowledged."""
+    chosen = options(transport)
+    if "acknowledged_bytes" in chosen["options"]:
+        chosen["options"]["acknowledged_bytes"] = 0
+    talk = Talk(transport, 24, window_packets=WINDOW, **chosen, **settings)
+    assert sorted(talk.latest) == list(range(WINDOW))
+    return talk
+
+
+@pytest.mark.parametrize("transport", WITH_A_RULE)
+def test_a_trimmed_packet_makes_room_for_one(transport):
+    """Its header overtook the packets before it: these are still in flight."""
+    assert full_window(transport).trim(LAST, last_hop=False) == [LAST]
+
+
+@pytest.mark.parametrize("transport", ["dcp", "mrc", "uet_rud"])
+def test_an_acknowledgement_makes_no_second_room_for_a_trimmed_packet(transport):
+    """Of six packets up to the acknowledged one, five were in flight."""
+    talk = full_window(transport)
+    assert talk.trim(4, last_hop=False) == [4]
+    assert talk.arrive(5) == [8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("transport", WITH_A_RULE)
+def test_a_retransmission_leaves_when_the_window_permits(transport):
+    """The trimmed packet makes the window of NSCC smaller."""
+    talk = full_window(transport, congestion_control="nscc")
+    assert talk.trim(LAST, last_hop=False) == []
+    assert talk.arrive(0) == [LAST]
+
+
+@pytest.mark.parametrize("transport", WITH_A_RULE)
+def test_a_packet_that_arrives_trimmed_is_not_given_up(transport):
+    """The attempts in a row are limited that nothing is heard of."""
+    timing = fast_timing()
+    timing.most_attempts = 3
+    talk = Talk(transport, 1, timing=timing)
+    for _ in range(20):
+        assert talk.trim(0, last_hop=False) == [0]
+    talk.arrive(0)
+    assert talk.statuses() == ([0], [0])
 
 
 @pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp"])

@@ -71,8 +71,8 @@ def test_what_arrives_and_what_leaves(row):
     row.check("uet_rod", PACKETS, **EACH)
 
 
-def begun(packets: int = PACKETS) -> Talk:
-    return Talk("uet_rod", packets, **options("uet_rod", **EACH))
+def begun(packets: int = PACKETS, **settings) -> Talk:
+    return Talk("uet_rod", packets, **options("uet_rod", **EACH), **settings)
 
 
 def test_a_packet_that_was_sent_before_the_sender_went_back_shows_nothing():
@@ -88,6 +88,18 @@ def test_each_packet_behind_a_gap_has_a_nack_with_the_expected_packet():
     assert talk.arrive(0, 2, 5) == [("nack", 1, 2), ("nack", 1, 5)]
     assert talk.receiver.counters()["rx_out_of_order"] == 2
     assert talk.receiver.counters()["rx_placed"] == 1
+
+
+def test_what_is_refused_behind_a_trimmed_packet_is_not_given_up():
+    timing = fast_timing()
+    timing.most_attempts = 3
+    talk = begun(2, timing=timing)
+    for _ in range(10):
+        assert talk.trim(0, last_hop=False) == [0, 1]
+        talk.arrive(1)
+    talk.arrive(0)
+    talk.arrive(1)
+    assert talk.statuses() == ([0], [0])
 
 
 def test_all_packets_of_a_message_take_one_path():

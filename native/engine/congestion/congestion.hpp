@@ -48,6 +48,7 @@ class CongestionControl {
   virtual void on_report(const RateSample& /*sample*/, Time /*now*/) {}
   virtual void on_cnp(Time /*now*/) {}
   virtual void on_loss(Time /*now*/) {}     // found by a gap
+  virtual void on_trimmed(Time /*now*/) {}  // a queue cut off a packet's payload
   virtual void on_timeout(Time /*now*/) {}  // nothing was received
 
   // ---- for those who watch

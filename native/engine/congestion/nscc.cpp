@@ -2,6 +2,8 @@
 // NSCC: network signal-based congestion control of the Ultra Ethernet specification 1.0, section
 // 3.6.13. The specification is not at hand, so the rules are those of the consortium's simulator,
 // uec.cpp of uet-htsim. What differs is marked [D] and listed in docs/explanation/transports.md.
+// The rules for trimmed packets are NSCC.OnNACK of section 3.6.13.5, and
+// UecSrc::updateCwndOnNack_NSCC of the simulator.
 //
 // Marks and queueing delay together choose one of four responses:
 //
@@ -9,10 +11,15 @@
 //   no mark            proportional increase       fair increase
 //   marked             none: the path changes      decrease, once a round trip
 //
+// Each trimmed packet makes the window a packet smaller, unless quick adapt does more, or the
+// packet was sent before the last quick adapt. After a trimmed packet quick adapt needs no long
+// delay.
+//
 // A window of the simulator is in bytes, and is updated for each acknowledgement. Here it is in
 // packets, and is updated for each report; a loss does not shrink it, and after quick adapt what a
-// former window had in flight is ignored [D]. Doubles, with nothing but the four operations that
-// IEEE 754 rounds alike everywhere.
+// former window had in flight is ignored [D]. The target delay is a base RTT, with trimming, too
+// [D]; the specification has three quarters of it then. Doubles, with nothing but the four
+// operations that IEEE 754 rounds alike everywhere.
 #include <algorithm>
 
 #include "congestion.hpp"
@@ -63,6 +70,14 @@ class Nscc final : public CongestionControl {
     if (updated_ > kPacketsOfAnUpdate || now - updated_at_ > base_rtt_) update(now);
   }
 
+  // The packet's delay is not known: a base RTT stands for it. A trimmed packet counts as marked.
+  void on_trimmed(Time now) override {
+    note_delay(base_rtt_, 1);
+    was_trimmed_ = true;
+    const bool ignores = ++ignored_ < to_ignore_;
+    if (!ignores && !adapts(0, now)) set_window(window_ - 1);
+  }
+
   // A loss without marks and without delay is no congestion [D]; with them, reports show it.
   void on_timeout(Time) override { set_window(window_ * kMostDecrease); }
 
@@ -79,10 +94,12 @@ class Nscc final : public CongestionControl {
   bool adapts(Time delay, Time now) {
     if (now < adapt_at_) return false;
     const bool late = static_cast<double>(delay) > kAdaptDelays * static_cast<double>(target_);
-    const bool adapt = adapt_at_ != 0 && late && achieved_ < most_ * kAdaptBelow;
+    const bool is_full = late || was_trimmed_;
+    const bool adapt = adapt_at_ != 0 && is_full && achieved_ < most_ * kAdaptBelow;
     if (adapt) {
       to_ignore_ = window_;
       ignored_ = 0;
+      was_trimmed_ = false;
       set_window(achieved_);
     }
     achieved_ = 0;
@@ -139,8 +156,9 @@ class Nscc final : public CongestionControl {
   double updated_ = 0;     // packets since the last one
   double achieved_ = 0;    // packets since the last check of quick adapt
   double to_ignore_ = 0, ignored_ = 0;
-  double fast_count_ = 0;  // packets in a row without delay
-  bool grows_ = false;     // fast increase
+  double fast_count_ = 0;     // packets in a row without delay
+  bool grows_ = false;        // fast increase
+  bool was_trimmed_ = false;  // a packet, since the last quick adapt
   Time updated_at_ = 0, steady_at_ = 0, decreased_at_ = 0, adapt_at_ = 0;
 };
 

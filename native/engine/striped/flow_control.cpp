@@ -97,7 +97,7 @@ void FlowControl::note_losses(Peer& peer, const Report& report) {
   const auto bursts = static_cast<std::int32_t>(report.lost.bursts - peer.reported_lost.bursts);
   const auto arrived = static_cast<std::int32_t>(report.packets - peer.reported_packets);
   peer.reported_lost = report.lost;
-  const auto packets = static_cast<std::uint32_t>(std::max(arrived, 0) + std::max(lost, 0));
+  const std::uint32_t packets = std::uint32_t{0} + std::max(arrived, 0) + std::max(lost, 0);
   peer.loss.note(packets, lost, bursts);
   loss_of_all_.note(packets, lost, bursts);
 }
@@ -137,12 +137,21 @@ bool FlowControl::read_channel_echo(const Peer& peer, const Report& report, Time
   return echo.rtt >= 0 && echo.rtt <= kStampHorizon;
 }
 
-bool FlowControl::echoed(Peer& peer, std::uint32_t stamp_ns, Time now, bool samples) {
+bool FlowControl::echoed(Peer& peer, std::uint32_t stamp_ns, Time now) {
   const std::int64_t age_ns = stamp_distance(stamp_of(now), stamp_ns);
   const std::int64_t echo_ns = now / kNanosecond - age_ns;
   if (age_ns < 0 || echo_ns > peer.flight.newest_ns()) return false;
-  if (peer.flight.echo(echo_ns) && samples && age_ns * kNanosecond <= kStampHorizon)
+  if (peer.flight.echo(echo_ns) && age_ns * kNanosecond <= kStampHorizon)
     peer.rtt.sample(age_ns * kNanosecond);
+  return true;
+}
+
+bool FlowControl::trimmed(Peer& peer, std::uint32_t stamp_ns, Time now) {
+  const std::int64_t age_ns = stamp_distance(stamp_of(now), stamp_ns);
+  const std::int64_t sent_ns = now / kNanosecond - age_ns;
+  if (age_ns < 0 || sent_ns > peer.flight.newest_ns()) return false;
+  peer.flight.gone(sent_ns);
+  peer.congestion->on_trimmed(now);
   return true;
 }
 

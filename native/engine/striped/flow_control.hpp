@@ -43,8 +43,10 @@ class FlowControl {
   bool pace_fired(Peer& peer, Time armed_for);
 
   bool handle_cnp(const Packet& packet, Time now);  // false: no flow matches
-  // A transport's acknowledgement of the packet with that stamp; false: no packet had it.
-  bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now, bool samples);
+  // A transport's acknowledgement of the packet with that stamp, or its notice that the packet was
+  // trimmed. False: no packet had the stamp.
+  bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
+  bool trimmed(Peer& peer, std::uint32_t stamp_ns, Time now);
 
   const RttEstimate& rtt_of_all() const { return rtt_of_all_; }
   // Of packets to the peer if enough are known, else to all peers.

@@ -2,6 +2,7 @@
 // Striped messages: a buffer cut into packets that may travel and arrive in any order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -30,16 +31,20 @@ inline std::uint32_t packet_bytes(std::uint32_t index, std::uint32_t count, std:
 inline constexpr std::uint8_t kNotSending = UINT8_MAX;  // no packet waits for the first time
 
 // What became of a packet so far: when it was last sent, in ns, over which path, with which number
-// there, and how often, at most 65535 times. All zero: never. Written by the engine alone, and read
-// by a policy's thread at the same time.
+// there, and how often, at most 65535 times. All zero: never. Written by the engine's thread alone,
+// and read by a policy's thread at the same time.
 class Sent {
  public:
   Sent() = default;
 
   void note(std::int64_t at_ns, std::uint8_t path, std::uint32_t number, std::uint16_t attempts) {
+    const std::uint64_t tries = std::min<std::uint64_t>(this->tries() + 1, kMostTries);
     relaxed_store(at_ns_, at_ns);
-    relaxed_store(rest_, std::uint64_t{number} << 32 | std::uint64_t{path} << 16 | attempts);
+    relaxed_store(rest_, tries << kTriesAt | std::uint64_t{number} << kNumberAt |
+                             std::uint64_t{path} << kPathAt | attempts);
   }
+  // A transmission reached the receiver, which could not use it.
+  void set_reached() { relaxed_store(rest_, rest_ & ~(kMostTries << kTriesAt)); }
   // The session got the event that the last transmission is lost. It gets one for each
   // transmission.
   void set_reported() { relaxed_store(rest_, rest_ | kReported); }
@@ -52,12 +57,16 @@ class Sent {
   }
 
   std::int64_t at_ns() const { return at_ns_; }
-  std::uint8_t path() const { return rest_ >> 16 & 0xFF; }
-  std::uint32_t number() const { return rest_ >> 32 & LAB_NUMBER_MASK; }
+  std::uint8_t path() const { return rest_ >> kPathAt & 0xFF; }
+  std::uint32_t number() const { return rest_ >> kNumberAt & LAB_NUMBER_MASK; }
   std::uint16_t attempts() const { return rest_ & 0xFFFF; }
+  // Transmissions since it was last known that one had reached the receiver; at most 32767.
+  std::uint16_t tries() const { return rest_ >> kTriesAt & kMostTries; }
 
  private:
-  static constexpr std::uint64_t kReported = std::uint64_t{1} << 63;
+  static constexpr int kPathAt = 16, kNumberAt = 24, kTriesAt = kNumberAt + LAB_NUMBER_BITS;
+  static constexpr std::uint64_t kReported = std::uint64_t{1} << 63, kMostTries = 0x7FFF;
+  static_assert(kTriesAt + 15 == 63);
 
   std::int64_t at_ns_ = 0;
   std::uint64_t rest_ = 0;

@@ -163,11 +163,15 @@ class MessageEngine final {
   void hold(PeerIndex peer, bool held) { sender_.hold(state_.peers[peer], held); }
   // MessageSession::connection_timer_ended is called at that time. A peer has one such timer.
   void set_connection_timer(PeerIndex peer, Time at);
-  // The peer echoes the timestamp of a packet that has just arrived there. Everything sent up to
-  // then is no longer in flight. This gives an RTT sample if it `samples`. False: no packet had
-  // that timestamp.
-  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now, bool samples = true) {
-    return flow_.echoed(state_.peers[peer], stamp_ns, now, samples);
+  // The peer echoes the timestamp of a packet that has just arrived there, which gives an RTT
+  // sample. Everything sent up to then is no longer in flight. False: no packet had that timestamp.
+  bool echoed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
+    return flow_.echoed(state_.peers[peer], stamp_ns, now);
+  }
+  // The packet with this timestamp was trimmed. It alone is no longer in flight, and the congestion
+  // control is told. False: no packet had that timestamp.
+  bool trimmed(PeerIndex peer, std::uint32_t stamp_ns, Time now) {
+    return flow_.trimmed(state_.peers[peer], stamp_ns, now);
   }
   // What was sent up to this time is no longer in flight.
   void write_off(PeerIndex peer, Time sent_up_to);

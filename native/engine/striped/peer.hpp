@@ -40,25 +40,26 @@ class FlightLog {
  public:
   static constexpr std::uint32_t kMostInFlight = 1 << 20;  // 25 ms at 800 Gbit/s in 4 KiB
 
-  explicit FlightLog(std::uint32_t most) : sent_ns_(std::bit_ceil(most)) {}
+  explicit FlightLog(std::uint32_t most) : sent_ns_(2 * std::size_t{std::bit_ceil(most)}) {}
 
   // From now on each packet has a code, by which reports may name it where it carries no stamp.
   void keep_codes() { codes_.resize(sent_ns_.size()); }
 
-  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size()); }
-  std::uint64_t in_flight() const { return sent_ - accounted_; }
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(sent_ns_.size() / 2); }
+  std::uint64_t in_flight() const { return sent_ - accounted_ - gone_; }
   // Packets that have arrived or are lost, by echoes; from any thread.
   std::uint64_t echoed() const { return relaxed_load(unechoed_); }
   std::int64_t newest_ns() const { return newest_ns_; }  // -1: nothing was ever sent
 
   void sent(std::int64_t now_ns) {
+    if (sent_ - accounted_ == sent_ns_.size()) forget_gone();
     newest_ns_ = now_ns;
-    sent_ns_[sent_++ & (capacity() - 1)] = now_ns;
-    if (sent_ - unechoed_ > capacity()) unechoed_ = sent_ - capacity();
+    entry(sent_++) = now_ns;
+    if (sent_ - unechoed_ > sent_ns_.size()) unechoed_ = sent_ - sent_ns_.size();
   }
 
   void sent(std::int64_t now_ns, std::uint32_t code) {
-    codes_[sent_ & (capacity() - 1)] = code;
+    codes_[place(sent_)] = code;
     sent(now_ns);
   }
 
@@ -66,7 +67,7 @@ class FlightLog {
   template <typename F>
   std::int64_t newest_named(F is_named) const {
     for (std::uint64_t at = sent_; at-- != unechoed_;)
-      if (is_named(codes_[at & (capacity() - 1)])) return sent_ns_[at & (capacity() - 1)];
+      if (is_named(codes_[place(at)])) return sent_at(at);
     return -1;
   }
 
@@ -74,24 +75,61 @@ class FlightLog {
   // news, and so a sample of the RTT: forgiven packets count.
   bool echo(std::int64_t sent_ns) {
     std::uint64_t next = unechoed_;
-    while (next < sent_ && sent_ns_[next & (capacity() - 1)] <= sent_ns) ++next;
+    while (next < sent_ && sent_at(next) <= sent_ns) ++next;
     const bool news = next != unechoed_;
     relaxed_store(unechoed_, next);
-    accounted_ = std::max(accounted_, next);
+    account(next);
     return news;
   }
 
+  // One packet that was sent then is in flight no longer. This tells nothing of those before it:
+  // the header of a trimmed packet overtakes queues.
+  void gone(std::int64_t sent_ns) {
+    std::uint64_t at = unechoed_;
+    for (std::uint64_t end = sent_; at < end;) {
+      const std::uint64_t middle = at + (end - at) / 2;
+      sent_at(middle) < sent_ns ? at = middle + 1 : end = middle;
+    }
+    while (at < sent_ && sent_at(at) == sent_ns && is_gone(at)) ++at;
+    if (at == sent_ || sent_at(at) != sent_ns) return;  // it was echoed meanwhile
+    entry(at) = ~sent_ns;
+    gone_ += at >= accounted_;
+  }
+
   // What is in flight is so no longer, though nothing was echoed: it may still arrive.
-  void forgive() { accounted_ = sent_; }
+  void forgive() { account(sent_); }
   // The same of what was sent no later than then.
   void forgive(std::int64_t sent_ns) {
-    while (accounted_ < sent_ && sent_ns_[accounted_ & (capacity() - 1)] <= sent_ns) ++accounted_;
+    while (accounted_ < sent_ && sent_at(accounted_) <= sent_ns) account(accounted_ + 1);
   }
 
  private:
+  std::size_t place(std::uint64_t at) const { return at & (sent_ns_.size() - 1); }
+  // The time of a packet that is `gone` is inverted.
+  std::int64_t& entry(std::uint64_t at) { return sent_ns_[place(at)]; }
+  std::int64_t entry(std::uint64_t at) const { return sent_ns_[place(at)]; }
+  bool is_gone(std::uint64_t at) const { return entry(at) < 0; }
+  std::int64_t sent_at(std::uint64_t at) const { return is_gone(at) ? ~entry(at) : entry(at); }
+
+  void account(std::uint64_t end) {
+    for (; gone_ != 0 && accounted_ < end; ++accounted_) gone_ -= is_gone(accounted_);
+    accounted_ = std::max(accounted_, end);
+  }
+
+  // Those in flight move together: they are at most half of the entries.
+  void forget_gone() {
+    std::uint64_t to = sent_;
+    for (std::uint64_t at = sent_; at-- != accounted_;)
+      if (!is_gone(at)) entry(--to) = entry(at);
+    accounted_ = to;
+    gone_ = 0;
+    relaxed_store(unechoed_, to);
+  }
+
   std::uint64_t sent_ = 0;
-  std::uint64_t accounted_ = 0;
-  std::uint64_t unechoed_ = 0;  // the oldest that nothing echoed, of those that are remembered
+  std::uint64_t accounted_ = 0;  // all before are in flight no longer,
+  std::uint64_t gone_ = 0;       // nor are so many behind
+  std::uint64_t unechoed_ = 0;   // the oldest that nothing echoed, of those that are remembered
   std::int64_t newest_ns_ = -1;
   std::vector<std::int64_t> sent_ns_;
   std::vector<std::uint32_t> codes_;

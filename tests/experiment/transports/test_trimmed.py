@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A user's policy hears where its packets are trimmed."""
+"""What transports do about trimmed packets on whole fabrics, and what a user's policy hears."""
+
+import collections
 
 import pytest
 
 from softroce_lab.experiment import run as experiment_run
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import spec, virtual
 from softroce_lab.experiment.reporter import Silent
 from softroce_lab.inputs import yaml_source
+from softroce_lab.transports import registry
 from tests import own_policy
 from tests.two_switches import TOPOLOGY
 
@@ -34,3 +37,82 @@ def test_a_policy_hears_whether_the_last_hop_trimmed(tmp_path, link, last_hop, e
     experiment = spec.of(spec.with_overrides(source, [slow]))
     (run,) = experiment_run.run(experiment, Silent(), under=tmp_path).runs
     assert bool(run.reasons) == (expected != last_hop), run.reasons
+
+
+# ---------------------------------------------------------------- incasts
+
+INCAST = """\
+name: incast
+topology: {generator: {kind: star, hosts: 33, access: {rate: 100Gbit, delay: 1us, queue: uet}}}
+workload: {kind: incast, to: h1, bytes: 64KiB}
+transports: [TRANSPORT]
+"""
+SETTINGS = "{name: NAME, congestion_control: CONTROL, retry_count: 7}"
+WITH_A_RULE = {"csa_ud", "dcp", "mrc", "ndp", "uet_rod", "uet_rud"}
+CONTROLS = ["bdp", "nscc", "grants"]
+# Of its retransmissions: it sends a packet twice that was lost eight times, among others.
+MOST_SPURIOUS_OF_CSA_UD = 0.05
+
+
+def incast(transport):
+    """The run, and its retransmitted packets by reason."""
+    experiment = spec.of(yaml_source.parse(INCAST.replace("TRANSPORT", transport), "incast.yaml"))
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None, with_acts=True)
+    packets = collections.Counter()
+    for acts in run.recoveries:
+        for event, reason, number in zip(
+            *map(acts.get, ("event", "reason", "packets")), strict=True
+        ):
+            if event == "retransmit":
+                packets[reason] += int(number)
+    assert run.reasons == []
+    return run, packets
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("transport", sorted(WITH_A_RULE - {"csa_ud"}))
+def test_each_trimmed_packet_is_retransmitted_once_and_nothing_else_is(transport, control):
+    """However often a packet is trimmed, nobody gives it up: `retry_count` is 7.
+
+    A receiver that demands order refuses what is behind a trimmed packet, and a timer retransmits
+    the packets whose headers a full queue dropped.
+    """
+    run, packets = incast(SETTINGS.replace("NAME", transport).replace("CONTROL", control))
+    figures = run.summary()
+    refused = run.count(("rx_out_of_order",))
+    assert figures["trimmed"] > 1000
+    assert figures["retransmitted"] == figures["trimmed"] + figures["queue_drops"] + refused
+    assert figures["spurious_retransmissions"] == 0
+    if transport != "uet_rod":
+        assert packets == {"trimmed": figures["trimmed"]}
+    else:
+        assert set(packets) <= {"trimmed", "nak", "timeout"}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_csa_ud_retransmits_hardly_more_than_what_was_trimmed(control):
+    run, _ = incast(f"{{name: csa_ud, congestion_control: {control}}}")
+    figures = run.summary()
+    spurious = figures["spurious_retransmissions"]
+    print(f"{spurious} of {figures['retransmitted']} retransmissions were spurious")
+    assert figures["retransmitted"] == figures["trimmed"] + spurious > 1000
+    assert spurious < MOST_SPURIOUS_OF_CSA_UD * figures["retransmitted"]
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize(
+    "transport", sorted(set(registry.transports(registry.Kind.SESSION)) - WITH_A_RULE)
+)
+def test_without_a_rule_nothing_is_retransmitted_for_being_trimmed(transport, control):
+    _, packets = incast(f"{{name: {transport}, congestion_control: {control}}}")
+    assert packets.total() > 100
+    assert "trimmed" not in packets
+
+
+def test_nscc_keeps_the_last_queue_from_trimming_again():
+    trimmed = {
+        control: incast(f"{{name: mrc, congestion_control: {control}}}")[0].summary()["trimmed"]
+        for control in ("bdp", "nscc")
+    }
+    print(trimmed)
+    assert 4 * trimmed["nscc"] < trimmed["bdp"]

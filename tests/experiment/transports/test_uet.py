@@ -8,10 +8,6 @@ import pytest
 from softroce_lab.experiment import spec, virtual
 from softroce_lab.inputs import yaml_source
 
-INCAST = """\
-topology: {generator: {kind: star, hosts: 33, access: {rate: 100Gbit, delay: 1us, queue: uet}}}
-workload: {kind: incast, to: h1, bytes: 128KiB}
-"""
 LINE = """\
 topology: {generator: {kind: star, hosts: 2, access: {rate: 100Gbit, delay: 1us}}}
 workload: {kind: point-to-point, bytes: 8MiB, message: 256KiB}
@@ -34,15 +30,6 @@ def reasons_of(text, transport):
             if event == "retransmit":
                 packets[reason] += int(number)
     return packets, run.summary()
-
-
-@pytest.mark.parametrize("congestion_control", ["bdp", "nscc"])
-def test_each_trimmed_packet_is_retransmitted_once(congestion_control):
-    """A timer retransmits the packets whose headers a full queue dropped."""
-    transport = f"{{name: uet_rud, congestion_control: {congestion_control}}}"
-    packets, figures = reasons_of(INCAST, transport)
-    assert figures["trimmed"] > 1000
-    assert packets == {"trimmed": figures["trimmed"], "timeout": figures["queue_drops"]}
 
 
 @pytest.mark.parametrize(
