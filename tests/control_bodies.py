@@ -26,12 +26,15 @@ def encode(message, most_bytes=2008):
     listed = {name: fields.pop(name) for name in ENTRIES if name in fields}
     missing = fields.pop("missing", None)
     if isinstance(message, control.Nack):
-        values = [message.flags, message.newest_probe, message.end, message.settled]
+        first = len(message.trimmed) << 2 | message.flags
+        values = [first, message.newest_probe, message.end, message.settled]
     else:
         values = fields.values()
     head = bytes([TYPES[type(message)]])
     if values:
         head += struct.pack(FIELDS[type(message)], *flat(values))
+    for path, number in fields.pop("trimmed", ()):
+        head += struct.pack(">I", path << 24 | number)
     for name, entries in listed.items():
         most = (most_bytes - len(head)) // struct.calcsize(ENTRIES[name])
         rows = entries[:most] if name != "ids" else [(each,) for each in entries[:most]]

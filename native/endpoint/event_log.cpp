@@ -65,15 +65,13 @@ const char* name_of(WcStatus status) {
 }
 
 const char* name_of(RetransmitReason reason) {
-  constexpr const char* kNames[] = {"timeout", "nak",    "implied_nak",
-                                    "rnr_nak", "policy", "informed"};
+  constexpr const char* kNames[] = {"timeout", "nak",      "implied_nak", "rnr_nak",
+                                    "policy",  "informed", "trimmed"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 
 const char* name_of(LossReason reason) {
-  constexpr const char* kNames[] = {"gap", "probe", "timer"};
-  static_assert(std::size(kNames) == kLossReasons);
-  return kNames[static_cast<std::size_t>(reason)];
+  return kLossNames[static_cast<std::size_t>(reason)];
 }
 
 const char* name_of(ParityReason reason) {

@@ -7,8 +7,8 @@
 // here are this project's (docs/explanation/csa-ud.md).
 //
 // The engine numbers the packets of each path, and sends a probe after the last one. So the
-// receiver's engine detects a loss when the next packet on the path arrives. Its NACK tells the
-// sender's engine which packets are lost. This class decides what to retransmit. Its timers detect
+// receiver's engine detects a loss when the next packet on the path arrives, or the trimmed packet
+// itself. Its NACK tells the sender's engine which packets are lost. This class decides what to retransmit. Its timers detect
 // losses only when nothing arrives.
 #include <algorithm>
 #include <array>
@@ -252,6 +252,7 @@ Figures CsaUd::figures() const {
                          {"lost_by_gap", lost_[0]},
                          {"lost_by_probe", lost_[1]},
                          {"lost_by_timer", lost_[2]},
+                         {"lost_by_trimming", lost_[3]},
                          {"sent_twice", sent_twice_},
                          {"paths_left", left}});
   return all;

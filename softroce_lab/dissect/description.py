@@ -40,6 +40,7 @@ class Repeated:
     label: str
     fields: tuple[Field, ...]
     count: str | None = None
+    least: int = 0  # entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,12 +164,18 @@ def _control(number: int, *parts: Part) -> Record:
 CONTROLS: dict[int, Record] = {
     NACK: _control(
         NACK,
-        Field("reserved_flags", 6, "Reserved"),
+        Field("trimmed", 6, "Packets that were trimmed since the NACK before"),
         Field("timer", 1, "By a loss check"),
         Field("probe", 1, "Shown by a path probe"),
         Field("newest_probe", 16, "Newest path probe that has come"),
         Field("end", 32, "Ids from here on have not begun"),
         *(Field(f"settled_{n}", 32, f"Settled number of path {n}") for n in range(16)),
+        Repeated(
+            "trimmed_packets",
+            "Trimmed packets",
+            (Field("path", 8, "Path"), Field("number", 24, "Number on the path")),
+            "trimmed",
+        ),
         Repeated(
             "words",
             "Missing packets",
@@ -257,6 +264,7 @@ REPORT_BODY = Record(
             "Arrived by path",
             (Field("packets", 32, "Packets"), Field("bytes", 64, "Bytes")),
             count="paths",
+            least=1,
         ),
     ),
 )

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from scapy.fields import (
     BitEnumField,
     BitField,
+    BitFieldLenField,
     Field,
-    FieldLenField,
     IntField,
     LongField,
     PacketListField,
@@ -62,8 +62,8 @@ def _fields(record: Record) -> list[Field[Any, Any]]:
         elif isinstance(part, Repeated):
             made.append(_list(record, part))
         elif part.name in counts:
-            form = {16: "!H", 32: "!I"}[part.bits]
-            made.append(FieldLenField(part.name, None, count_of=counts[part.name].name, fmt=form))
+            counted = counts[part.name].name
+            made.append(BitFieldLenField(part.name, None, part.bits, count_of=counted))
         else:
             made.append(_number(part))
     return made
@@ -82,8 +82,8 @@ def _list(record: Record, part: Repeated) -> PacketListField:
     count = part.count
     if count is None:
         return PacketListField(part.name, [], layer)
-    one = [layer()]  # none would be no report
-    return PacketListField(part.name, one, layer, count_from=lambda pkt: getattr(pkt, count))
+    least = [layer() for _ in range(part.least)]
+    return PacketListField(part.name, least, layer, count_from=lambda pkt: getattr(pkt, count))
 
 
 class _BitsField(StrField):

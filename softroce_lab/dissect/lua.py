@@ -134,10 +134,12 @@ class _Fields:
         members = [f"name = {json.dumps(record.name)}", f"bytes = {size}", f"numbers = {numbers}"]
         if record.abbreviation:
             members.append(f"field = {self._define('none', prefix, record.name)}")
+        repeated = [part for part in record.parts if isinstance(part, Repeated)]
+        if repeated:
+            entries = ", ".join(self._entries(prefix, part) for part in repeated)
+            members.append(f"entries = {{ {entries} }}")
         for part in record.parts:
-            if isinstance(part, Repeated):
-                members.append(f"entries = {self._entries(prefix, part)}")
-            elif isinstance(part, MissingPackets):
+            if isinstance(part, MissingPackets):
                 field = self._define("none", f"{prefix}.{part.name}", part.label)
                 members.append(f"missing = {{ field = {field} }}")
         return "{\n  " + ",\n  ".join(members) + ",\n}"

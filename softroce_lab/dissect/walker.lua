@@ -129,7 +129,7 @@ local function add_entries(tree, body, part, at, count)
     add_numbers(entry, body, part.numbers, at)
     found, at = found + 1, at + part.bytes
   end
-  return found
+  return at
 end
 
 -- Adds a body under `tree`; returns what is to be said of it in the info column.
@@ -139,9 +139,10 @@ local function add_record(tree, body, record)
   if values == nil then return record.name .. " (cut)" end
   if record.missing then
     return record.name .. ", missing: " .. add_missing(item, body, record.missing, record.bytes)
-  elseif record.entries then
-    local count = record.entries.count and values[record.entries.count]
-    add_entries(item, body, record.entries, record.bytes, count)
+  end
+  local at = record.bytes
+  for _, part in ipairs(record.entries or {}) do
+    at = add_entries(item, body, part, at, part.count and values[part.count])
   end
   return record.name
 end

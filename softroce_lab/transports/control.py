@@ -3,7 +3,8 @@
 
 All of it is this project's definition. Integers are big-endian. Each message is a type byte and
 
-    NACK           flags, probe, end, settled numbers, words     what is missing: engine to engine
+    NACK           trimmed and flags, probe, end, settled numbers, trimmed packets, words
+                                                     what is missing: engine to engine
     ACK            ids                               over and known; none: answers a keepalive
     KEEPALIVE      (id, key) pairs                   sender asks their status; none: a keepalive
     RNR            id, key                           no receive is posted
@@ -42,6 +43,7 @@ ACK, KEEPALIVE, RNR, REFUSE, SACK, CHUNKS, CLEAR = range(3, 10)
 _ID_KEY = struct.Struct(">IHHI")
 _NACK = struct.Struct(">BBHI16I")
 _NACK_WORD = struct.Struct(">IIQ")
+_NACK_FLAG_BITS = 2  # above them in the byte: how many trimmed packets it names
 _CHUNKS = struct.Struct(">IHHIH")
 _CLEAR = struct.Struct(">BBHIIQ")
 _CLEARED = struct.Struct(">IHHII")
@@ -75,13 +77,18 @@ class Nack:
     words: tuple[tuple[int, int, int], ...]
     """(id, packet of bit 0, bits set where packets are missing); without bits, all from there."""
     newest_probe: int = 0  # that has come; the lower 16 bits of its sequence number
+    trimmed: tuple[tuple[int, int], ...] = ()
+    """(path, number) of packets that arrived trimmed since the NACK before."""
 
     @classmethod
     def decode(cls, body: bytes) -> Nack:
         """The message in a body of this type."""
-        _, flags, newest_probe, end, *settled = _NACK.unpack_from(body)
-        words = tuple(_NACK_WORD.iter_unpack(body[_NACK.size :]))
-        return cls(flags, end, tuple(settled), words, newest_probe)
+        _, first, newest_probe, end, *settled = _NACK.unpack_from(body)
+        trimmed, flags = divmod(first, 1 << _NACK_FLAG_BITS)
+        packets = struct.unpack_from(f">{trimmed}I", body, _NACK.size)
+        words = tuple(_NACK_WORD.iter_unpack(body[_NACK.size + 4 * trimmed :]))
+        named = tuple((packet >> 24, packet & 0xFFFFFF) for packet in packets)
+        return cls(flags, end, tuple(settled), words, newest_probe, named)
 
 
 @dataclasses.dataclass(slots=True)

@@ -148,6 +148,8 @@ def check_message(body, decoded):
         assert body.timer << 1 | body.probe == output.pop("flags") & 3
         assert tuple(body.getfieldval(f"settled_{n}") for n in range(16)) == output.pop("settled")
         assert tuple((each.id, each.base, each.bits) for each in body.words) == output.pop("words")
+        packets = tuple((each.path, each.number) for each in body.trimmed_packets)
+        assert packets == output.pop("trimmed")
     for name, value in output.items():
         assert values_of(body, name) == (value or 0 if not isinstance(value, tuple) else value)
 

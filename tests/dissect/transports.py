@@ -126,6 +126,7 @@ def _hopeless(transport: str, **options) -> list[bytes]:
 CONTROLS: tuple[control.Message, ...] = (
     control.Nack(0, 9, tuple(range(16)), ()),
     control.Nack(3, 2**32 - 1, (2**24 - 1,) * 16, ((1, 64, 2**64 - 1), (2, 0, 0)), 2**16 - 1),
+    control.Nack(1, 9, (0,) * 16, ((1, 0, 6),), 2, ((15, 2**24 - 1), (0, 0))),
     control.Ack(()),
     control.Ack((1, 2**32 - 1, 3)),
     control.Keepalive(()),

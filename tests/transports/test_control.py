@@ -41,10 +41,12 @@ SETS = st.builds(PacketSet, U32, BITS)
 
 NACKS = st.builds(
     Nack,
-    U8,
+    st.integers(0, 3),
     U32,
     st.tuples(*[U32] * 16),
     st.lists(st.tuples(U32, U32, U64), max_size=9).map(tuple),
+    U16,
+    st.lists(st.tuples(U8, st.integers(0, 2**24 - 1)), max_size=9).map(tuple),
 )
 MESSAGES = st.one_of(
     NACKS,
@@ -103,6 +105,7 @@ def test_a_damaged_message_is_a_message_or_a_control_error(message, data):
         Ack((1, 2)),
         Keepalive(((1, (1, 2, 3)),)),
         Nack(0, 1, (2,) * 16, ((3, 4, 5),)),
+        Nack(0, 1, (2,) * 16, (), 0, ((3, 4),)),
         Sack(1, (1, 2, 3), PacketSet(0, np.ones(9, np.bool_))),
     ],
 )

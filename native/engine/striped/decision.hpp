@@ -15,7 +15,7 @@ namespace softroce {
 // clang-format off
 #define SOFTROCE_EACH_DECISION(D) \
   D(retransmit) D(retransmit_gap) D(retransmit_probe) D(retransmit_timer) \
-  D(nack) D(ack) D(keepalive) D(rnr) D(refused) D(sack) D(chunks) D(clear) D(control) \
+  D(retransmit_trimmed) D(nack) D(ack) D(keepalive) D(rnr) D(refused) D(sack) D(chunks) D(clear) D(control) \
   D(encode) D(restore) D(fail_receive) D(pause) D(move_path) D(use_paths) D(refuse)
 // clang-format on
 
@@ -39,7 +39,7 @@ struct Decision {
 // that it reacts to, from kCauseOfControl on the type of a control message, from kCauseOfLoss on
 // the ways in which the losses were found, by bits. 0: not known.
 inline constexpr std::uint8_t kCauseOfEvent = 1, kCauseOfControl = 32, kCauseOfLoss = 64;
-inline constexpr std::size_t kCauses = 72;
+inline constexpr std::size_t kCauses = kCauseOfLoss + (1 << kLossReasons);
 
 // Words for a cause, as in events.parquet.
 inline std::string cause_name(std::size_t cause) {

@@ -40,9 +40,9 @@ inline constexpr const char* kEventNames[] = {
 // Indices of packets in an event's body, in this machine's byte order.
 inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);
 
-enum class LossReason : std::uint8_t { gap, probe, timer };
-inline constexpr std::size_t kLossReasons = 3;
-inline constexpr const char* kLossNames[kLossReasons] = {"gap", "probe", "timer"};
+enum class LossReason : std::uint8_t { gap, probe, timer, trimmed };
+inline constexpr std::size_t kLossReasons = 4;
+inline constexpr const char* kLossNames[kLossReasons] = {"gap", "probe", "timer", "trimmed"};
 
 struct LostPacket {
   std::uint32_t index;

@@ -19,6 +19,9 @@
 //    or gone.
 // 3. The sender waits: kTrickled packets, so that it continues without a pause when its turn
 //    comes. Fewer if many wait, because the packets of all of them are in the last queue.
+//
+// If a packet arrived trimmed within kTrimmedOfRtt round trips, the last queue is too short for the
+// shares of all that begin at once. So a sender that is not active waits, too, while others are.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +39,8 @@ class Grants {
       : works_(config.congestion_control == kGrants),
         window_(config.window_packets),
         share_(granted_share(window_)),
-        silence_(kSilenceOfRtt * config.initial_rtt) {}
+        silence_(kSilenceOfRtt * config.initial_rtt),
+        trims_(kTrimmedOfRtt * config.initial_rtt) {}
 
   bool works() const { return works_; }  // whether the congestion control is `grants`
 
@@ -53,18 +57,22 @@ class Grants {
     active_count_ += (peer.incoming != 0) - (before != 0);
   }
 
+  void note_trimmed(Time now) { trimmed_at_ = now; }
+
   // The grant. `marked`: packets from the peer bore congestion marks since the last report.
   std::uint32_t window_for(const Peer& peer, bool marked, Time now) const {
     if (!works_) return UINT32_MAX;
     const bool is_active = peer.incoming != 0;
     const bool others_are_active = active_count_ > (is_active ? 1U : 0U);
     if (!others_are_active && !marked) return window_;
-    return !is_active || is_granted(peer, now) ? share_ : std::min(share_, waiting_window());
+    const bool trims = trimmed_at_ >= 0 && now - trimmed_at_ <= trims_;
+    const bool is_first = is_active ? is_granted(peer, now) : !trims;
+    return is_first ? share_ : std::min(share_, waiting_window());
   }
 
  private:
   static constexpr std::uint32_t kGranted = 2;
-  static constexpr Time kSilenceOfRtt = 4;
+  static constexpr Time kSilenceOfRtt = 4, kTrimmedOfRtt = 32;
   // All senders that wait have at most so many packets, or so many shares if that is more.
   static constexpr std::uint32_t kMostTrickled = 128, kTrickledShares = 4;
   // Each sender that waits has at least so many: with two, a lost packet halves the rate.
@@ -88,7 +96,8 @@ class Grants {
 
   const bool works_;
   const std::uint32_t window_, share_;
-  const Time silence_;
+  const Time silence_, trims_;
+  Time trimmed_at_ = -1;  // -1: no packet
   std::uint32_t active_count_ = 0;
   std::array<LinkedList<Peer>, LeftClass::kClasses> active_;  // in the order of rule 2
 };

@@ -37,21 +37,30 @@ std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
 }
 
-void LossDetector::arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now) {
-  if (note_number(peer, packet, now) || payload_lost) note_loss(peer, 0, 1);
+void LossDetector::arrived(Peer& peer, const Packet& packet, Time now) {
+  const bool shows_loss = note_number(peer, packet, now);
+  std::vector<PathNumber>& trimmed = arrivals_of(peer).trimmed;
+  if (packet.lab.trimmed && trimmed.size() < Nack::kMostTrimmed)
+    trimmed.push_back({packet.lab.path, packet.lab.number});
+  if (shows_loss || packet.lab.trimmed) note_loss(peer, 0, 1);
 }
 
-// Returns whether the packet shows a loss at once.
+// Returns whether the packet shows a loss of others at once.
 bool LossDetector::note_number(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = state_.srtt_from(peer);
   if (arrivals.least_rtt == 0 || srtt < arrivals.least_rtt) arrivals.least_rtt = srtt;
-  arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true,
-                               packet.congestion_experienced()};
   PathSequence& sequence = arrivals.paths[lab.path];
   const std::uint32_t before = sequence.lost().packets;
-  const auto arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
+  PathSequence::Arrival arrival;
+  if (lab.trimmed) {
+    arrival = sequence.trimmed(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
+  } else {
+    arrivals.delays[lab.path] = {lab.stamp_ns, stamp_of(now) - lab.stamp_ns, true,
+                                 packet.congestion_experienced()};
+    arrival = sequence.arrived(lab.number, most_ahead(), now, arrivals.least_rtt, srtt);
+  }
   lost_packets_ += sequence.lost().packets - before;
   return shows_loss(peer, arrivals, sequence, arrival, now);
 }
@@ -90,7 +99,7 @@ bool LossDetector::shows_loss(Peer& peer, Arrivals& arrivals, PathSequence& sequ
 // numbers were sent before the probe, but a slower path may deliver them after it. So they count as
 // lost only after a wait. The wait has a margin, which grows when a packet arrives after its wait.
 // While no packet is lost, the wait is SRTT: a shorter one would gain nothing.
-void LossDetector::note_probed(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now) {
+void LossDetector::note_probed(Peer& peer, const PathNumber& other, std::uint8_t path, Time now) {
   Arrivals& arrivals = arrivals_of(peer);
   const Time srtt = state_.srtt_from(peer);
   const Time margin = arrivals.between_paths.length(arrivals.least_rtt, srtt);
@@ -131,7 +140,7 @@ std::uint32_t LossDetector::handle_probe(Peer& peer, const Packet& packet, Time 
   if (static_cast<std::int16_t>(probe - arrivals.newest_probe) > 0) arrivals.newest_probe = probe;
   if (older(arrivals.probed_end, probe_.next_id)) arrivals.probed_end = probe_.next_id;
   const bool reveals_loss = note_number(peer, packet, now) && !has_all_probed(arrivals);
-  for (const ProbedPath& each : probe_.paths) note_probed(peer, each, lab.path, now);
+  for (const PathNumber& each : probe_.paths) note_probed(peer, each, lab.path, now);
   const bool is_repeated = lab.attempt != 0;
   const bool acknowledged = is_repeated && repeat_acknowledgements(peer, lab.message_id, now);
   const bool is_answered = acknowledged && arrivals.unfinished.empty();
@@ -272,6 +281,7 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
                 .message_id = LAB_CONTROL_NACK,
                 .length = static_cast<std::uint32_t>(body_.size())};
   reporter_.append_report(peer, body_, state_.control_bytes(), now);
+  if (!arrivals.nack_queued) arrivals.trimmed.clear();
   packet.payload = body_.data();
   packet.payload_bytes = static_cast<std::uint32_t>(body_.size());
   state_.address(peer, true, now, packet);
@@ -285,11 +295,12 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
 // receives wait for them. The list starts with the message for which the NACK before had no room.
 void LossDetector::fill_nack(Peer& peer, Arrivals& arrivals, Time now) {
   nack_.flags = arrivals.nack_flags;
+  nack_.trimmed = arrivals.trimmed;
   nack_.probe = arrivals.newest_probe;
   nack_.end = arrivals.end;
   for (std::uint32_t p = 0; p < kMaxPaths; ++p) nack_.settled[p] = arrivals.paths[p].settled();
   nack_.words.clear();
-  const std::size_t room = (state_.control_bytes() - Nack::kFixedBytes) / Nack::kWordBytes;
+  const std::size_t room = (state_.control_bytes() - nack_.bytes_before_words()) / Nack::kWordBytes;
   const auto& ids = arrivals.unfinished;
   const auto start = std::ranges::lower_bound(ids, arrivals.nack_from, older) - ids.begin();
   bool fits = true;

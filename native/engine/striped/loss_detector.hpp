@@ -25,9 +25,8 @@ class LossDetector {
 
   bool is_enabled() const { return state_.config.path_probes; }
 
-  // Notes the path number of any packet that has one, also of duplicates and of refused packets.
-  // `payload_lost`: the packet was trimmed or refused, so its payload counts as lost.
-  void arrived(Peer& peer, const Packet& packet, bool payload_lost, Time now);
+  // Notes the path number of any packet that has one, also of duplicates and of trimmed packets.
+  void arrived(Peer& peer, const Packet& packet, Time now);
   // Returns a bit for each path on which control packets to the peer are lost.
   std::uint32_t handle_probe(Peer& peer, const Packet& packet, Time now);
   // Queues a NACK with these flags. The NACK is sent `copies` times.
@@ -48,7 +47,7 @@ class LossDetector {
   bool note_number(Peer& peer, const Packet& packet, Time now);
   bool shows_loss(Peer& peer, Arrivals& arrivals, PathSequence& sequence,
                   PathSequence::Arrival arrival, Time now);
-  void note_probed(Peer& peer, const ProbedPath& other, std::uint8_t path, Time now);
+  void note_probed(Peer& peer, const PathNumber& other, std::uint8_t path, Time now);
   Time wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const;
   std::uint32_t most_ahead() const;
   static bool has_open_losses(const Arrivals& arrivals);

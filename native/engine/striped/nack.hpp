@@ -2,15 +2,18 @@
 // The NACK: what a receiver has of the messages and paths of a peer. It is cumulative, so that a
 // lost or repeated one does no harm.
 //
-//   0 type  1 flags  2 probe u16  4 ids from here on have not begun u32
-//   8 settled numbers of 16 paths u32, then words { id u32, packet of bit 0 u32, bits u64 }
+//   0 type  1 packets that were trimmed u6, flags u2  2 probe u16
+//   4 ids from here on have not begun u32  8 settled numbers of 16 paths u32
+//  72 of each packet that was trimmed { path u8, number u24 }
+//     then words { id u32, packet of bit 0 u32, bits u64 }
 //
-// All is big-endian. `probe`: of the newest path probe that has come, the lower 16 bits of its
+// All is big-endian. It names the packets that arrived trimmed since the NACK before. `probe`: of the newest path probe that has come, the lower 16 bits of its
 // sequence number; with the flag `probe` this answers it. A bit is set where its packet is missing.
 // A word without bits: no packet from there on has arrived; of a message that has not begun it is
 // the only one. A message below the end of which no word speaks is over.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -35,26 +38,37 @@ struct Nack {
   static constexpr std::uint8_t kType = 1;
   static constexpr std::uint32_t kFirstSequence = 1U << 31;  // other control messages begin at 0
   static constexpr std::uint32_t kFixedBytes = 8 + 4 * kMaxPaths, kWordBytes = 16;
+  static constexpr std::uint32_t kMostTrimmed = 63, kTrimmedBytes = 4;
+  static constexpr int kFlagBits = 2;
 
   std::uint8_t flags = 0;
   std::uint16_t probe = 0;
   std::uint32_t end = 0;
   std::array<std::uint32_t, kMaxPaths> settled{};
+  std::vector<PathNumber> trimmed;
   std::vector<NackWord> words;  // those of a message one after the other
 
   bool has(NackFlag flag) const { return (flags & flag) != 0; }
+  std::size_t bytes_before_words() const { return kFixedBytes + kTrimmedBytes * trimmed.size(); }
+  bool has_trimmed(const PathNumber& packet) const {
+    return std::ranges::find(trimmed, packet) != trimmed.end();
+  }
 };
 
 inline void write_nack(const Nack& nack, std::vector<std::uint8_t>& out) {
   using namespace report_detail;
-  out.resize(Nack::kFixedBytes + Nack::kWordBytes * nack.words.size());
+  out.resize(nack.bytes_before_words() + Nack::kWordBytes * nack.words.size());
   out[0] = Nack::kType;
-  out[1] = nack.flags;
+  out[1] = static_cast<std::uint8_t>(nack.trimmed.size() << Nack::kFlagBits | nack.flags);
   out[2] = static_cast<std::uint8_t>(nack.probe >> 8);
   out[3] = static_cast<std::uint8_t>(nack.probe);
   put32(&out[4], nack.end);
   for (std::uint32_t p = 0; p < kMaxPaths; ++p) put32(&out[8 + 4 * p], nack.settled[p]);
   std::uint32_t at = Nack::kFixedBytes;
+  for (const PathNumber& each : nack.trimmed) {
+    put32(&out[at], each.word());
+    at += Nack::kTrimmedBytes;
+  }
   for (const NackWord& each : nack.words) {
     put32(&out[at], each.id);
     put32(&out[at + 4], each.base);
@@ -67,14 +81,19 @@ inline void write_nack(const Nack& nack, std::vector<std::uint8_t>& out) {
 inline bool read_nack(const std::uint8_t* body, std::uint32_t bytes, Nack& nack) {
   using namespace report_detail;
   if (bytes < Nack::kFixedBytes || body[0] != Nack::kType) return false;
-  if ((bytes - Nack::kFixedBytes) % Nack::kWordBytes != 0) return false;
-  nack.flags = body[1];
+  const std::uint32_t trimmed = body[1] >> Nack::kFlagBits;
+  const std::uint32_t words_at = Nack::kFixedBytes + Nack::kTrimmedBytes * trimmed;
+  if (bytes < words_at || (bytes - words_at) % Nack::kWordBytes != 0) return false;
+  nack.flags = body[1] & ((1 << Nack::kFlagBits) - 1);
   nack.probe = static_cast<std::uint16_t>(body[2] << 8 | body[3]);
   nack.end = get32(body + 4);
   for (std::uint32_t p = 0; p < kMaxPaths; ++p)
     nack.settled[p] = get32(body + 8 + 4 * p) & LAB_NUMBER_MASK;
+  nack.trimmed.clear();
+  for (std::uint32_t at = Nack::kFixedBytes; at < words_at; at += Nack::kTrimmedBytes)
+    nack.trimmed.push_back(PathNumber::of_word(get32(body + at)));
   nack.words.clear();
-  for (std::uint32_t at = Nack::kFixedBytes; at < bytes; at += Nack::kWordBytes)
+  for (std::uint32_t at = words_at; at < bytes; at += Nack::kWordBytes)
     nack.words.push_back({get32(body + at), get32(body + at + 4), get64(body + at + 8)});
   return true;
 }

@@ -80,6 +80,21 @@ class PathSequence {
     return ahead == 0 ? Arrival::next : open_gap({begin, number, now});
   }
 
+  // Only the header of a packet came: its payload is lost. It overtook what was in the queue that
+  // trimmed it. So what is missing before it may still be on its way, for so long.
+  Arrival trimmed(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
+                  Time wait) {
+    const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
+    if (ahead >= kHalf) {
+      take(number, now, least_rtt);
+      return Arrival::next;
+    }
+    if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    const std::uint32_t begin = next_;
+    next_ = (number + 1) & LAB_NUMBER_MASK;
+    return ahead == 0 ? Arrival::next : open_gap({begin, number, now, wait});
+  }
+
   // A probe on another path: `number` is the next one here. What is missing before it may still be
   // on its way, for so long.
   Arrival named(std::uint32_t number, std::uint32_t most_ahead, Time now, Time wait) {
@@ -173,7 +188,8 @@ class PathSequence {
     window_.note_recovery();
   }
 
-  Arrival came_late(std::uint32_t number, Time now, Time least_rtt, Time srtt) {
+  // Takes the number out of the gap that holds it; false: none does.
+  bool take(std::uint32_t number, Time now, Time least_rtt) {
     for (auto gap = open_.begin(); gap != open_.end(); ++gap) {
       if (!gap->holds(number)) continue;
       Gap rest = *gap;
@@ -183,7 +199,26 @@ class PathSequence {
       gap->end = number;
       const auto after = gap->size() == 0 ? open_.erase(gap) : gap + 1;
       if (rest.size() != 0) open_.insert(after, rest);
-      return Arrival::reordered;
+      return true;
+    }
+    return false;
+  }
+
+  // Gives up the gaps before this number that no probe named.
+  bool give_up_before(std::uint32_t number) {
+    const auto is_before = [number](const Gap& gap) {
+      return !gap.named && ((number - gap.end) & LAB_NUMBER_MASK) < kHalf;
+    };
+    for (const Gap& each : open_)
+      if (is_before(each)) give_up(each);
+    return std::erase_if(open_, is_before) != 0;
+  }
+
+  Arrival came_late(std::uint32_t number, Time now, Time least_rtt, Time srtt) {
+    if (take(number, now, least_rtt)) {
+      // Trimmed packets overtake others. These do not overtake each other if the path is FIFO.
+      const bool is_fifo = window_.length(least_rtt, srtt) == 0;
+      return is_fifo && give_up_before(number) ? Arrival::loss : Arrival::reordered;
     }
     for (Gap& gap : lost_) {
       if (!gap.holds(number)) continue;

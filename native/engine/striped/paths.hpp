@@ -5,10 +5,29 @@
 #include <array>
 #include <cstdint>
 
+#include "../../../xdp/lab_wire.h"
+
 namespace softroce {
 
 inline constexpr std::uint32_t kMaxPaths = 16;
 inline constexpr std::uint8_t kAnyPath = UINT8_MAX;
+
+// A number on a path. On the wire: path u8, number u24.
+struct PathNumber {
+  std::uint8_t path = 0;
+  std::uint32_t number = 0;
+  bool operator==(const PathNumber&) const = default;
+
+  static PathNumber of_word(std::uint32_t word) {
+    return {static_cast<std::uint8_t>(word >> LAB_NUMBER_BITS), word & LAB_NUMBER_MASK};
+  }
+  std::uint32_t word() const { return std::uint32_t{path} << LAB_NUMBER_BITS | number; }
+};
+
+// Whether a number on a path is before another one of it (RFC 1982).
+inline bool is_before_number(std::uint32_t number, std::uint32_t other) {
+  return ((other - number - 1) & LAB_NUMBER_MASK) >> (LAB_NUMBER_BITS - 1) == 0;
+}
 
 // The source port of each path. One on which everything is lost gets another one, so that flow
 // hashing takes it elsewhere: of path p they are p, p + 16, p + 32 and so on.

@@ -19,16 +19,11 @@
 
 namespace softroce {
 
-struct ProbedPath {
-  std::uint8_t path = 0;
-  std::uint32_t number = 0;
-};
-
 struct Probe {
   std::uint32_t newest_control_ns = 0;
   ControlCounts controls{};
   std::uint32_t next_id = 0;
-  std::vector<ProbedPath> paths;
+  std::vector<PathNumber> paths;
 };
 
 inline constexpr std::uint32_t kProbeFixedBytes = 8 + kMaxPaths, kProbedPathBytes = 4;
@@ -39,8 +34,8 @@ inline void write_probe(const Probe& probe, std::vector<std::uint8_t>& out) {
   std::uint8_t* at = std::ranges::copy(probe.controls, out.data() + 4).out;
   store32(at, probe.next_id);
   at += 4;
-  for (const ProbedPath& each : probe.paths) {
-    store32(at, std::uint32_t{each.path} << LAB_NUMBER_BITS | each.number);
+  for (const PathNumber& each : probe.paths) {
+    store32(at, each.word());
     at += kProbedPathBytes;
   }
 }
@@ -55,10 +50,8 @@ inline bool read_probe(const std::uint8_t* body, std::uint32_t bytes, Probe& pro
   std::copy_n(body + 4, kMaxPaths, probe.controls.begin());
   probe.next_id = load32(body + 4 + kMaxPaths);
   for (std::uint32_t at = kProbeFixedBytes; at < bytes; at += kProbedPathBytes) {
-    const std::uint32_t word = load32(body + at);
-    if (word >> LAB_NUMBER_BITS >= kMaxPaths) return false;
-    probe.paths.push_back(
-        {static_cast<std::uint8_t>(word >> LAB_NUMBER_BITS), word & LAB_NUMBER_MASK});
+    probe.paths.push_back(PathNumber::of_word(load32(body + at)));
+    if (probe.paths.back().path >= kMaxPaths) return false;
   }
   return true;
 }

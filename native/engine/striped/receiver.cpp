@@ -79,7 +79,8 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   if (is_parity ? lab.index - lab.count >= parity : lab.index >= lab.count)
     return state_.counters.add(Counter::rx_bad_index);
   if (lab.trimmed && packet.payload_bytes == 0) {
-    if (state_.numbers_paths()) losses_.arrived(peer, packet, true, now);
+    if (state_.numbers_paths()) losses_.arrived(peer, packet, now);
+    state_.grants.note_trimmed(now);
     state_.counters.add(Counter::rx_trimmed);
     return report_trimmed(peer, packet, now);
   }
@@ -101,7 +102,7 @@ void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   // Before it is known whether the packet has any effect: the sender's window holds those of
   // messages that are complete or unexpected too, until a report accounts for them.
   reporter_.note_arrival(peer, packet, now);
-  if (state_.numbers_paths()) losses_.arrived(peer, packet, false, now);
+  if (state_.numbers_paths()) losses_.arrived(peer, packet, now);
   if (message == nullptr) message = open_message(peer, slot, packet, layout, now);
   if (message == nullptr) return;
   if (!message->open) begin(*message, now);

@@ -73,10 +73,16 @@ Time Reporter::report_delay(const Peer& peer) const {
 
 void Reporter::append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most,
                              Time now) {
-  if (!joins_ || peer.unreported == 0) return;
+  if (!joins_ || (peer.unreported == 0 && !has_news_of_credit(peer))) return;
   if (body.size() + report_bytes(state_.config.paths, false) > most) return;
   fill_report(peer, now);
   body.insert(body.end(), body_.begin(), body_.end());
+}
+
+// Of what was trimmed nothing is reported, but others may fill the last link now: the sender must
+// know its credit before it retransmits.
+bool Reporter::has_news_of_credit(const Peer& peer) {
+  return peer.newest_data.at >= 0 && peer.arrivals != nullptr && !peer.arrivals->trimmed.empty();
 }
 
 void Reporter::note_stamps(Peer& peer, const LabHeader& lab, Time now) {

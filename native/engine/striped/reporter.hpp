@@ -36,6 +36,7 @@ class Reporter {
   void append_report(Peer& peer, std::vector<std::uint8_t>& body, std::size_t most, Time now);
 
  private:
+  static bool has_news_of_credit(const Peer& peer);
   void note_stamps(Peer& peer, const LabHeader& lab, Time now);
   void queue_report(Peer& peer);
   void put_report(Peer& peer, Packet& packet, Time now);

@@ -34,11 +34,6 @@ void begin_on_port(Peer& peer, std::uint8_t path) {
   peer.shares_from = peer.sent_on;
 }
 
-// All numbers before `settled` have arrived or are lost (RFC 1982).
-bool is_before(std::uint32_t number, std::uint32_t settled) {
-  return ((settled - number - 1) & LAB_NUMBER_MASK) >> (LAB_NUMBER_BITS - 1) == 0;
-}
-
 // RFC 1982: which of two ids is older.
 bool is_older(std::uint32_t id, std::uint32_t than) {
   return static_cast<std::int32_t>(id - than) < 0;
@@ -366,17 +361,23 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
   for (std::uint32_t index = begin; index < end; ++index) {
     if (message.retransmit.test(index)) continue;
     Sent& sent = message.sent[index];
+    const PathNumber last{sent.path(), sent.number()};
+    const bool trimmed = nack_.has_trimmed(last);
     const bool settled =
-        sent.path() < kMaxPaths && is_before(sent.number(), nack_.settled[sent.path()]);
+        trimmed ||
+        (last.path < kMaxPaths && is_before_number(last.number, nack_.settled[last.path]));
     const bool stands = !state_.numbers_paths() || sent.path() >= kMaxPaths ||
                         peer.progress[sent.path()].at <= overdue_ns * kNanosecond;
     const bool overdue = nack_.has(kNackTimer) && sent.at_ns() <= overdue_ns && stands;
     if (!overdue && (!settled || sent.is_reported())) continue;
     if (!sent.is_reported() && sent.path() < kMaxPaths) peer.loads.left(sent.path(), 1);
+    if (!sent.is_reported() && trimmed) peer.flight.gone(sent.at_ns());
     sent.set_reported();
-    const LossReason reason = settled ? by_number : LossReason::timer;
+    const LossReason reason = trimmed   ? LossReason::trimmed
+                              : settled ? by_number
+                                        : LossReason::timer;
     PathProgress& progress = peer.progress[sent.path() % kMaxPaths];
-    const bool left = is_before(sent.number(), progress.moved_at);
+    const bool left = is_before_number(sent.number(), progress.moved_at);
     if (!left) ++progress.lost;
     lost_.push_back({index, sent.attempts(), left ? kAnyPath : sent.path(), reason});
   }

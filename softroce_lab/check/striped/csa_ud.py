@@ -416,7 +416,8 @@ def _bytes(view: Striped, which: np.ndarray) -> int:
 )
 @RULES.rule(
     "csa.settled",
-    "a NACK settles no number beyond those that came, and none that it settled goes back",
+    "a NACK settles no number beyond those that came, none that it settled goes back, and it calls "
+    "no packet trimmed of which nothing came",
     "docs/explanation/csa-ud.md, NACK",
 )
 def _path_numbers(lab: Understood, numbers: Tally, probes: Tally, settled: Tally) -> None:
@@ -526,17 +527,33 @@ def _settled(view: Striped, controls: Controls, stream: Stream, mine: Places, ta
         path: _progress(view, of_path, by_others.get(path, []))
         for path, of_path in _by_path(view, seen)
     }
+    places = _places_of_numbers(view, seen)
     before: ControlMessage | None = None
     for nack in nacks:
+        trimmed = [each for each in _body_of(nack).trimmed if places.get(each, NEVER) > nack.at]
         wrong = [path for path in came if _beyond(nack, path, *came[path])]
         back = [] if before is None else [p for p in came if _ahead(before, nack, p) > 0]
         if wrong or back:
             what = "beyond what had come" if wrong else "behind what was settled before"
             text = f"path {(wrong or back)[0]}: a NACK settles numbers {what}"
             tally.failed([view.frame(nack.at)], text)
+        elif trimmed:
+            path, packet = trimmed[0]
+            text = f"path {path}: a NACK calls number {packet} trimmed, of which nothing had come"
+            tally.failed([view.frame(nack.at)], text)
         else:
             tally.passed()
         before = nack
+
+
+def _places_of_numbers(view: Striped, seen: Places) -> dict[tuple[int, int], int]:
+    """Where the packet of each path and number came.
+
+    Whether it was trimmed is not known: it is captured before the last queue.
+    """
+    paths = (view.column("lab_path", seen) % _PATHS).tolist()
+    numbers = view.column("lab_number", seen).tolist()
+    return dict(zip(zip(paths, numbers, strict=True), view.places[seen].tolist(), strict=True))
 
 
 def _named_by(view: Striped, seen: Places) -> dict[int, list[tuple[int, int]]]:
@@ -577,5 +594,9 @@ def _ahead(before: ControlMessage, nack: ControlMessage, path: int) -> int:
 
 
 def _settled_of(nack: ControlMessage, path: int) -> int:
+    return _body_of(nack).settled[path]
+
+
+def _body_of(nack: ControlMessage) -> Nack:
     assert isinstance(nack.body, Nack)  # noqa: S101
-    return nack.body.settled[path]
+    return nack.body

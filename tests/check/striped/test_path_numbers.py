@@ -87,6 +87,13 @@ def settles_what_is_to_come(tape):
     raise AssertionError("no NACK settles all that has come")
 
 
+def calls_a_packet_trimmed_that_is_to_come(tape):
+    number, nack = tape.sent(Nack, BACK_UP)[0]
+    last = tape.lab(tape.data(link=DOWN)[-1])
+    for each in tape.everywhere(number):
+        tape.say(each, dataclasses.replace(nack, trimmed=((last["path"], last["number"]),)))
+
+
 def settles_less_than_before(tape):
     settles(tape, -1, {0: -5, 1: -5, 2: -5})
 
@@ -102,6 +109,7 @@ def settles_less_than_before(tape):
         (leaves_out_a_path, {"csa.probes"}),
         (settles_what_is_to_come, {"csa.settled"}),
         (settles_less_than_before, {"csa.settled"}),
+        (calls_a_packet_trimmed_that_is_to_come, {"csa.settled"}),
     ],
 )
 def test_a_planted_fault_is_found(tmp_path, fault, rules):
