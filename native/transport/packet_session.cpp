@@ -53,7 +53,8 @@ std::uint32_t PacketSession::answer(const ReceiveMessage& message, std::uint32_t
   return flow.cumulative;
 }
 
-void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet) {
+void PacketSession::packet_came_late(PeerIndex peer, const Packet& packet, Time now) {
+  set_now(now);
   const LabHeader& lab = packet.lab;
   send_feedback(peer, {.id = lab.message_id, .cumulative = lab.count}, echo_of(packet));
 }
@@ -63,7 +64,7 @@ void PacketSession::packet_trimmed(const TrimmedPacket& trimmed, Time now) {
   if (!answers_trimming()) return;
   set_now(now);
   if (trimmed.message == nullptr) {
-    if (trimmed.has_arrived) packet_came_late(trimmed.peer, trimmed.packet);
+    if (trimmed.has_arrived) packet_came_late(trimmed.peer, trimmed.packet, now);
     return;
   }
   if (trimmed.has_arrived) return packet_arrived(*trimmed.message, trimmed.packet, now);

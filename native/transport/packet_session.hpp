@@ -24,7 +24,7 @@ class PacketSession : public Session {
 
   bool reacts() const final { return true; }
   void packet_arrived(ReceiveMessage& message, const Packet& packet, Time now) override;
-  void packet_came_late(PeerIndex peer, const Packet& packet) final;
+  void packet_came_late(PeerIndex peer, const Packet& packet, Time now) final;
   void packet_trimmed(const TrimmedPacket& trimmed, Time now) final;
   bool feedback_arrived(PeerIndex peer, const Packet& packet, Time now) final;
   void timer_ended(SendMessage& message, Time now) final;

@@ -46,7 +46,7 @@ inline constexpr const char* kLossNames[kLossReasons] = {"gap", "probe", "timer"
 
 struct LostPacket {
   std::uint32_t index;
-  std::uint16_t attempts;  // transmissions so far
+  std::uint16_t attempts;  // transmissions since one is known to have reached the receiver
   std::uint8_t path;       // of the last transmission
   LossReason reason;
 };

@@ -69,7 +69,8 @@ class MessageSession {
   // The packet's bit is set; it may have been set before. If this packet completes the message, the
   // message ends after this call.
   virtual void packet_arrived(ReceiveMessage&, const Packet&, Time /*now*/) {}
-  virtual void packet_came_late(PeerIndex, const Packet&) {}   // its message is complete already
+  // Its message is complete already.
+  virtual void packet_came_late(PeerIndex, const Packet&, Time /*now*/) {}
   virtual void packet_refused(PeerIndex, const LabHeader&) {}  // no receive is posted for it
   // The packet may be a retransmission.
   virtual void packet_trimmed(const TrimmedPacket&, Time /*now*/) {}

@@ -260,7 +260,7 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const Packet& packet, T
   if ((slot.state == State::complete || slot.state == State::failed) && newer == 0) {
     if (!came_when_restored(peer, lab)) state_.counters.add(Counter::rx_duplicate);
     if (state_.reacting != nullptr && slot.state == State::complete)
-      state_.reacting->packet_came_late(peer.index, packet);
+      state_.reacting->packet_came_late(peer.index, packet, now);
     else
       report_at_intervals(peer, slot, lab, EventKind::late_packet, now);
     return true;

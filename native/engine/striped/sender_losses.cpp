@@ -371,7 +371,11 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     const bool overdue = nack_.has(kNackTimer) && sent.at_ns() <= overdue_ns && stands;
     if (!overdue && (!settled || sent.is_reported())) continue;
     if (!sent.is_reported() && sent.path() < kMaxPaths) peer.loads.left(sent.path(), 1);
-    if (!sent.is_reported() && trimmed) peer.flight.gone(sent.at_ns());
+    if (!sent.is_reported() && trimmed) {
+      peer.flight.gone(sent.at_ns());
+      peer.congestion->on_trimmed(now);
+      sent.set_reached();
+    }
     sent.set_reported();
     const LossReason reason = trimmed   ? LossReason::trimmed
                               : settled ? by_number
@@ -379,7 +383,7 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     PathProgress& progress = peer.progress[sent.path() % kMaxPaths];
     const bool left = is_before_number(sent.number(), progress.moved_at);
     if (!left) ++progress.lost;
-    lost_.push_back({index, sent.attempts(), left ? kAnyPath : sent.path(), reason});
+    lost_.push_back({index, sent.tries(), left ? kAnyPath : sent.path(), reason});
   }
 }
 
