@@ -23,8 +23,8 @@ LOST_PACKET = np.dtype([("index", "u4"), ("attempts", "u2"), ("path", "u1"), ("r
 class Path(ByHand):
     """A message over one path, and frames on it with any number."""
 
-    def __init__(self, packets=PACKETS):
-        super().__init__("policy", packets, path_probes=True, paths=1)
+    def __init__(self, packets=PACKETS, **settings):
+        super().__init__("policy", packets, path_probes=True, paths=1, **settings)
         self.post()
         self.frames = self.data_out()
         [posted] = [each for each in self.sender.take_events() if each.kind.name == "SEND_POSTED"]
@@ -129,33 +129,56 @@ def test_the_window_shrinks_when_sixteen_losses_were_none_of_its_fault(path):
     assert waits[16:] == [STEP_NS] * 2
 
 
-def test_a_trimmed_packet_is_asked_for_at_once(path):
-    """It keeps its number: there is no gap."""
+@pytest.mark.parametrize(
+    ("arrivals", "lost"),
+    [
+        ("0 1t", [[], [1]]),
+        ("0 3t", [[], [3]]),
+        ("0 3t 1 2 4", [[], [3], [], [], []]),
+        ("0 3t 4t 1 2", [[], [3], [4], [], []]),
+        ("0 3t 2", [[], [3], [1]]),
+        ("0 3t 4", [[], [3], [1, 2]]),
+        ("0 3t 1 6t 5", [[], [3], [], [6], [2, 4]]),
+        ("0 2 1t", [[], [1], []]),
+        ("0 4t 2t 1 3", [[], [4], [2], [], []]),
+        ("0t 1 2", [[0], [], []]),
+    ],
+)
+def test_a_trimmed_packet_is_lost_and_tells_nothing_of_those_that_it_overtook(
+    path, arrivals, lost
+):
+    """Whole packets of a path do not overtake each other."""
+    found = []
+    for each in arrivals.split():
+        frame = path.frames[int(each.rstrip("t"))].frame
+        if each.endswith("t"):
+            frame = _native.trim_frame(frame, False)
+        nacks = _nacks(path.deliver(path.receiver, Sent(frame, {})))
+        found.append([index for nack in nacks for index in path.losses(nack)])
+    assert found == lost
+    assert path.receiver.counters()["rx_trimmed"] == arrivals.count("t")
+
+
+def test_what_a_trimmed_packet_overtook_is_lost_if_it_does_not_come_within_an_rtt(path):
     path.arrive(0)
-    whole = path.frames[0].frame
-    lab = path.frames[0].reported
-    trimmed = frames.Frame(
-        qkey=_qkey(whole),
-        lab=frames.Lab(
-            count=PACKETS, index=1, number=1, trimmed=1, length=len(path.data),
-            operation=lab["operation"], step=lab["step"], message=lab["message"],
-        ),
-        destination_qp=_u24(whole, 5), source_qp=_u24(whole, frames.BTH + 5),
-    ).encode()  # fmt: skip
-    nacks = _nacks(path.deliver(path.receiver, Sent(trimmed, {})))
-    assert path.receiver.counters()["rx_trimmed"] == 1
-    [nack] = nacks
-    assert control.decode(nack.body[: nack.reported["length"]]).settled[0] == 2
+    trimmed = Sent(_native.trim_frame(path.frames[3].frame, False), {})
+    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    ends_ns = path.now_ns + BASE_RTT_NS
+    assert path.losses(nack) == [3]
+    assert path.nacks_at(ends_ns - 1) == []
+    [nack] = path.nacks_at(ends_ns)
+    assert path.losses(nack) == [1, 2]
 
 
-def _u24(frame, at):
-    begin = frames.layout(frame).bth_at + at
-    return int.from_bytes(frame[begin : begin + 3], "big")
-
-
-def _qkey(frame):
-    begin = frames.layout(frame).bth_at + frames.BTH
-    return int.from_bytes(frame[begin : begin + 4], "big")
+def test_a_trimmed_packet_leaves_the_window_at_once():
+    """It makes room for one, although a packet before it is in flight. A repeated NACK does not."""
+    path = Path(window_packets=8)
+    assert sorted(path.frames) == list(range(8))
+    trimmed = Sent(_native.trim_frame(path.frames[7].frame, False), {})
+    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    for expected in ([8], []):
+        sent = path.deliver(path.sender, nack)
+        assert [each.reported["index"] for each in sent if each.is_data] == expected
 
 
 FAR = 1_000_000  # more than four windows ahead

@@ -142,6 +142,27 @@ def test_senders_that_fell_silent_keep_nobody_waiting():
     assert list(windows.values())[-1] == 50
 
 
+@pytest.mark.parametrize(
+    ("trimmed_before_ns", "window"), [(None, 146), (0, 8), (32 * 2_000_000, 8), (64_000_001, 146)]
+)
+def test_a_sender_that_begins_waits_while_queues_trim(trimmed_before_ns, window):
+    """For 32 initial RTTs, if others are active: the sender has sent all of its message."""
+    made = begun(3, BEGIN_NS, congestion_control="grants", window_packets=300)
+    whole, *others = made.frames
+    for frames in others:
+        made.receiver.handle_frame(frames[0], BEGIN_NS)
+    now_ns = BEGIN_NS + (trimmed_before_ns or 0)
+    if trimmed_before_ns is not None:
+        made.receiver.handle_frame(_native.trim_frame(others[0][1], True), BEGIN_NS)
+    for frame in whole:
+        made.receiver.handle_frame(frame, now_ns)
+    windows = [
+        struct.unpack(">I", bytes(each["payload"])[8:12])[0]
+        for each in reports_of(made.receiver, now_ns)
+    ]
+    assert windows[-1] == window
+
+
 def test_a_share_is_three_quarters_of_a_product_and_no_less_than_what_trickles():
     assert granted([10, 10, 10], window_packets=14) == [8, 8, 8]
 

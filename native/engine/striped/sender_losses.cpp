@@ -282,8 +282,10 @@ void Sender::handle_nack(Peer& peer, const Packet& packet, Time now) {
     find_lost(peer, {nack_.words.data() + first, end - first}, now);
   }
   find_lost_whole(peer, now);
-  if (!peer.loads.none()) return;
-  peer.flight.forgive();  // all has arrived or is lost, though nothing behind it was echoed
+  if (peer.loads.none())
+    peer.flight.forgive();  // all has arrived or is lost, though nothing behind it was echoed
+  else if (nack_.trimmed.empty())
+    return;
   make_ready(peer);
 }
 
