@@ -194,6 +194,53 @@ def test_a_path_is_waited_for_as_long_as_its_newest_packet_took(sent_before_ns):
     assert nacks(peers.later(peers.receiver, 1_000))
 
 
+# ---------------------------------------------------------------- paths of probes
+
+LOST_AT = 20  # in a report: lost packets, and bursts of losses
+
+
+def known_losses(lost_packets, bursts):
+    """A sender over four paths whose peer reports losses."""
+    peers = Peers(64, paths=4, report_least_interval_ns=1_000)
+    data = of_kind(peers.begin(1), DATA)
+    peers.hand(peers.receiver, *data[:-1])
+    [report, *_] = of_kind(peers.later(peers.receiver, 4 * BASE_RTT_NS), REPORT)
+    peers.hand(peers.sender, changed(report, LOST_AT, ">Q", lost_packets << 32 | bursts))
+    return peers
+
+
+@pytest.mark.parametrize(("packets", "bursts", "copies"), [(0, 0, 1), (8, 6, 1), (8, 5, 2)])
+def test_a_probe_leaves_in_two_copies_if_losses_come_in_bursts(packets, bursts, copies):
+    """With more than 1.5 packets in a burst. The copy takes another path, and names the first's."""
+    peers = known_losses(packets, bursts)
+    probes = of_kind(peers.begin(2), PATH_PROBE)
+    assert len({path(each) for each in probes}) == len(probes) == copies
+    if copies == 2:
+        first, copy = probes
+        words = struct.unpack(f">{(copy.reported['length'] - 24) // 4}I", copy.body[24:])
+        assert path(first) << 24 | first.reported["number"] + 1 in words
+        assert copy.reported["attempt"] == 0
+
+
+def test_a_repeated_probe_takes_the_path_with_the_fewest_packets_on_their_way():
+    """Only a path that is not the last one has brought all of its packets, as a report shows."""
+    peers = Peers(16, paths=4, report_least_interval_ns=1_000)
+    peers.post()
+    sent = []
+    while frame := peers.sender.poll_frame(peers.now_ns):
+        sent.append(Sent(frame, _native.decode_frame(frame, True)))
+        peers.now_ns += 100
+    *data, probe = sent
+    whole = path(data[1])
+    assert path(probe) != whole
+    found = peers.hand(peers.receiver, *data[:4], data[5], data[9], data[13])
+    found += peers.later(peers.receiver, 3 * BASE_RTT_NS)
+    peers.hand(peers.sender, of_kind(found, REPORT)[-1])
+    again = of_kind(peers.later(peers.sender, 16 * BASE_RTT_NS), PATH_PROBE)
+    assert [each.reported["attempt"] for each in again][:2] == [1, 2]
+    assert {path(each) for each in again} == {whole}
+
+
 # ---------------------------------------------------------------- what answers a probe
 
 

@@ -44,9 +44,9 @@ NACKS = st.builds(
     st.integers(0, 3),
     U32,
     st.tuples(*[U32] * 16),
-    st.lists(st.tuples(U32, U32, U64), max_size=9).map(tuple),
+    st.lists(st.tuples(U32, U32, U64), max_size=6).map(tuple),
     U16,
-    st.lists(st.tuples(U8, st.integers(0, 2**24 - 1)), max_size=9).map(tuple),
+    st.lists(st.tuples(U8, st.integers(0, 2**24 - 1)), max_size=12).map(tuple),
 )
 MESSAGES = st.one_of(
     NACKS,

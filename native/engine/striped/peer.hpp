@@ -337,6 +337,7 @@ struct Peer {
   Time held_at = kNever;               // when the first of these may be sent
   std::uint32_t unanswered = 0;        // those of probes that nothing has answered
   std::uint16_t probe_repeats = 0;     // since the newest data
+  bool copies_probe = false;           // the probe that is queued is a copy of the one before
   std::uint32_t first_probe = 0;       // the first probe since the newest data
   Time repeat_at = kNever;             // when the probe is repeated
   Time trial_at = kNever;              // when a path that fell silent tries its first port

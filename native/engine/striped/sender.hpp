@@ -107,7 +107,7 @@ class Sender {
   void probe_when_idle(Peer& peer, Time now);
   Time probes_due(const Peer& peer) const;
   void queue_probe(Peer& peer, std::uint32_t paths);
-  std::uint8_t path_of_probe(Peer& peer) const;
+  std::uint8_t path_of_probe(Peer& peer, bool is_copy) const;
   void arm_repeat(Peer& peer, Time now);
   std::uint32_t oldest_unacknowledged(Peer& peer);
   bool waits_for_answer(Peer& peer);

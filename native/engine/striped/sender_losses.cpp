@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint32_t kPacketsOfAPath = 8;      // of a message that may take one path
 constexpr std::uint32_t kPacketsToHeedMarks = 4;  // of a message, for each path
+constexpr double kBurstPackets = 1.5;  // with larger ones, probes leave in two copies
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
@@ -96,20 +97,25 @@ void Sender::queue_probe(Peer& peer, std::uint32_t paths) {
   if (peer.unprobed == 0) peer.unprobed_packets = 0;
 }
 
-// That of the newest data, so that nothing before it can come later; a repeated one takes another.
-std::uint8_t Sender::path_of_probe(Peer& peer) const {
-  if (peer.probe_repeats == 0 && (peer.probed >> peer.last_path & 1) != 0) return peer.last_path;
-  std::uint8_t path = peer.schedule.next_other(peer.last_path);
-  for (std::uint32_t n = 0; n < peer.schedule.paths() && (peer.probed >> path & 1) != 0; ++n)
-    path = peer.schedule.next();
-  return path;
+// That of the newest data, so that nothing before it can come later. A copy or a repeated probe
+// takes the other path with the fewest packets on their way: those on a dead path stay.
+std::uint8_t Sender::path_of_probe(Peer& peer, bool is_copy) const {
+  const bool is_first = peer.probe_repeats == 0 && !is_copy;
+  if (is_first && (peer.probed >> peer.last_path & 1) != 0) return peer.last_path;
+  std::uint8_t best = peer.schedule.next_other(peer.last_path);
+  for (std::uint32_t n = 1; n < peer.schedule.paths(); ++n) {
+    const std::uint8_t path = peer.schedule.next();
+    if (path != peer.last_path && peer.loads.of(path) < peer.loads.of(best)) best = path;
+  }
+  return best;
 }
 
 bool Sender::poll_probe(Packet& packet, Time now) {
   if (probe_ring_.empty()) return false;
   Peer& peer = state_.peers[probe_ring_.front()];
   probe_ring_.pop_front();
-  const std::uint8_t path = path_of_probe(peer);
+  const bool is_copy = std::exchange(peer.copies_probe, false);
+  const std::uint8_t path = path_of_probe(peer, is_copy);
   probe_.newest_control_ns = peer.newest_control.stamp_ns;
   probe_.controls = peer.controls.counts();
   probe_.next_id = peer.next_id;
@@ -119,7 +125,7 @@ bool Sender::poll_probe(Packet& packet, Time now) {
     if (other != path && (peer.probed >> other & 1) != 0)
       probe_.paths.push_back({other, peer.sent_on[other] & LAB_NUMBER_MASK});
   write_probe(probe_, probe_body_);
-  if (peer.probe_repeats == 0) peer.first_probe = peer.probe_sequence;
+  if (peer.probe_repeats == 0 && !is_copy) peer.first_probe = peer.probe_sequence;
   packet.lab = {.kind = LAB_KIND_PROBE,
                 .path = path,
                 .attempt = peer.probe_repeats,
@@ -132,6 +138,10 @@ bool Sender::poll_probe(Packet& packet, Time now) {
   relaxed_store(peer.sent_on[path], peer.sent_on[path] + 1);
   peer.unanswered |= peer.probed;
   peer.probed = 0;
+  // A burst that takes the last packets often takes the probe on their path, too.
+  const bool bursts = flow_.loss_to(peer).burst_packets() > kBurstPackets;
+  peer.copies_probe = bursts && !is_copy && peer.probe_repeats == 0 && peer.schedule.paths() > 1;
+  if (peer.copies_probe) queue_probe(peer, peer.unanswered);
   arm_repeat(peer, now);
   state_.address(peer, true, now, packet);
   state_.counters.add(Counter::tx_probe);
@@ -145,9 +155,8 @@ void Sender::arm_repeat(Peer& peer, Time now) {
   // Of a peer that is new, what all peers together show.
   const RttEstimate& rtt = peer.rtt.srtt != 0 ? peer.rtt : flow_.rtt_of_all();
   // RTTVAR begins at half an RTT: one that is repeated too early costs little.
-  const Time measured = std::min(rtt.rto(), rtt.srtt * 3 / 2);
-  const Time least = (peer.rtt.srtt != 0 ? 2 : 3) * state_.config.initial_rtt / 2;
-  const Time wait = std::max(measured, least);
+  const Time measured = std::min(rtt.rto(), rtt.srtt * 5 / 4);
+  const Time wait = std::max(measured, state_.config.initial_rtt * 5 / 4);
   peer.repeat_at = now + (wait << peer.probe_repeats);
   state_.timers.arm(peer.repeat_at, TimerKind::probe_repeat, peer.index);
 }
