@@ -6,14 +6,15 @@
 // lost, and when.
 //
 // Each packet has its own timer, which starts at each transmission. When the timer ends, the packet
-// is retransmitted. A subclass overrides two hooks, and others where its rules differ:
+// is retransmitted. A subclass must override the first two hooks, and overrides others if its rules
+// differ:
 //
 //   rto_ns(peer)                         the retransmission timeout
-//   acknowledged(connection, ack)        feedback arrived; the connection already contains it
-//   wait_ns(record, rto_ns, timeouts)    the timeout of a packet, backed off
+//   acknowledged(connection, ack)        feedback arrived, and was applied to the connection
+//   wait_ns(record, rto_ns, timeouts)    the timeout of a packet, with backoff
 //   timed_out(connection, psn)           a packet's timer has ended
-//   payload_cut(connection, psn, last)   a switch cut off the payload of a packet's newest
-//                                        transmission; `last`: the last switch of its way
+//   payload_cut(connection, psn,         a switch trimmed the newest transmission of a packet;
+//               at_last_hop)             `at_last_hop`: it was the last switch of the path
 //   packet_left(connection, psn)         a packet was sent, for the first time or again
 //   time_passed(connection)              called at the time given to `wake_at`, or earlier
 //
@@ -22,16 +23,16 @@
 // timer for each connection replaces both.
 //
 // The receiver may coalesce feedback (struct Coalescing). It answers when it has `packets`
-// unanswered packets, or `time_ns` after the first unanswered one. It answers a complete message at
-// once, and so any packet that the subclass names (`answers_at_once`).
+// unanswered packets, or `time_ns` after the first unanswered one. It answers at once when a
+// message is complete, and after a packet for which the subclass requires it (`answers_at_once`).
 //
 // These rules are this project's:
 //
 // - Coalesced feedback is one control message for each block of 64 packets of a message in which a
 //   packet has arrived. Each control message echoes the newest packet. So the measured RTT may
 //   include the time that the receiver waited.
-// - First transmissions wait while the window of PSNs from `base` on is full. Retransmissions do
-//   not wait.
+// - First transmissions wait while the window of PSNs, which begins at `base`, is full.
+//   Retransmissions do not wait.
 // - A message whose receive is not posted (RNR NAK, IBA 9.7.5.2.8) gives up its PSNs, so that it
 //   does not close the window for other messages. Its packets get new PSNs when it continues.
 // - The session limits the attempts of a packet, and decides when to give up.
@@ -53,10 +54,10 @@ class ConnectionSession : public PacketSession {
     std::uint32_t packets = 1;  // answered together; 1: each packet is answered at once
     Nanoseconds time_ns = 0;    // longest wait of an unanswered packet
   };
-  // As the options `acknowledged_bytes` and `coalescing_time` say.
+  // From the options `acknowledged_bytes` and `coalescing_time`.
   static Coalescing coalescing_by_bytes(const MessageEngine& engine);
 
-  // `window`: how many PSNs, from the oldest one that is not acknowledged on, may be in use.
+  // `window`: how many PSNs may be in use, counted from the oldest PSN that is not acknowledged.
   ConnectionSession(MessageEngine& engine, std::size_t window, const Coalescing& coalescing)
       : PacketSession(engine), window_(window), coalescing_(coalescing) {}
 
@@ -66,9 +67,9 @@ class ConnectionSession : public PacketSession {
   void connection_timer_ended(PeerIndex peer, Time now) final;
 
  protected:
-  using Psn = std::uint64_t;  // never wraps, and is not sent
+  using Psn = std::uint64_t;  // 64 bits never wrap; packets do not carry it
 
-  struct Record {  // of a PSN
+  struct Record {  // the state of one PSN
     Handle message = kNoHandle;
     Nanoseconds sent_ns = 0;  // the last transmission
     std::uint32_t packet = 0;
@@ -80,7 +81,7 @@ class ConnectionSession : public PacketSession {
 
     bool is_out() const { return !is_done && !is_queued; }
   };
-  // What has come from a peer since the last feedback to it.
+  // The packets that have arrived from a peer since the last feedback to this peer.
   struct Unanswered {
     struct Word {
       Handle message;
@@ -93,8 +94,8 @@ class ConnectionSession : public PacketSession {
   };
   struct Connection {
     PeerIndex peer = 0;
-    Psn base = 0;                                 // all below are done
-    Psn acknowledged_end = 0;                     // behind the highest acknowledged PSN
+    Psn base = 0;                                 // all PSNs below are done
+    Psn acknowledged_end = 0;                     // the highest acknowledged PSN + 1
     std::uint32_t timeouts_without_progress = 0;  // in a row
     Ring<Record> records;                         // of [base, end)
     bool is_held = false;                         // the window is full
@@ -104,7 +105,7 @@ class ConnectionSession : public PacketSession {
 
     Psn end() const { return base + records.size(); }
     Record& at(Psn psn) { return records[psn - base]; }
-    // Whether a packet beyond the base has arrived: then the receiver's bitmap is not zero.
+    // Whether a PSN above `base` is acknowledged: then the receiver's bitmap is not zero.
     bool has_gap() const { return acknowledged_end > base; }
   };
   struct Acknowledgement {
@@ -112,7 +113,7 @@ class ConnectionSession : public PacketSession {
     std::uint32_t cancelled;  // queued retransmissions of packets that have arrived
   };
 
-  // ---- hooks. The message of a record may be over; `retransmit` finds out.
+  // ---- hooks. The message of a record may be over; `retransmit` checks this.
   virtual Nanoseconds rto_ns(PeerIndex peer) const = 0;
   virtual void acknowledged(Connection& connection, const Acknowledgement& ack) = 0;
   // `timeouts`: of the connection, in a row without progress.
@@ -127,13 +128,13 @@ class ConnectionSession : public PacketSession {
   virtual void payload_cut(Connection& connection, Psn psn, bool /*at_last_hop*/) {
     retransmit(connection, psn, RetransmitReason::trimmed);
   }
-  // A receiver that drops packets out of order dropped one that was sent then, because it expects
-  // the packet with this PSN, of the same message.
+  // For receivers that drop packets that arrive out of order. The receiver dropped a packet that
+  // was sent at `sent_ns`, because it expects PSN `expected`, of the same message.
   virtual void dropped_out_of_order(Connection&, Psn /*expected*/, Nanoseconds /*sent_ns*/) {}
   // Whether the receiver answers this packet without coalescing.
   virtual bool answers_at_once(const Packet&) const { return false; }
 
-  // Each end of the connection's timer, before `time_passed`, also while no PSN is in use.
+  // Called each time the connection's timer ends, before `time_passed`, even if no PSN is in use.
   virtual void timer_ended(Connection&) {}
 
   Connection& connection_of(PeerIndex peer) {
@@ -143,23 +144,22 @@ class ConnectionSession : public PacketSession {
   }
 
   // ---- actions
-  // If the session forbids it for now, the packet counts as sent now, so that its timers start
-  // again. Neither `base` nor the order of the records changes.
+  // If the session does not allow the retransmission yet, the packet counts as sent now, so that
+  // its timers start again. Neither `base` nor the order of the records changes.
   void retransmit(Connection& connection, Psn psn, RetransmitReason why);
   void retransmit_early(Connection& connection, Psn psn, RetransmitReason why) {
     ++connection.at(psn).early;
     retransmit(connection, psn, why);
   }
-  // Called when a packet's timer starts, and when the RTO may have become shorter.
+  // To be called when a packet's timer starts, and when the RTO may have become shorter.
   void expect_timeout(Connection& connection, Psn psn);
-  // `time_passed` will be called at that time, or before it. It is not called while no PSN is in
-  // use.
+  // `time_passed` will be called at `at_ns` or earlier, but not while no PSN is in use.
   void wake_at(Connection& connection, Nanoseconds at_ns);
 
  private:
   static constexpr Psn kDelivered = UINT64_MAX - 1, kNoPsn = UINT64_MAX;
 
-  struct Flow {  // a message
+  struct Flow {  // the send state of one message
     PeerIndex peer = 0;
     std::uint32_t cumulative = 0;  // packets [0, cumulative) have arrived
     Bitmap delivered;
@@ -172,7 +172,7 @@ class ConnectionSession : public PacketSession {
   void answer_all(Unanswered& unanswered);
   void give_up_psns(Flow& flow);
   Record& take_psn(Connection& connection, Flow& flow, Handle message, std::uint32_t packet);
-  // Whether this cancels a queued retransmission.
+  // Returns whether this cancels a queued retransmission.
   bool deliver(SendMessage& message, Connection& connection, Flow& flow, std::uint32_t packet);
   void advance(Connection& connection);
   void resume(SendMessage& message, RetransmitReason why);

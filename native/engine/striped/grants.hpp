@@ -8,20 +8,22 @@
 // if a sender is busy elsewhere. In Homa a grant is an offset in a message, sent in a packet of its
 // own. Here a grant is a window in the receiver's reports.
 //
-// A sender is active while packets of it are to come: they have not arrived, and their messages
-// have begun to arrive. The first rule that applies gives the grant:
+// A sender is active while one of its messages has begun to arrive and is not complete. Packets of
+// such messages that have not arrived are "to come". The first rule that applies gives the grant:
 //
-// 1. No other sender is active, and this sender's packets bear no congestion marks: the window.
+// 1. No other sender is active, and no packet of this sender was marked since the last report: the
+//    constant window.
 // 2. This sender is not active, or is one of the first kGranted active senders: a share, three
-//    quarters of a bandwidth-delay product. Senders are ordered by class of packets to come
-//    (LeftClass), and within a class by when they entered it. A sender from which nothing has
-//    arrived for kSilenceOfRtt round trips takes no place from others: it may be busy elsewhere,
-//    or gone.
-// 3. The sender waits: kTrickled packets, so that it continues without a pause when its turn
-//    comes. Fewer if many wait, because the packets of all of them are in the last queue.
+//    quarters of a bandwidth-delay product. Senders are ordered by the class of the number of
+//    packets to come (LeftClass), and within a class by when they entered it. A sender from which
+//    nothing has arrived for kSilenceOfRtt initial RTTs takes no place from others: it may be busy
+//    elsewhere, or gone.
+// 3. The sender waits: kTrickled packets, so that it continues without a pause when it becomes one
+//    of the first. Fewer if many wait, because the packets of all of them are in the last queue.
 //
-// If a packet arrived trimmed within kTrimmedOfRtt round trips, the last queue is too short for the
-// shares of all that begin at once. So a sender that is not active waits, too, while others are.
+// If a trimmed packet arrived within the last kTrimmedOfRtt initial RTTs, the last queue is too
+// short for the shares of all senders that begin at the same time. Then rule 3 applies also to a
+// sender that is not active.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +46,7 @@ class Grants {
 
   bool works() const { return works_; }  // whether the congestion control is `grants`
 
-  // So many more packets of the peer's messages are to come; fewer if `packets` is negative.
+  // Adds `packets`, which may be negative, to the packets that are to come from the peer.
   void expect(Peer& peer, std::int64_t packets) {
     if (!works_ || packets == 0) return;
     const std::uint32_t before = peer.incoming;
@@ -73,9 +75,10 @@ class Grants {
  private:
   static constexpr std::uint32_t kGranted = 2;
   static constexpr Time kSilenceOfRtt = 4, kTrimmedOfRtt = 32;
-  // All senders that wait have at most so many packets, or so many shares if that is more.
+  // Rule 3 divides kMostTrickled packets, or kTrickledShares shares if that is more, by the number
+  // of active senders.
   static constexpr std::uint32_t kMostTrickled = 128, kTrickledShares = 4;
-  // Each sender that waits has at least so many: with two, a lost packet halves the rate.
+  // A sender that waits gets at least this many: with two packets, one lost packet halves the rate.
   static constexpr std::uint32_t kLeastTrickled = 3;
 
   std::uint32_t waiting_window() const {
@@ -85,7 +88,7 @@ class Grants {
 
   // Whether the peer is one of the first kGranted active senders.
   bool is_granted(const Peer& peer, Time now) const {
-    std::uint32_t preceding = 0;  // without silent ones
+    std::uint32_t preceding = 0;  // silent senders do not count
     for (const auto& senders : active_)
       for (const Peer* sender = senders.first(); sender != nullptr; sender = sender->behind) {
         if (sender == &peer) return true;
@@ -97,7 +100,7 @@ class Grants {
   const bool works_;
   const std::uint32_t window_, share_;
   const Time silence_, trims_;
-  Time trimmed_at_ = -1;  // -1: no packet
+  Time trimmed_at_ = -1;  // -1: no packet was trimmed
   std::uint32_t active_count_ = 0;
   std::array<LinkedList<Peer>, LeftClass::kClasses> active_;  // in the order of rule 2
 };

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The NACK: what a receiver has of the messages and paths of a peer. It is cumulative, so that a
-// lost or repeated one does no harm.
+// The NACK: what a receiver has received of a peer's messages, and on each path. It is cumulative,
+// so a lost or repeated NACK does no harm. Only the list of trimmed packets is not cumulative.
 //
-//   0 type  1 packets that were trimmed u6, flags u2  2 probe u16
-//   4 ids from here on have not begun u32  8 settled numbers of 16 paths u32
-//  72 of each packet that was trimmed { path u8, number u24 }
-//     then words { id u32, packet of bit 0 u32, bits u64 }
+//   offset  field
+//        0  type u8
+//        1  count of trimmed packets u6, flags u2
+//        2  probe u16
+//        4  end u32
+//        8  settled number u32, for each of 16 paths
+//       72  { path u8, number u24 }, for each trimmed packet
+//           words { id u32, base u32, bits u64 }
 //
-// All is big-endian. It names the packets that arrived trimmed since the NACK before. `probe`: of the newest path probe that has come, the lower 16 bits of its
-// sequence number; with the flag `probe` this answers it. A bit is set where its packet is missing.
-// A word without bits: no packet from there on has arrived; of a message that has not begun it is
-// the only one. A message below the end of which no word speaks is over.
+// All fields are big-endian.
+//
+// - trimmed packets: those that arrived since the last NACK.
+// - probe: the lower 16 bits of the sequence number of the newest path probe that has arrived. With
+//   the flag kNackProbe, this NACK answers that probe.
+// - end: messages with this id or a larger one have not begun.
+// - words: bit i is set if packet base + i of message id is missing. If no bit is set, no packet
+//   from `base` on has arrived. A message below `end` that has not begun has only such a word. A
+//   message below `end` without a word is over.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +55,7 @@ struct Nack {
   std::uint32_t end = 0;
   std::array<std::uint32_t, kMaxPaths> settled{};
   std::vector<PathNumber> trimmed;
-  std::vector<NackWord> words;  // those of a message one after the other
+  std::vector<NackWord> words;  // the words of a message are adjacent
 
   bool has(NackFlag flag) const { return (flags & flag) != 0; }
   std::size_t bytes_before_words() const { return kFixedBytes + kTrimmedBytes * trimmed.size(); }
@@ -77,7 +86,7 @@ inline void write_nack(const Nack& nack, std::vector<std::uint8_t>& out) {
   }
 }
 
-// False: not a NACK.
+// False: `body` is not a valid NACK.
 inline bool read_nack(const std::uint8_t* body, std::uint32_t bytes, Nack& nack) {
   using namespace report_detail;
   if (bytes < Nack::kFixedBytes || body[0] != Nack::kType) return false;

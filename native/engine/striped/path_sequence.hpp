@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a receiver knows of the numbers on a path. A path is FIFO where switches hash flows, so a
-// number that is skipped is a loss, known with the next packet on the path. Where paths reorder, a
-// skipped number may still come: the reordering window adapts as RACK's does (RFC 8985, 6.2), but
-// begins at 0.
+// The receiver's state of the packet numbers on one path. If switches hash flows, a path is FIFO:
+// the next packet on the path shows that a skipped number is lost. If the path reorders packets, a
+// skipped number may still arrive. So the receiver waits for a reordering window, which adapts like
+// RACK's (RFC 8985, 6.2), but begins at 0.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@
 
 namespace softroce {
 
-// In steps of a quarter of the least RTT.
+// Its length is a number of steps. A step is a quarter of the least RTT.
 struct ReorderingWindow {
   std::uint16_t steps = 0;
-  std::uint16_t recoveries = 0;  // since it grew
+  std::uint16_t recoveries = 0;  // gaps that were given up since the window grew
   bool adapts = true;
   Time grew_at = -1;
 
   Time length(Time least_rtt, Time srtt) const { return std::min(steps * least_rtt / 4, srtt); }
 
-  // Something came that was given up. Once a round trip, as a DSACK counts.
+  // A number arrived after it was given up. At most one step per round trip (RFC 8985, 6.2).
   void grow(Time now, Time srtt) {
     recoveries = 0;
     if (!adapts) return;
@@ -41,7 +41,7 @@ struct ReorderingWindow {
   static constexpr std::uint16_t kPersist = 16;  // RFC 8985, 6.2, step 4
 };
 
-// What is lost, modulo 2^32: packets, and how often one or several in a row.
+// Losses so far, modulo 2^32. A burst is a gap that was given up: one or more consecutive numbers.
 struct LossCount {
   std::uint32_t packets = 0, bursts = 0;
 };
@@ -52,12 +52,12 @@ class PathSequence {
 
   enum class Arrival : std::uint8_t {
     next,        // in order, or known already
-    loss,        // numbers before it are lost
-    gap,         // numbers before it are missing, and may still come
+    loss,        // smaller numbers are lost
+    gap,         // smaller numbers are missing, and may still arrive
     reordered,   // it was missing
-    spurious,    // it was given up: the window grows
-    late_named,  // it was given up by a probe on another path
-    refused,     // further ahead or behind than can be in flight
+    spurious,    // it had been given up: the window grows
+    late_named,  // it had been given up because of a probe on another path
+    refused,     // further ahead or behind than a packet in flight can be
   };
 
   Arrival arrived(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
@@ -80,8 +80,9 @@ class PathSequence {
     return ahead == 0 ? Arrival::next : open_gap({begin, number, now});
   }
 
-  // Only the header of a packet came: its payload is lost. It overtook what was in the queue that
-  // trimmed it. So what is missing before it may still be on its way, for so long.
+  // A trimmed packet arrived: its header without its payload. The header overtook the packets in
+  // the queue that trimmed it. So missing packets with smaller numbers may still arrive within
+  // `wait`.
   Arrival trimmed(std::uint32_t number, std::uint32_t most_ahead, Time now, Time least_rtt,
                   Time wait) {
     const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
@@ -95,8 +96,8 @@ class PathSequence {
     return ahead == 0 ? Arrival::next : open_gap({begin, number, now, wait});
   }
 
-  // A probe on another path: `number` is the next one here. What is missing before it may still be
-  // on its way, for so long.
+  // A probe on another path says that `number` is the next number to be sent on this path. Missing
+  // packets with smaller numbers may still arrive within `wait`.
   Arrival named(std::uint32_t number, std::uint32_t most_ahead, Time now, Time wait) {
     const std::uint32_t ahead = (number - next_) & LAB_NUMBER_MASK;
     if (ahead == 0 || ahead >= kHalf) return Arrival::next;
@@ -106,10 +107,10 @@ class PathSequence {
     return open_gap({begin, number, now, wait, true});
   }
 
-  // Everything before it has arrived or is lost.
+  // The smallest number that has neither arrived nor been given up.
   std::uint32_t settled() const { return open_.empty() ? next_ : open_.front().begin; }
 
-  // When the window of the oldest gap ends; kNever: there is no gap.
+  // When the oldest gap is to be given up; kNever: there is no gap.
   Time due(Time least_rtt, Time srtt) const {
     if (open_.empty()) return kNever;
     const Gap& oldest = open_.front();
@@ -117,11 +118,11 @@ class PathSequence {
   }
 
   struct GivenUp {
-    bool by_probe = false;  // a gap that a probe on another path named
-    bool by_packet = false;
+    bool by_probe = false;   // a gap that a probe on another path revealed
+    bool by_packet = false;  // a gap that a packet on this path revealed
   };
 
-  // Gives up the gaps whose window has ended.
+  // Gives up the gaps that are due.
   void give_up_due(Time now, Time least_rtt, Time srtt, GivenUp& given_up) {
     while (due(least_rtt, srtt) <= now) {
       (open_.front().named ? given_up.by_probe : given_up.by_packet) = true;
@@ -137,18 +138,19 @@ class PathSequence {
   static constexpr std::uint32_t kNumbers = 1U << LAB_NUMBER_BITS, kHalf = kNumbers / 2;
   static constexpr std::size_t kMostOpen = 64;
 
-  struct Gap {  // numbers [begin, end), missing since then
+  struct Gap {  // the missing numbers [begin, end)
     std::uint32_t begin = 0, end = 0;
     Time since = 0;
-    Time wait = 0;       // at least
-    bool named = false;  // by a probe on another path
+    Time wait = 0;       // from `since`; the reordering window applies if it is longer
+    bool named = false;  // revealed by a probe on another path
 
     std::uint32_t size() const { return (end - begin) & LAB_NUMBER_MASK; }
     bool holds(std::uint32_t number) const { return ((number - begin) & LAB_NUMBER_MASK) < size(); }
   };
 
-  // Of an outage all numbers may be so far ahead: two that agree are taken, if none that was
-  // expected comes between them.
+  // After an outage, every number may be more than `most_ahead` ahead. So a number is accepted if
+  // it is at most `most_ahead` above the last refused number, and `arrived` did not advance `next_`
+  // in between.
   bool agrees_with_refused(std::uint32_t number, std::uint32_t most_ahead) {
     const std::uint32_t since = (number - refused_) & LAB_NUMBER_MASK;
     const bool agrees = has_refused_ && since != 0 && since <= most_ahead;
@@ -157,8 +159,9 @@ class PathSequence {
     return agrees;
   }
 
-  // Two packets in a row that agree are further behind than can be in flight: what led so far ahead
-  // was no packet of the sender's. What was lost meanwhile, the bitmaps of messages tell.
+  // Two numbers that agree are further behind than a packet in flight can be. So the sender did not
+  // send the packet that moved `next_` so far ahead, and `next_` goes back. The bitmaps of the
+  // messages show what was lost meanwhile.
   Arrival go_back(std::uint32_t number) {
     open_.clear();
     lost_ = {};
@@ -188,13 +191,13 @@ class PathSequence {
     window_.note_recovery();
   }
 
-  // Takes the number out of the gap that holds it; false: none does.
+  // Removes the number from the gap that holds it. False: no gap holds it.
   bool take(std::uint32_t number, Time now, Time least_rtt) {
     for (auto gap = open_.begin(); gap != open_.end(); ++gap) {
       if (!gap->holds(number)) continue;
       Gap rest = *gap;
       rest.begin = (number + 1) & LAB_NUMBER_MASK;
-      // The path still brings what the probe overtook.
+      // The path still delivers packets that the probe overtook: wait for the rest a little longer.
       if (rest.named) rest.since = std::max(rest.since, now + least_rtt / 4 - rest.wait);
       gap->end = number;
       const auto after = gap->size() == 0 ? open_.erase(gap) : gap + 1;
@@ -204,7 +207,8 @@ class PathSequence {
     return false;
   }
 
-  // Gives up the gaps before this number that no probe named.
+  // Gives up the gaps before this number, except those that a probe on another path revealed.
+  // False: there was none.
   bool give_up_before(std::uint32_t number) {
     const auto is_before = [number](const Gap& gap) {
       return !gap.named && ((number - gap.end) & LAB_NUMBER_MASK) < kHalf;
@@ -216,7 +220,8 @@ class PathSequence {
 
   Arrival came_late(std::uint32_t number, Time now, Time least_rtt, Time srtt) {
     if (take(number, now, least_rtt)) {
-      // Trimmed packets overtake others. These do not overtake each other if the path is FIFO.
+      // Trimmed packets overtake whole packets. On a FIFO path, whole packets do not overtake each
+      // other, so those with smaller numbers are lost.
       const bool is_fifo = window_.length(least_rtt, srtt) == 0;
       return is_fifo && give_up_before(number) ? Arrival::loss : Arrival::reordered;
     }
@@ -224,7 +229,7 @@ class PathSequence {
       if (!gap.holds(number)) continue;
       --lost_count_.packets;
       lost_count_.bursts -= gap.size() == 1;
-      gap.begin = (number + 1) & LAB_NUMBER_MASK;  // later copies of it prove nothing
+      gap.begin = (number + 1) & LAB_NUMBER_MASK;  // a duplicate of it proves nothing
       if (gap.named) return Arrival::late_named;
       window_.grow(now, srtt);
       return Arrival::spurious;
@@ -237,7 +242,7 @@ class PathSequence {
   bool has_refused_ = false;
   ReorderingWindow window_;
   std::vector<Gap> open_;      // in the order of their numbers
-  std::array<Gap, 4> lost_{};  // the newest that were given up
+  std::array<Gap, 4> lost_{};  // the newest gaps that were given up
   std::uint32_t newest_lost_ = 0;
   LossCount lost_count_;
 };
