@@ -19,7 +19,7 @@ from softroce_lab.programs import execute
 
 app = typer.Typer(add_completion=False)
 
-# Options of ssh(1) that change nothing here, but for -n. A colon: the option has a value.
+# Options of ssh(1) that change nothing in a lab, and -n. A colon: the option has a value.
 _OPTIONS = "1246AaB:b:Cc:E:e:F:I:i:J:Kkl:m:no:p:qS:TtvXxYy"
 
 
@@ -30,19 +30,19 @@ def ssh(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[OPTIONS OF SSH] HOST [COMMAND...]",
-            help="A host by name or address, and what its shell is to run; default: a shell.",
+            metavar="HOST [COMMAND...]",
+            help="A host by name or address, and what its shell runs; default: a shell.",
         ),
     ],
     lab: Lab = None,
 ) -> None:
-    """Run COMMAND at HOST as ssh would, for launchers such as mpirun; exit status: COMMAND's.
+    """Run COMMAND at HOST as ssh would, for launchers such as mpirun.
 
-    The words of COMMAND are joined by spaces and given to the user's shell. The command has the
-    RDMA device softroce0, and the environment and folder of `lab ssh`. With -n it reads no input.
+    The words of COMMAND are joined by spaces and given to your shell. COMMAND has the RDMA device
+    softroce0, and the environment and folder of `lab ssh`. The exit status is COMMAND's.
 
-    Other options of ssh that change nothing within a lab are ignored: user, port, keys, -o, -q.
-    Give --lab before them.
+    Options of ssh are allowed before and after HOST. -n withholds the input. Those that change
+    nothing in a lab are ignored, such as -l, -p, -o, -q, -x. --lab comes before them.
 
     lab exec --verbs h1 -- mpirun --mca plm_rsh_agent "$PWD/lab ssh" -H h1,h2 hostname
     """
@@ -64,7 +64,7 @@ def _parse(words: list[str]) -> tuple[set[str], str, list[str]]:
         before, rest = getopt.getopt(words, _OPTIONS)
         after, command = getopt.getopt(rest[1:], _OPTIONS)
     except getopt.GetoptError as error:
-        hint = "leave it out; lab ssh HOST COMMAND has a connection without options"
+        hint = "leave it out: lab ssh HOST COMMAND"
         raise UserError(f"lab ssh: {error.msg}", hint=hint) from error
     if not rest:
         raise UserError("lab ssh: no host is named", hint="lab ssh HOST COMMAND")
