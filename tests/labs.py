@@ -23,8 +23,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import topology
-from softroce_lab.fabric import runtime
-from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric import mounted, runtime
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.net import links, netns, syscalls
 from softroce_lab.paths import PROJECT_ROOT
@@ -150,7 +149,7 @@ class Foreigner:
         links.create([Link(0, *self.ports)], 1500, {"f": fd})
         os.close(fd)
         os.close(name_file)
-        bpffs.mount(self.bpffs, "foreign")
+        mounted.mount(self.bpffs, "bpf", "foreign")
         with bpf.probe_map(2, 4, 4, 1) as table:
             bpf.pin(table, self.bpffs / "pin")
 

@@ -32,7 +32,7 @@ from softroce_lab.errors import EnvironmentLackError, ExitCode, LabError
 PANELS = {
     "Experiments": ("demo", "run", "fuzz", "new", "learn", "model"),
     "Results": ("results", "verify"),
-    "Labs": ("up", "down", "ps", "exec", "fault", "kernel-host", "doctor"),
+    "Labs": ("up", "down", "ps", "exec", "ssh", "fault", "kernel-host", "doctor"),
     "Observe a lab": ("inspect", "top", "capture"),
     "RDMA programs": ("perf",),
     "Development": ("test",),

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -17,7 +18,7 @@ from softroce_lab.programs import execute
 
 app = typer.Typer(add_completion=False)
 
-_OWN_OPTIONS = ("--lab", "--verbs", "--help")
+_OWN_OPTIONS = ("--lab", "--verbs", "--preload", "--help")
 
 
 class Command(TyperCommand):
@@ -54,8 +55,18 @@ def exec(  # noqa: A001 - the verb's name
         bool,
         typer.Option("--verbs", help="Give COMMAND the RDMA device softroce0, through libibverbs."),
     ] = False,
+    preload: Annotated[
+        bool,
+        typer.Option(
+            "--preload",
+            help="As --verbs, also for programs that bring their own libibverbs: sets LD_PRELOAD.",
+        ),
+    ] = False,
 ) -> None:
-    """Run COMMAND in the network namespace of NODE; its exit status is COMMAND's.
+    """Run COMMAND at NODE; its exit status is COMMAND's.
+
+    COMMAND gets the node's network, hostname and shared memory. Files and processes are those of
+    this machine.
 
     The exit status is 127 if the program is missing, 126 if it cannot be run.
 
@@ -67,12 +78,20 @@ def exec(  # noqa: A001 - the verb's name
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)
+    run_at(seen, node, command, with_rnic=verbs or preload, preload=preload)
+
+
+def run_at(
+    seen: view.View, node: str, command: list[str], *, with_rnic: bool, preload: bool = False
+) -> NoReturn:
+    """Become COMMAND at a node, or end as it ends in a guest. As `execute.execute`."""
+    os.environ[completion.LAB_VARIABLE] = seen.plan.name  # for lab commands of COMMAND
     if any(guest.name == node for guest in seen.plan.guests):
-        if verbs:
-            hint = "its programs have the kernel's own RNIC: leave --verbs out"
+        if with_rnic:
+            hint = "its programs have the kernel's own RNIC: leave --verbs and --preload out"
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
-    execute.execute(seen, node, command, with_rnic=verbs)
+    execute.execute(seen, node, command, with_rnic=with_rnic, preload=preload)
 
 
 def _in_guest(seen: view.View, node: str, command: list[str]) -> int:

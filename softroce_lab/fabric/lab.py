@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from softroce_lab.errors import LabError, UserError
-from softroce_lab.fabric import fault_lock, faults, guests, interrupts, lacks, probe, runtime
-from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric import (
+    fault_lock,
+    faults,
+    guests,
+    interrupts,
+    lacks,
+    mounted,
+    probe,
+    runtime,
+)
 from softroce_lab.fabric.bpf.xdp import Mode as XdpMode
 from softroce_lab.fabric.bpf.xdp import XdpFabric
 from softroce_lab.fabric.daemons import control_plane, monitor, wire
@@ -23,7 +31,7 @@ from softroce_lab.fabric.faults import FaultControl
 from softroce_lab.fabric.guests import Guest
 from softroce_lab.fabric.ledger import planfile, process, removal
 from softroce_lab.fabric.ledger.ledger import Ledger, no_step
-from softroce_lab.fabric.net import links, netns
+from softroce_lab.fabric.net import host, links, netns
 from softroce_lab.fabric.rights import needing_room, needing_root
 from softroce_lab.paths import need_live
 from softroce_lab.plan.plan import Node, Plan
@@ -211,7 +219,8 @@ class Lab:
         netns.refuse_taken(node.namespace for node in self.plan.nodes)
         self._write_plan()
         self._make_statistics()
-        self._mount_bpffs()
+        self._mount("bpffs", runtime.BPFFS)
+        self._mount("tmpfs", host.DIRECTORY)
         say(f"{len(self.plan.nodes)} namespaces, {len(self.plan.links)} links")
         for node in self.plan.nodes:
             self._make_namespace(node.name, node.namespace)
@@ -243,10 +252,10 @@ class Lab:
         self.ledger.announce("statistics", name=counters_file.DIRECTORY)
         (self.directory / counters_file.DIRECTORY).mkdir(mode=0o700)
 
-    def _mount_bpffs(self) -> None:
+    def _mount(self, entry: str, name: str) -> None:
         source = f"softroce_lab-{self.token:016x}"
-        self.ledger.announce("bpffs", name=runtime.BPFFS, source=source)
-        bpffs.mount(self.bpffs, source)
+        self.ledger.announce(entry, name=name, source=source)
+        mounted.mount(self.directory / name, removal.FILE_SYSTEMS[entry], source)
 
     def _make_namespace(self, node: str, name: str) -> None:
         fd = self._namespaces[node] = netns.create()
@@ -257,6 +266,7 @@ class Lab:
             netns.publish(name, fd, name_file)
         finally:
             os.close(name_file)
+        host.create(self.directory / host.DIRECTORY / node, node)
 
     def _make_links(self) -> None:
         for node in self.plan.nodes:

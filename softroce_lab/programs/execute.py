@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from softroce_lab.errors import ProgramError, UserError
-from softroce_lab.fabric.net import syscalls
+from softroce_lab.errors import LabError, ProgramError, UserError
+from softroce_lab.fabric.net import host, syscalls
 from softroce_lab.fabric.observe import view
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.fabric.rights import needing_root
@@ -22,15 +22,22 @@ from softroce_lab.programs.device import beside, device, mounts
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"
-_LIBRARIES = "LD_LIBRARY_PATH"
 
 
-def execute(seen: View, node: str, argv: Sequence[str], *, with_rnic: bool = False) -> NoReturn:
+def execute(
+    seen: View,
+    node: str,
+    argv: Sequence[str],
+    *,
+    with_rnic: bool = False,
+    preload: bool = False,
+) -> NoReturn:
     """Replace this process by `argv` inside `node` of a lab that is up.
 
-    Nothing but the network namespace and /etc/hosts changes; in particular /sys stays, and with
-    it any bpffs. `with_rnic`: the host's RNIC is there as well, a connection manager, and the
-    libraries by which programs reach both. UserError for an unknown node, ProgramError.
+    Its namespaces, /etc/hosts and /dev/shm are the node's. Processes, files and /sys stay, and
+    with it any bpffs. `with_rnic`: the host's RNIC is there as well, a connection manager, and the
+    libraries by which programs reach both. `preload` loads these libraries before a program's own.
+    UserError for an unknown node, LabError if it has lost its namespaces, ProgramError.
     """
     if not argv[0]:
         raise UserError("the command is an empty word", hint="lab exec NODE -- COMMAND")
@@ -38,11 +45,13 @@ def execute(seen: View, node: str, argv: Sequence[str], *, with_rnic: bool = Fal
         assert seen.condition is not None  # noqa: S101 - a lab that is up has one
         with view.namespace_of(seen.condition, node) as fd:
             syscalls.setns(fd, syscalls.CLONE_NEWNET)
+        _enter_host(seen, node)
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
     if with_rnic:
-        _show_rnic(seen, node)
-        os.environ[beside.SOCKET_VARIABLE] = beside.start()
+        _show_rnic(seen, node, preload=preload)
+        beside.start()
+        os.environ[beside.SOCKET_VARIABLE] = beside.ADDRESS
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
@@ -51,42 +60,61 @@ def execute(seen: View, node: str, argv: Sequence[str], *, with_rnic: bool = Fal
         raise ProgramError(argv[0], error) from error
 
 
-def _show_rnic(seen: View, node: str) -> None:
+def _enter_host(seen: View, node: str) -> None:
+    folder = seen.directory / host.DIRECTORY / node
+    try:
+        host.enter(folder)
+    except FileNotFoundError as error:
+        what = f"the hostname and shared memory of {node} are gone: {folder}"
+        raise LabError(what, hint=f"lab down {seen.plan.name}, and up again") from error
+    mounts.separate(HOSTS, host.SHM)
+    host.mount_shm(folder)
+
+
+def _show_rnic(seen: View, node: str, *, preload: bool) -> None:
     """UserError where no soft RNIC can live, EnvironmentLackError without the library."""
-    host = next((each for each in seen.plan.plain_hosts if each.name == node), None)
-    if host is None:
+    if not has_rnic(seen.plan, node):
         raise UserError(
             f"{node} has no soft RNIC", hint="--verbs is for the hosts of a lab that are no guests"
         )
     library = verbs_library()
     with needing_root():
-        mounts.show(device.class_files(seen, host))
-    before = os.environ.get(_LIBRARIES)
-    os.environ[_LIBRARIES] = f"{library.parent}:{before}" if before else str(library.parent)
+        mounts.show(device.class_files(seen, seen.plan.node(node)), library.parent)
+    _put_first("LD_LIBRARY_PATH", str(library.parent))
+    if preload:
+        _put_first("LD_PRELOAD", *(str(library.with_name(name)) for name in mounts.LIBRARIES))
+
+
+def has_rnic(plan: Plan, node: str) -> bool:
+    return node in {each.name for each in plan.plain_hosts}
+
+
+def _put_first(variable: str, *words: str) -> None:
+    """Once: a launcher hands its environment to the next one."""
+    before = os.environ.get(variable, "").split(":")
+    others = [word for word in before if word and word not in words]
+    os.environ[variable] = ":".join([*words, *others])
 
 
 def hosts_text(plan: Plan, before: str) -> str:
-    """What stood in /etc/hosts, and the addresses of the lab's hosts.
+    """What stood in /etc/hosts, and the addresses of the lab's hosts, once.
 
     The first rail of h1 is `h1`; every rail is `h1.eth1` too.
     """
-    lines = [before.rstrip("\n"), f"# the lab {plan.name}"]
-    for host in plan.hosts:
-        for rail, port in enumerate(host.ports):
-            names = ("" if rail else f"{host.name} ") + f"{host.name}.{port.name}"
+    title = f"# the lab {plan.name}"
+    if title in before.splitlines():
+        return before
+    lines = [before.rstrip("\n"), title]
+    for each in plan.hosts:
+        for rail, port in enumerate(each.ports):
+            names = ("" if rail else f"{each.name} ") + f"{each.name}.{port.name}"
             lines += [f"{address} {names}" for address in (port.address, port.address6) if address]
     return "\n".join(lines) + "\n"
 
 
 def _name_hosts(plan: Plan) -> None:
-    """Mount a file over /etc/hosts for this process and its children only.
-
-    Only the mount that holds /etc/hosts is made private: what is mounted elsewhere meanwhile, such
-    as the bpffs of another lab, still shows in both mount namespaces.
-    """
+    """Mount a file over /etc/hosts, for this process and its children only."""
     text = hosts_text(plan, HOSTS.read_text("utf-8") if HOSTS.exists() else "")
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", mounts.mount_point(HOSTS.resolve()), None, syscalls.MS_PRIVATE)
     with tempfile.NamedTemporaryFile(dir=_SCRATCH, prefix="softroce_lab-hosts-") as file:
         file.write(text.encode())
         file.flush()

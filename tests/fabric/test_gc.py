@@ -66,7 +66,7 @@ def after_reboot(directory, *, bystander):
     for entry in ledger.read(directory).entries.values():
         if entry.kind == "netns":
             syscalls.umount(str(netns.DIRECTORY / entry.facts["name"]))
-        elif entry.kind == "bpffs":
+        elif entry.kind in ("bpffs", "tmpfs"):
             syscalls.umount(str(directory / entry.facts["name"]))
         elif entry.kind == "process":
             process.recorded(entry).end(2)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric import mounted
 from softroce_lab.fabric.bpf import libbpf as bpf
 from softroce_lab.fabric.bpf.layout import PortCounters
 from softroce_lab.fabric.bpf.xdp import Mode, XdpFabric
@@ -106,7 +106,7 @@ class Rig:
         self.bpffs = directory / "bpf"
         self._source = f"softroce_lab-test-{os.getpid()}"
         self.namespaces = {node.name: netns.create() for node in plan.nodes}
-        bpffs.mount(self.bpffs, self._source)
+        mounted.mount(self.bpffs, "bpf", self._source)
         for node in plan.nodes:
             with self.enter(node.name):
                 links.silence(node)
@@ -130,7 +130,7 @@ class Rig:
 
     def close(self) -> None:
         self.xdp.close()
-        bpffs.unmount(self.bpffs, self._source)
+        mounted.unmount(self.bpffs, "bpf", self._source)
         for fd in self.namespaces.values():
             os.close(fd)
 

@@ -47,6 +47,18 @@ def test_without_the_flag_there_is_no_device(pair):
     assert device.NAME not in listed.stdout + listed.stderr
 
 
+def test_a_program_with_a_clean_environment_has_the_device(pair):
+    assert device.NAME in pair.run("h1", "env", "-i", "ibv_devices").stdout
+
+
+def test_preload_comes_before_a_library_of_the_programs_own(pair, run_lab):
+    """Without it, a program whose own library has another name gets that one's functions."""
+    look = "import ctypes; ctypes.CDLL(None).ibv_get_device_list, ctypes.CDLL(None).rdma_listen"
+    program = ["h1", "--", "/usr/bin/python3", "-c", look]
+    assert run_lab("exec", "--lab", pair.name, "--preload", *program).returncode == 0
+    assert run_lab("exec", "--lab", pair.name, "--verbs", *program).returncode == 1
+
+
 WITHIN = """
 files() { find /dev/infiniband /sys/class/infiniband -printf '%p %i %s %T@\\n' | sort; }
 before=$(files)

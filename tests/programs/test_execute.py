@@ -2,6 +2,7 @@
 """`lab exec` becomes another program, so it is tried as a command."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from softroce_lab import topology
 from softroce_lab.fabric import lab
+from softroce_lab.fabric.net import host, syscalls
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.programs import execute
 
@@ -47,6 +49,27 @@ def test_processes_files_and_mounts_stay(running, run_lab):
     assert [line for line in mounts if line not in rest] == []
 
 
+def test_a_node_has_its_hostname_and_its_shared_memory(running, run_lab):
+    def at(node, script):
+        return run_lab("exec", "--lab", running.name, node, "--", "sh", "-c", script).stdout
+
+    look = "hostname; ls /dev/shm; ipcs -m"
+    before = socket.gethostname(), os.listdir(host.SHM)
+    at("h1", "touch /dev/shm/softroce-test; ipcmk -M 16")
+    same, other = at("h1", look), at("h2", look)
+    assert (same.split()[0], other.split()[0]) == ("h1", "h2")
+    assert ("softroce-test" in same, "0x" in same) == (True, True)
+    assert ("softroce-test" in other, "0x" in other) == (False, False)
+    assert (socket.gethostname(), os.listdir(host.SHM)) == before
+
+
+def test_a_host_whose_namespaces_are_gone_is_named(running, run_lab, traces):
+    syscalls.umount(str(traces.directory / "hosts"))
+    result = run_lab("exec", "--lab", running.name, "h1", "--", "true")
+    assert result.returncode == 1
+    assert f"lab down {running.name}, and up again" in result.stderr
+
+
 def test_hosts_have_names_there_and_nowhere_else(running, run_lab):
     before = Path("/etc/hosts").read_bytes()
     result = run_lab("exec", "--lab", running.name, "h1", "--", "getent", "ahostsv4", "h2")
@@ -64,6 +87,8 @@ def test_every_rail_has_a_name_and_the_first_is_the_hosts():
     assert lines[0] == "127.0.0.1 localhost"
     assert f"{first.address} h1 h1.{first.name}" in lines
     assert f"{second.address6} h1.{second.name}" in lines
+    text = "\n".join(lines)
+    assert execute.hosts_text(plan, text) == text
 
 
 @pytest.mark.parametrize(

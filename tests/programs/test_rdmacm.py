@@ -161,3 +161,9 @@ def test_what_is_absent_is_refused(pair):
 def test_without_the_lab_there_is_no_device(pair):
     done = pair.run("h1", "env", "-u", "SOFTROCE_CM", "rping", "-s")
     assert done.returncode not in (0, -11)
+
+
+def test_a_daemon_keeps_the_connection_manager_of_the_shell_that_left_it(pair):
+    pair.run("h2", "sh", "-c", "setsid rping -s -C 3 >/dev/null 2>&1 &")
+    done = pair.run("h1", "rping", "-c", "-a", str(pair.address("h2")), "-C", "3")
+    assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from softroce_lab.fabric.net import netns
 from softroce_lab.paths import PROJECT_ROOT
+from softroce_lab.programs.device import beside
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LIBC = ctypes.CDLL(None)  # before any fork
@@ -37,8 +38,6 @@ SEARCH_S = 5.0  # for a pattern of the user's, which can take for ever
 _KILLED_S = 2.0  # that what got SIGKILL may take to go
 _MANAGER_S = 1.0  # that connection managers get to end by themselves, as their programs have
 _TURN_S = 0.01
-# What a connection manager shares with the `lab exec` that it was forked from.
-_MANAGER_WORDS = [b"-m", b"softroce_lab.cli", b"exec"]
 
 
 class Printed:
@@ -229,7 +228,7 @@ def _inode(pid: int, kind: str) -> int:
 
 def _is_manager(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:4] == _MANAGER_WORDS
+        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == beside.COMMAND
     return False
 
 

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric import fault_lock
-from softroce_lab.fabric.bpf import bpffs
+from softroce_lab.fabric import fault_lock, mounted
 from softroce_lab.fabric.bpf import bpffs as bpf_objects
 from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from softroce_lab.fabric.ledger import process
@@ -25,6 +24,8 @@ from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.observe import counters_files as statistics
 
 Say = Callable[[str], None]
+
+FILE_SYSTEMS = {"bpffs": "bpf", "tmpfs": "tmpfs"}  # what an entry of this kind mounts
 
 FREED_S = 2.0  # how long the kernel may take to free interfaces, programs and maps
 
@@ -63,12 +64,11 @@ def _remove_all(ledger: Ledger, say: Say) -> None:
 
 def _bpf_objects(ledger: Ledger) -> BpfObjects:
     """What the lab has in the kernel, to be seen gone in the end."""
-    mounted = [
-        ledger.directory / entry.facts["name"]
-        for entry in ledger.history.of_kind("bpffs")
-        if bpffs.is_mounted(ledger.directory / entry.facts["name"], entry.facts["source"])
-    ]
-    return bpf_objects.pinned(mounted[0]) if mounted else BpfObjects()
+    for entry in ledger.history.of_kind("bpffs"):
+        path, source = ledger.directory / entry.facts["name"], entry.facts["source"]
+        if mounted.is_mounted(path, FILE_SYSTEMS[entry.kind], source):
+            return bpf_objects.pinned(path)
+    return BpfObjects()
 
 
 def identity_of(entry: Entry) -> netns.Identity:
@@ -99,7 +99,8 @@ def end_process(entry: Entry) -> None:
 
 
 def _unmount(ledger: Ledger, entry: Entry) -> None:
-    bpffs.unmount(ledger.directory / entry.facts["name"], entry.facts["source"])
+    path, source = ledger.directory / entry.facts["name"], entry.facts["source"]
+    mounted.unmount(path, FILE_SYSTEMS[entry.kind], source)
 
 
 def _unlink(ledger: Ledger, entry: Entry) -> None:
@@ -124,7 +125,7 @@ def _nothing_left(_: Ledger, entry: Entry) -> None:
 
 
 _REMOVERS: dict[str, Callable[[Ledger, Entry], None]] = {
-    "bpffs": _unmount,
+    **dict.fromkeys(FILE_SYSTEMS, _unmount),
     "file": _unlink,
     "statistics": _remove_statistics,
     "netns": _drop_name,

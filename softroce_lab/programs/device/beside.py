@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A process beside an unmodified program, one for each `lab exec --verbs`: its connection manager.
+"""A process beside the unmodified programs of a host: their connection manager.
 
-It listens at an abstract UNIX address of the host's network namespace, and ends with the program.
+The first `lab exec --verbs` starts it. It ends when nothing runs at the host any more: launchers
+leave daemons behind whose children are the programs.
+It listens at an abstract UNIX address of the host's network namespace. All hosts have the same
+address, so launchers may copy it from host to host.
 The manager itself is imported and made when a program asks for it first: most never do.
 It never waits for a program: what one does not take is kept within bounds.
 """
@@ -9,6 +12,7 @@ It never waits for a program: what one does not take is kept within bounds.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import select
@@ -16,29 +20,32 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from softroce_lab.fabric.net import netns
 
 if TYPE_CHECKING:
     from softroce_lab.programs.rdmacm.program_service import ProgramService
 
 SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
+ADDRESS = "softroce_lab/cm"
+COMMAND = "softroce-cm"  # the process's name in ps(1)
 _LONGEST_BYTES = 512  # more than any message has
 _BACKLOG = 8
 MOST_REPEATED = 64  # messages that wait for a program: above that, repeated ones are lost
 MOST_WAITING = 4096  # above that, the program is left
 
 
-def start() -> str:
-    """Start it beside this process, which is about to become the program; returns its address.
+def start() -> None:
+    """Start it beside this process, which is about to become a program, unless it runs already.
 
     It is nobody's child, so that the program meets no child that it did not start.
     """
-    name = f"softroce_lab/cm/{os.getpid()}"
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(f"\0{name}")
-    listening.listen(_BACKLOG)
+    listening = _listening()
+    if listening is None:
+        return
     program = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
@@ -46,21 +53,56 @@ def start() -> str:
     os.waitpid(child, 0)
     listening.close()
     os.close(program)
-    return name
 
 
-def _leave(listening: socket.socket, program: int) -> NoReturn:
+def _listening() -> socket.socket | None:
+    """A socket at the address; None if another process has it."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listening.bind(f"\0{ADDRESS}")
+    except OSError as error:
+        listening.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
+    listening.listen(_BACKLOG)
+    return listening
+
+
+def _leave(listening: socket.socket | None, program: int) -> NoReturn:
     try:
         os.setsid()
         if os.fork() == 0:
+            assert listening is not None  # noqa: S101 - `start` has bound it
             _become_quiet(keep={listening.fileno(), program})
-            serve(listening, program)
+            while listening is not None:
+                serve(listening, _programs(program))
+                # A program may have come just before the address was given up.
+                program = next(_others(), -1)
+                listening = None if program < 0 else _listening()
     finally:
         os._exit(0)
 
 
+def _programs(first: int) -> Iterator[int]:
+    """Descriptors of processes of the host, each asked for when the one before has ended."""
+    yield first
+    while (other := next(_others(), None)) is not None:
+        yield other
+
+
+def _others() -> Iterator[int]:
+    """Descriptors of the other processes of this network namespace."""
+    own = Path("/proc/self/ns/net").stat().st_ino
+    for pid in netns.inhabitants([own])[own]:
+        if pid != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended
+                yield os.pidfd_open(pid)
+
+
 def _become_quiet(keep: set[int]) -> None:
     """Hold nothing that belongs to the program: who reads its output waits for the end of it."""
+    Path("/proc/self/comm").write_text(COMMAND, "ascii")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -80,21 +122,29 @@ def _connection_manager() -> ProgramService:
 
 def serve(
     listening: socket.socket,
-    program: int,
+    programs: Iterator[int],
     make_service: Callable[[], ProgramService] = _connection_manager,
 ) -> None:
-    """Serve all that connect, until the program has ended and they have gone."""
+    """Serve all that connect, until all `programs` have ended and the clients have gone.
+
+    `programs` are descriptors, each readable when its program has ended; it is closed then.
+    """
     clients: dict[int, Client] = {}
     poller = select.poll()
+    program = next(programs)
     for fd in (listening.fileno(), program):
         poller.register(fd, select.POLLIN)
     while True:
         for fd, events in poller.poll(_wait_ms(clients)):
             if fd == program:
-                for ended in (program, listening.fileno()):
-                    poller.unregister(ended)
-                listening.close()
-                program = -1
+                poller.unregister(program)
+                os.close(program)
+                program = next(programs, -1)
+                if program >= 0:
+                    poller.register(program, select.POLLIN)
+                else:
+                    poller.unregister(listening)
+                    listening.close()
             elif fd in clients:
                 clients[fd].handle(events)
             elif program >= 0:

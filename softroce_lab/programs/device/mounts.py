@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sysconfig
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from softroce_lab.fabric.net import syscalls
 from softroce_lab.programs.device import device
+
+LIBRARIES = "libibverbs.so.1", "librdmacm.so.1"
+_INSTALLED = Path("/usr/lib", sysconfig.get_config_var("MULTIARCH") or ""), Path("/usr/lib64")
 
 DEV = Path("/dev")
 SYS, CLASSES = Path("/sys"), Path("/sys/class")
@@ -23,14 +27,32 @@ _VERBS = "infiniband_verbs"
 _ANYTHING = "/dev/null"  # a character device that may be opened, which is all that programs try
 
 
-def show(class_files: Mapping[str, str]) -> None:
-    """Let this process and its children have the device; no other process sees it.
+def separate(*paths: Path) -> None:
+    """Give this process a mount namespace in which it may mount at `paths`, unseen by others.
 
-    OSError without the rights.
+    Only the mounts that hold `paths` are made private: what is mounted elsewhere meanwhile, such as
+    the bpffs of another lab, still shows in both mount namespaces.
     """
     syscalls.unshare(syscalls.CLONE_NEWNS)
-    for point in (DEV, SYS):
-        syscalls.mount("", mount_point(point), None, syscalls.MS_PRIVATE)
+    for path in paths:
+        syscalls.mount("", mount_point(path.resolve()), None, syscalls.MS_PRIVATE)
+
+
+def show(class_files: Mapping[str, str], libraries: Path) -> None:
+    """Let this process and its children have the device; no other process sees it.
+
+    The folder `libraries` has the lab's. They are mounted over the installed ones: programs find
+    those even if somebody clears LD_LIBRARY_PATH. OSError without the rights.
+    """
+    installed = {
+        path: libraries / name
+        for name in LIBRARIES
+        for path in (folder / name for folder in _INSTALLED)
+        if path.exists()
+    }
+    separate(DEV, SYS, *installed)
+    for path, library in installed.items():
+        syscalls.mount(str(library), str(path), None, syscalls.MS_BIND)
     with _rebuilt(CLASSES, without={_INFINIBAND, _VERBS}):
         for name, text in class_files.items():
             path = CLASSES / name
@@ -74,7 +96,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def mount_point(path: Path) -> str:
-    """Of the file system that a path is in."""
+    """Of the file system that a path is in, which is no link."""
     while not path.is_mount():
         path = path.parent
     return str(path)

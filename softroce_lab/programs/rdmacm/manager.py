@@ -241,7 +241,8 @@ class ConnectionManager:
     """All connections of a port.
 
     For `relisten_ns` after a listener ended, requests for its service are dropped and not refused:
-    the peer repeats them, and may find the next listener. Linux refuses them.
+    the peer repeats them, and may find the next listener. Before the first listener all requests
+    are dropped, for as long from `now_ns` on. Linux refuses them.
     """
 
     def __init__(
@@ -250,9 +251,11 @@ class ConnectionManager:
         stream: random.Random,
         timing: CmTiming | None = None,
         relisten_ns: int = 0,
+        now_ns: int = 0,
     ) -> None:
         self.port = port
         self._relisten_ns = relisten_ns
+        self._first_until_ns = now_ns + relisten_ns  # that the first listener is awaited
         self._closed_until_ns: dict[int, int] = {}  # by service id
         self.timing = timing or CmTiming()
         self.dropped: collections.Counter[str] = collections.Counter()
@@ -335,6 +338,7 @@ class ConnectionManager:
         listener = Listener(comm_id, service, address, kind, backlog)
         self._listeners.add(listener)
         self._open[comm_id] = listener
+        self._first_until_ns = 0
 
     def accept(self, comm_id: int, params: ConnParams, now_ns: int, qkey: int = 0) -> Outputs:
         """Agree to a request; a UD queue pair of number `params.qp_num` is sent with its Q_Key."""
@@ -404,6 +408,10 @@ class ConnectionManager:
         return held if isinstance(held, (Connection, Resolution)) and held.header else None
 
     @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self._open)
+
+    @property
     def disconnecting(self) -> bool:
         """Whether a peer has not yet confirmed that a connection is over."""
         return any(
@@ -468,8 +476,8 @@ class ConnectionManager:
             return self._stale(mad, stale, Answered.REQ, now_ns)
         listener = self._listeners.for_connection(req)
         if isinstance(listener, Refused):
-            if now_ns < self._closed_until_ns.get(req.service_id, 0):
-                return self._drop("nobody listens any more, or again")
+            if now_ns < self._closed_until_ns.get(req.service_id, self._first_until_ns):
+                return self._drop("nobody listens yet, or again")
             return self._refuse(mad, source, listener)
         if listener.is_full:
             return self._drop("backlog is full")  # a later REQ may find room

@@ -58,6 +58,7 @@ RELISTEN_NS = 5_000_000_000
 """perftest's server with -R listens a second time, after an exchange over the first connection.
 
 Its client crashes if it is refused meanwhile. A lost packet of that exchange costs half a second.
+qperf's server tells its client to connect before it listens the first time.
 """
 
 
@@ -104,7 +105,9 @@ class ProgramService:
         """A message came: those to send. ValueError if it is none, or comes too early."""
         message = read(octets)
         if message.kind == KINDS["hello"]:
-            self._manager = ConnectionManager(_identity(message), self._stream, TIMING, RELISTEN_NS)
+            self._manager = ConnectionManager(
+                _identity(message), self._stream, TIMING, RELISTEN_NS, now_ns
+            )
             return []
         if message.kind == KINDS["mad"]:
             outputs = self._known.handle_mad(message.octets, IPv6Address(message.gid), now_ns)
@@ -142,7 +145,7 @@ class ProgramService:
             raise ValueError(f"{call.verb} is no verb")
         if verb == "flush":
             self._flushes += 1
-            return []
+            return self._messages(self._end_all(now_ns), now_ns)
         if verb == "create":
             return [reply(0, self._known.create())]
         try:
@@ -194,6 +197,12 @@ class ProgramService:
             self._orphans.add(comm_id)
             return outputs
         return outputs + self._known.destroy(comm_id, now_ns)
+
+    def _end_all(self, now_ns: int) -> Outputs:
+        """The program ends: it destroys what it left open, as the kernel does for it."""
+        states = _BEFORE_THE_END
+        left = [comm_id for comm_id in self._known.ids if self._state(comm_id) in states]
+        return [output for comm_id in left for output in self._destroy(comm_id, now_ns)]
 
     def _state(self, comm_id: int) -> CmState | None:
         try:

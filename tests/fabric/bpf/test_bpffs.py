@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The lab's file system, and its objects: seen while anybody holds them, and not longer."""
+"""What is pinned in a BPF file system: seen while anybody holds it, and not longer."""
 
 import time
 
@@ -7,36 +7,16 @@ import pytest
 
 from softroce_lab.fabric.bpf import bpffs, libbpf
 from softroce_lab.fabric.bpf.bpffs import BpfObjects
-from softroce_lab.fabric.net import syscalls
+from softroce_lab.fabric.mounted import mount, unmount
 from tests.labs import eventually
-
-
-def test_ours_is_known_by_its_source(tmp_path):
-    path = tmp_path / "bpf"
-    bpffs.mount(path, "lab-1")
-    try:
-        assert bpffs.is_mounted(path, "lab-1")
-        assert not bpffs.is_mounted(path, "lab-2")
-        assert not bpffs.is_mounted(tmp_path, "lab-1")
-    finally:
-        syscalls.umount(str(path))
-    assert not bpffs.is_mounted(path, "lab-1")
-
-
-def test_unmounting_is_repeatable(tmp_path):
-    path = tmp_path / "bpf"
-    bpffs.mount(path, "lab-1")
-    for _ in range(2):
-        bpffs.unmount(path, "lab-1")
-        assert not path.exists()
 
 
 @pytest.fixture
 def mounted(tmp_path):
     path = tmp_path / "bpf"
-    bpffs.mount(path, "test")
+    mount(path, "bpf", "test")
     yield path
-    bpffs.unmount(path, "test")
+    unmount(path, "bpf", "test")
 
 
 def test_what_is_pinned_is_found_and_lives_until_it_is_let_go(mounted):

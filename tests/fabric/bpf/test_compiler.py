@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.errors import EnvironmentLackError, LabError
-from softroce_lab.fabric.bpf import bpffs, compiler, libbpf
+from softroce_lab.fabric import mounted
+from softroce_lab.fabric.bpf import compiler, libbpf
 from softroce_lab.fabric.bpf.compiler import Image, MapShape, Module, Program, compile_image
 from softroce_lab.paths import XDP
 
@@ -71,7 +72,7 @@ def test_missing_user_space_headers_are_named(monkeypatch, tmp_path):
 
 
 def test_one_compilation_serves_maps_of_all_sizes(tmp_path):
-    bpffs.mount(tmp_path / "bpf", "test")
+    mounted.mount(tmp_path / "bpf", "bpf", "test")
     try:
         sizes = {"plain_egress": 3, "plain_xsks": 5}
         with Module("plain_redirect.c", PLAIN, {"LAB_PORTS": 8}, sizes) as module:
@@ -81,7 +82,7 @@ def test_one_compilation_serves_maps_of_all_sizes(tmp_path):
             assert made.max_entries == size
             made.close()
     finally:
-        bpffs.unmount(tmp_path / "bpf", "test")
+        mounted.unmount(tmp_path / "bpf", "bpf", "test")
 
 
 # What is kept is used only if it is ours, whole, and of exactly what would be compiled now.

@@ -36,14 +36,15 @@ class Echo:
 
 @pytest.fixture
 def connect():
-    """Connects to a service; afterwards, its program ends, and it ends, too."""
+    """Connects to a service; afterwards, one of its programs ends, then the other, and it ends."""
     with contextlib.ExitStack() as stack:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
         listening.listen()
         address = listening.getsockname()
-        program, ends = os.pipe()
-        thread = threading.Thread(target=beside.serve, args=(listening, program, Echo), daemon=True)
+        (program, ends), (later, ends_later) = os.pipe(), os.pipe()
+        served = (listening, iter((program, later)), Echo)
+        thread = threading.Thread(target=beside.serve, args=served, daemon=True)
         thread.start()
 
         def connected():
@@ -53,12 +54,12 @@ def connect():
             return made
 
         yield connected
-        os.write(ends, b"x")
+        os.close(ends)
+        assert is_served(connected())
+        os.close(ends_later)
         stack.close()
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
-        for fd in (program, ends):
-            os.close(fd)
 
 
 def send_many(client):

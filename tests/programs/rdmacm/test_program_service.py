@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from softroce_lab.programs.rdmacm import program_service as service
 from softroce_lab.programs.rdmacm.connection import ConnParams, rdma_cm_event_type
-from softroce_lab.programs.rdmacm.program_service import KINDS, VERBS, ProgramService
+from softroce_lab.programs.rdmacm.program_service import KINDS, RELISTEN_NS, VERBS, ProgramService
 
 UDP_QKEY = 0x01234567
 GIDS = IPv6Address("::ffff:10.0.0.1"), IPv6Address("::ffff:10.0.0.2")
@@ -165,18 +165,34 @@ def test_a_flush_without_connections_is_answered_at_once(both):
     assert both[0].call("flush")[0] == 0
 
 
-def test_nobody_listens(both):
+def test_a_flush_ends_what_the_program_left_open(both):
     active, passive = both
+    number, _ = connected(active, passive)
+    assert passive.call("flush") is None
+    carry(passive, active)
+    assert active.next_event() == ("DISCONNECTED", number, 0)
+    assert active.call("disconnect", number)[0] == 0
+    carry(active, passive)
+    assert passive.replies.pop()[0] == 0
+
+
+@pytest.mark.parametrize(("listens_elsewhere", "after_ns"), [(True, 0), (False, RELISTEN_NS)])
+def test_nobody_listens(both, listens_elsewhere, after_ns):
+    active, passive = both
+    if listens_elsewhere:
+        listening(passive, UDP)
     number = resolved(active)
     active.call("connect", number, qpn=ACTIVE_QPN)
-    carry(active, passive)
+    carry(active, passive, after_ns)
     carry(passive, active)
     assert active.next_event() == ("REJECTED", number, 8)
 
 
-def test_a_request_between_two_listeners_is_repeated(both):
+@pytest.mark.parametrize("had_listened", [False, True])
+def test_a_request_before_a_listener_is_repeated(both, had_listened):
     active, passive = both
-    passive.call("destroy", listening(passive))
+    if had_listened:
+        passive.call("destroy", listening(passive))
     number = resolved(active)
     active.call("connect", number, qpn=ACTIVE_QPN)
     carry(active, passive)
