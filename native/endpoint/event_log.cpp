@@ -70,9 +70,7 @@ const char* name_of(RetransmitReason reason) {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-const char* name_of(LossReason reason) {
-  return kLossNames[static_cast<std::size_t>(reason)];
-}
+const char* name_of(LossReason reason) { return kLossNames[static_cast<std::size_t>(reason)]; }
 
 const char* name_of(ParityReason reason) {
   constexpr const char* kNames[] = {"idle", "gain"};

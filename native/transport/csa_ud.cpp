@@ -8,8 +8,8 @@
 //
 // The engine numbers the packets of each path, and sends a probe after the last one. So the
 // receiver's engine detects a loss when the next packet on the path arrives, or the trimmed packet
-// itself. Its NACK tells the sender's engine which packets are lost. This class decides what to retransmit. Its timers detect
-// losses only when nothing arrives.
+// itself. Its NACK tells the sender's engine which packets are lost. This class decides what to
+// retransmit. Its timers detect losses only when nothing arrives.
 #include <algorithm>
 #include <array>
 #include <cmath>

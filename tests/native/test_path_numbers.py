@@ -144,9 +144,7 @@ def test_the_window_shrinks_when_sixteen_losses_were_none_of_its_fault(path):
         ("0t 1 2", [[0], [], []]),
     ],
 )
-def test_a_trimmed_packet_is_lost_and_tells_nothing_of_those_that_it_overtook(
-    path, arrivals, lost
-):
+def test_a_trimmed_packet_is_lost_and_tells_nothing_of_those_that_it_overtook(path, arrivals, lost):
     """Whole packets of a path do not overtake each other."""
     found = []
     for each in arrivals.split():

@@ -57,8 +57,8 @@ struct Arrivals {
   ReorderingWindow between_paths;  // how much later than a probe what it names may come elsewhere
 
   std::vector<PathNumber> trimmed;  // packets that arrived trimmed since the last NACK
-  std::uint32_t nack_from = 0;     // the unfinished message that NACKs begin with
-  std::uint16_t newest_probe = 0;  // its sequence number, the lower 16 bits
+  std::uint32_t nack_from = 0;      // the unfinished message that NACKs begin with
+  std::uint16_t newest_probe = 0;   // its sequence number, the lower 16 bits
   std::uint8_t nack_flags = 0;
   std::uint8_t nack_copies = 0;
   bool nack_queued = false;

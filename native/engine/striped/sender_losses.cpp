@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kPacketsOfAPath = 8;      // of a message that may take one path
 constexpr std::uint32_t kPacketsToHeedMarks = 4;  // of a message, for each path
-constexpr double kBurstPackets = 1.5;  // with larger ones, probes leave in two copies
+constexpr double kBurstPackets = 1.5;             // with larger ones, probes leave in two copies
 constexpr Time kSilenceOfRtt = 2;  // a sender that may not send probes after this part of SRTT
 constexpr std::uint32_t kWorthAProbe = 8;  // packets; of fewer a sender that may not send waits
 constexpr Time kTrialOfRtt = 64;           // from one trial of a port that fell silent to the next
@@ -374,9 +374,8 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     Sent& sent = message.sent[index];
     const PathNumber last{sent.path(), sent.number()};
     const bool trimmed = nack_.has_trimmed(last);
-    const bool settled =
-        trimmed ||
-        (last.path < kMaxPaths && is_before_number(last.number, nack_.settled[last.path]));
+    const bool settled = trimmed || (last.path < kMaxPaths &&
+                                     is_before_number(last.number, nack_.settled[last.path]));
     const bool stands = !state_.numbers_paths() || sent.path() >= kMaxPaths ||
                         peer.progress[sent.path()].at <= overdue_ns * kNanosecond;
     const bool overdue = nack_.has(kNackTimer) && sent.at_ns() <= overdue_ns && stands;
