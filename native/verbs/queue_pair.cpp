@@ -86,7 +86,7 @@ int attributes_of(Engine& engine, const ibv_qp_attr& from, int mask, QpAttr& to)
   to.port = from.port_num;
   to.max_rd_atomic = from.max_rd_atomic;
   to.max_dest_rd_atomic = from.max_dest_rd_atomic;
-  to.min_rnr_timer = from.min_rnr_timer;
+  to.min_rnr_timer = from.min_rnr_timer & 31;  // 5 bits; some programs set more
   to.timeout = from.timeout;
   to.retry_count = from.retry_cnt;
   to.rnr_retry = from.rnr_retry;

@@ -88,6 +88,9 @@ static void check_queue_pair(int signal_all) {
   CHECK(attr.qp_state == IBV_QPS_RTS && attr.path_mtu == IBV_MTU_1024);
   CHECK(attr.timeout == 10 && attr.retry_cnt == 7 && attr.rnr_retry == 6);
   CHECK(attr.min_rnr_timer == 12 && attr.dest_qp_num == qp->qp_num);
+  attr.min_rnr_timer = 32 + 7;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == 0);
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_MIN_RNR_TIMER, &init) == 0 && attr.min_rnr_timer == 7);
   CHECK(memcmp(&attr.ah_attr.grh.dgid, &gid, sizeof gid) == 0);
   CHECK(init.qp_type == IBV_QPT_RC && init.sq_sig_all == signal_all);
   CHECK(init.send_cq == cq && init.recv_cq == cq && init.srq == NULL);
