@@ -90,6 +90,7 @@ class PathSequence {
       return Arrival::next;
     }
     if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    has_refused_ = false;
     const std::uint32_t begin = next_;
     next_ = (number + 1) & LAB_NUMBER_MASK;
     return ahead == 0 ? Arrival::next : open_gap({begin, number, now, wait});
