@@ -129,6 +129,15 @@ def test_the_window_shrinks_when_sixteen_losses_were_none_of_its_fault(path):
     assert waits[16:] == [STEP_NS] * 2
 
 
+def test_a_gap_that_a_late_number_parts_counts_as_two_of_the_most(path):
+    """64 gaps are kept. The next one gives up the oldest, which are 65 then."""
+    number = reordering(path, 1)
+    ends = [number + 3 + 2 * each for each in range(64)]
+    assert path.arrive(*ends, number + 1) == []
+    [nack] = path.arrive(ends[-1] + 2)
+    assert settled(nack) == number + 4
+
+
 @pytest.mark.parametrize(
     ("arrivals", "lost"),
     [

@@ -168,8 +168,8 @@ class PathSequence {
   }
 
   Arrival open_gap(const Gap& gap) {
-    const bool full = open_.size() == kMostOpen;  // more than a window of them
-    if (full) {
+    const bool full = open_.size() >= kMostOpen;  // more than a window of them
+    while (open_.size() >= kMostOpen) {           // a late number may part one into two
       give_up(open_.front());
       open_.erase(open_.begin());
     }
