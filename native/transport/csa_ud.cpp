@@ -178,7 +178,7 @@ void CsaUd::control_arrived(PeerIndex peer, std::span<const std::uint8_t> body) 
   for (std::uint32_t packet = 0; packet < message->count; ++packet) {
     const Sent& last = message->sent[packet];
     if (last.attempts() == 0 || (last.at_ns() > sent_before_ns && !was_paused)) continue;
-    attempts = std::max<std::uint32_t>(attempts, last.attempts());
+    attempts = std::max<std::uint32_t>(attempts, last.tries());
     once_.push_back(packet);
   }
   if (!once_.empty()) retransmit(*message, once_, attempts);

@@ -541,7 +541,7 @@ bool Session::retransmit(SendMessage& message, std::span<const std::uint32_t> pa
                          std::uint32_t attempts, bool urgent, std::uint32_t copies) {
   Nanoseconds sent_ns = 0;
   for (const std::uint32_t packet : packets)
-    if (message.sent[packet].attempts() >= attempts)
+    if (message.sent[packet].tries() >= attempts)
       sent_ns = std::max(sent_ns, message.sent[packet].at_ns());
   if (!may_retransmit(message, attempts, sent_ns)) return false;
   decide_retransmit(static_cast<std::uint32_t>(packets.size()));

@@ -379,6 +379,14 @@ def test_after_a_trimmed_packet_few_arrivals_are_enough_for_quick_adapt():
     for _ in range(98):
         flow.on_trimmed(4 * NSCC_BASE + 1)
     assert window_of(flow) == 3
-    for _ in range(4):
-        flow.on_trimmed(4 * NSCC_BASE + 2)
-    assert window_of(flow) == 1
+    flow.on_trimmed(4 * NSCC_BASE + 2)
+    assert window_of(flow) == 2
+
+
+def test_one_trimmed_packet_permits_one_quick_adapt():
+    flow = nscc()
+    flow.on_trimmed(NSCC_BASE)
+    flow.on_report(2 * NSCC_BASE, 3, NSCC_BASE, ce_packets=3)
+    for now_ns in (4 * NSCC_BASE, 8 * NSCC_BASE):
+        flow.on_report(2 * NSCC_BASE, 2, now_ns, ce_packets=2)
+        assert window_of(flow) == 5

@@ -93,6 +93,17 @@ def leaving(talk: Talk, *answers) -> list[int]:
     return [each.reported["index"] for each in out if each.is_data]
 
 
+def test_a_late_duplicate_is_pulled_for_at_its_own_time():
+    """Its message is complete, and the last pull left long ago."""
+    talk = begun(1)
+    sent = talk.latest[0]
+    first = talk.deliver(talk.receiver, sent)
+    talk.now_ns += 1_000_000
+    again = talk.deliver(talk.receiver, sent)
+    assert [each.body[0] for each in again] == [each.body[0] for each in first]
+    assert PACKET_PULL in {each.body[0] for each in again}
+
+
 def test_the_first_window_is_a_bandwidth_delay_product():
     assert sorted(Talk("ndp", 80, window_packets=64).latest) == list(range(64))
 

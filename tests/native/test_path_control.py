@@ -194,14 +194,24 @@ def test_a_path_is_waited_for_as_long_as_its_newest_packet_took(sent_before_ns):
     assert nacks(peers.later(peers.receiver, 1_000))
 
 
+def test_both_copies_of_a_nack_name_a_packet_that_was_trimmed():
+    """It came just before a probe that shows a loss."""
+    peers = Peers(4)
+    first, second, *_, probe = peers.begin(1)
+    cut = Sent(_native.trim_frame(second.frame, False), {})
+    found = nacks(peers.deliver(peers.receiver, first, cut, probe))
+    named = [control.decode(each.body[: each.reported["length"]]).trimmed for each in found]
+    assert named == [((0, 1),)] * 2
+
+
 # ---------------------------------------------------------------- paths of probes
 
 LOST_AT = 20  # in a report: lost packets, and bursts of losses
 
 
-def known_losses(lost_packets, bursts):
-    """A sender over four paths whose peer reports losses."""
-    peers = Peers(64, paths=4, report_least_interval_ns=1_000)
+def known_losses(lost_packets, bursts, paths=4):
+    """A sender whose peer reports losses."""
+    peers = Peers(64, paths=paths, report_least_interval_ns=1_000)
     data = of_kind(peers.begin(1), DATA)
     peers.hand(peers.receiver, *data[:-1])
     [report, *_] = of_kind(peers.later(peers.receiver, 4 * BASE_RTT_NS), REPORT)
@@ -222,6 +232,31 @@ def test_a_probe_leaves_in_two_copies_if_losses_come_in_bursts(packets, bursts, 
         assert copy.reported["attempt"] == 0
 
 
+def test_neither_a_repeated_probe_nor_one_on_the_only_path_has_a_copy():
+    assert len(of_kind(known_losses(8, 5, paths=1).begin(2), PATH_PROBE)) == 1
+    peers = known_losses(8, 5)
+    assert len(of_kind(peers.begin(2), PATH_PROBE)) == 2
+    again = of_kind(peers.later(peers.sender, 16 * BASE_RTT_NS), PATH_PROBE)
+    attempts = [each.reported["attempt"] for each in again]
+    assert attempts == list(range(1, len(attempts) + 1)) != []
+
+
+def test_an_answer_to_the_first_of_two_copies_postpones_the_repeated_probes():
+    repeated_ns = []
+    for answers in (False, True):
+        peers = known_losses(8, 5)
+        *data, first, _ = peers.begin(2)
+        *_, nack = nacks(peers.hand(peers.receiver, *data[:-1], first))
+        begin_ns = peers.now_ns
+        peers.later(peers.sender, BASE_RTT_NS // 2)
+        if answers:
+            peers.hand(peers.sender, nack)
+        while not of_kind(peers.later(peers.sender, 1_000), PATH_PROBE):
+            assert peers.now_ns < begin_ns + 16 * BASE_RTT_NS
+        repeated_ns.append(peers.now_ns - begin_ns)
+    assert repeated_ns[1] >= repeated_ns[0] + BASE_RTT_NS // 2
+
+
 def test_a_repeated_probe_takes_the_path_with_the_fewest_packets_on_their_way():
     """Only a path that is not the last one has brought all of its packets, as a report shows."""
     peers = Peers(16, paths=4, report_least_interval_ns=1_000)
@@ -239,6 +274,23 @@ def test_a_repeated_probe_takes_the_path_with_the_fewest_packets_on_their_way():
     again = of_kind(peers.later(peers.sender, 16 * BASE_RTT_NS), PATH_PROBE)
     assert [each.reported["attempt"] for each in again][:2] == [1, 2]
     assert {path(each) for each in again} == {whole}
+
+
+def test_a_probe_that_names_a_path_beyond_all_is_refused():
+    peers = Peers(16, paths=4)
+    probe = peers.begin(1)[-1]
+    changed_ = changed(probe, 24, ">I", 16 << 24)
+    peers.hand(peers.receiver, changed_)
+    assert peers.receiver.counters()["rx_bad_header"] == 1
+
+
+def test_a_probe_is_repeated_after_five_quarters_of_a_round_trip():
+    peers = Peers(8)
+    begin_ns = peers.now_ns
+    assert len(of_kind(peers.begin(1), PATH_PROBE)) == 1
+    while not of_kind(peers.later(peers.sender, 1_000), PATH_PROBE):
+        assert peers.now_ns < begin_ns + 4 * BASE_RTT_NS
+    assert peers.now_ns == begin_ns + BASE_RTT_NS * 5 // 4
 
 
 # ---------------------------------------------------------------- what answers a probe

@@ -9,7 +9,7 @@ import pytest
 from softroce_lab import _native
 from softroce_lab.transports import control
 from tests.native import frames
-from tests.native.by_hand import BASE_RTT_NS, ByHand, Sent
+from tests.native.by_hand import BASE_RTT_NS, CHUNK, ByHand, Sent
 from tests.transports.pair_rig import CONTROL
 
 PACKETS = 12
@@ -21,10 +21,10 @@ LOST_PACKET = np.dtype([("index", "u4"), ("attempts", "u2"), ("path", "u1"), ("r
 
 
 class Path(ByHand):
-    """A message over one path, and frames on it with any number."""
+    """A message, over one path if no other number is given, and frames with any number."""
 
     def __init__(self, packets=PACKETS, **settings):
-        super().__init__("policy", packets, path_probes=True, paths=1, **settings)
+        super().__init__("policy", packets, path_probes=True, **{"paths": 1} | settings)
         self.post()
         self.frames = self.data_out()
         [posted] = [each for each in self.sender.take_events() if each.kind.name == "SEND_POSTED"]
@@ -129,6 +129,15 @@ def test_the_window_shrinks_when_sixteen_losses_were_none_of_its_fault(path):
     assert waits[16:] == [STEP_NS] * 2
 
 
+def test_a_gap_that_a_late_number_parts_counts_as_two_of_the_most(path):
+    """64 gaps are kept. The next one gives up the oldest, which are 65 then."""
+    number = reordering(path, 1)
+    ends = [number + 3 + 2 * each for each in range(64)]
+    assert path.arrive(*ends, number + 1) == []
+    [nack] = path.arrive(ends[-1] + 2)
+    assert settled(nack) == number + 4
+
+
 @pytest.mark.parametrize(
     ("arrivals", "lost"),
     [
@@ -179,6 +188,68 @@ def test_a_trimmed_packet_leaves_the_window_at_once():
         assert [each.reported["index"] for each in sent if each.is_data] == expected
 
 
+def test_of_two_nacks_that_name_a_trimmed_packet_one_makes_the_window_of_nscc_smaller():
+    path = Path(window_packets=8, congestion_control="nscc")
+    trimmed = Sent(_native.trim_frame(path.frames[7].frame, False), {})
+    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    for _ in range(2):
+        assert [each for each in path.deliver(path.sender, nack) if each.is_data] == []
+    path.now_ns += 1_000
+    for number in range(6):
+        path.receiver.handle_frame(path.frames[number].frame, path.now_ns)
+    reports = list(iter(lambda: path.receiver.poll_frame(path.now_ns), None))
+    sent = path.deliver(path.sender, *(Sent(each, {}) for each in reports))
+    assert len([each for each in sent if each.is_data]) == 4
+
+
+def test_the_path_of_a_trimmed_packet_is_emptier_by_one():
+    path = Path(packets=64, paths=4, window_packets=8)
+    on_paths = {n: each.reported["path"] for n, each in path.frames.items()}
+    for number in (7, 5):
+        trimmed = Sent(_native.trim_frame(path.frames[number].frame, False), {})
+        [nack] = _nacks(path.deliver(path.receiver, trimmed))
+        [sent] = [each for each in path.deliver(path.sender, nack) if each.is_data]
+        assert sent.reported["path"] == on_paths[number]
+
+
+def test_a_report_of_the_credit_goes_with_each_nack_that_names_a_trimmed_packet(path):
+    path.arrive(0)
+    for number in (1, 2):
+        trimmed = Sent(_native.trim_frame(path.frames[number].frame, False), {})
+        [nack] = _nacks(path.deliver(path.receiver, trimmed))
+        assert len(nack.body) > nack.reported["length"]
+
+
+@pytest.mark.parametrize(("mtu", "named"), [(256, 18), (2048, 63)])
+def test_a_nack_has_room_for_so_many_trimmed_packets(mtu, named):
+    """And for words. The settled number tells of the others."""
+    path = Path(packets=70 * (mtu - frames.LAB) // CHUNK, path_mtu=mtu)
+    cut = [_native.trim_frame(each.frame, False) for each in path.frames.values()]
+    [nack] = _nacks(path.deliver(path.receiver, *(Sent(each, {}) for each in cut)))
+    length = nack.reported["length"]
+    assert length <= mtu - frames.LAB
+    assert len(control.decode(nack.body[:length]).trimmed) == named
+    assert path.losses(nack) == list(range(len(cut)))
+
+
+@pytest.mark.parametrize("times", [2, 40])
+def test_trimmed_packets_are_counted_once_when_a_report_comes(times):
+    """Six packets before them arrive. Two that left behind them are in flight."""
+    path = Path(packets=64, window_packets=8)
+    for number in range(6, 6 + times):
+        cut = Sent(_native.trim_frame(path.frames[number].frame, False), {})
+        [nack] = _nacks(path.deliver(path.receiver, cut))
+        sent = [each for each in path.deliver(path.sender, nack) if each.is_data]
+        assert [each.reported["index"] for each in sent] == [number + 2]
+        path.frames[number + 2] = sent[0]
+    path.now_ns += 1_000
+    for number in range(6):
+        path.receiver.handle_frame(path.frames[number].frame, path.now_ns)
+    reports = list(iter(lambda: path.receiver.poll_frame(path.now_ns), None))
+    sent = path.deliver(path.sender, *(Sent(each, {}) for each in reports))
+    assert len([each for each in sent if each.is_data]) == 6
+
+
 FAR = 1_000_000  # more than four windows ahead
 
 
@@ -199,7 +270,36 @@ def test_two_forged_packets_mislead_until_two_of_the_sender_have_come(path):
     assert settled(nack) == 7
 
 
+def test_an_expected_packet_that_was_trimmed_parts_two_forged_ones(path):
+    path.arrive(0, FAR)
+    cut = _native.trim_frame(path.frames[1].frame, False)
+    assert _nacks(path.deliver(path.receiver, Sent(cut, {})))
+    assert path.arrive(FAR + 4, 2) == []
+    assert path.receiver.counters()["rx_number_jump"] == 2
+
+
+def test_what_a_trimmed_packet_overtook_is_told_apart_where_numbers_wrap(path):
+    """0 is missing behind the last number, and may still come."""
+    for number in (NUMBERS // 2 - 10, NUMBERS - 5):
+        path.arrive(number, number + 1)
+    frame = _changed(path.frames[1].frame, "number", ">I", 1).frame
+    cut = Sent(_native.trim_frame(frame, False), {})
+    [nack] = _nacks(path.deliver(path.receiver, cut))
+    assert settled(nack) == NUMBERS - 3
+    [nack] = path.arrive(NUMBERS - 1)
+    assert settled(nack) == 0
+
+
 # ---------------------------------------------------------------- the sender
+
+
+def test_a_trimmed_packet_tells_nothing_of_the_same_number_on_another_path():
+    path = Path(paths=2)
+    numbers = [path.frames[each].frame for each in range(2)]
+    assert len({_native.decode_frame(each, True)["number"] for each in numbers}) == 1
+    cut = Sent(_native.trim_frame(numbers[1], False), {})
+    [nack] = _nacks(path.deliver(path.receiver, cut))
+    assert path.losses(nack) == [1]
 
 
 def test_numbers_behind_the_settled_one_may_be_on_their_way(path):

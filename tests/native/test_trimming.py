@@ -9,8 +9,11 @@ import pytest
 
 from softroce_lab import _native
 from softroce_lab.dissect.description import PACKET_TRIMMED
+from softroce_lab.transports.control import Sack
 from softroce_lab.transports.policy import MessagePolicy
-from tests.native.by_hand import ByHand, Sent, fast_timing
+from tests.control_bodies import encode
+from tests.native.by_hand import BASE_RTT_NS, CHUNK, ByHand, Sent, fast_timing
+from tests.native.by_hand import KEY as KEY_BY_HAND
 from tests.native.frames import CONTROL
 from tests.native.rule_rows import Talk, options
 from tests.native.test_refusals import (
@@ -81,6 +84,20 @@ def test_a_packet_that_arrives_trimmed_is_not_given_up(transport):
     assert talk.statuses() == ([0], [0])
 
 
+def test_what_arrived_trimmed_does_not_count_when_csa_ud_sends_all_again():
+    """The receiver, of which no NACK has come for long, says that nothing has begun."""
+    timing = fast_timing()
+    timing.most_attempts = 3
+    talk = Talk("csa_ud", 1, timing=timing, path_probes=True, **options("csa_ud"))
+    for _ in range(20):
+        assert talk.trim(0, last_hop=False) == [0]
+    talk.now_ns += 10 * BASE_RTT_NS
+    talk.receiver.control(0, encode(Sack(0, KEY_BY_HAND, None), CHUNK))
+    again = talk.deliver(talk.sender, *talk.out(talk.receiver))
+    assert [each.reported["index"] for each in again if each.is_data] == [0]
+    assert talk.statuses() == ([], [])
+
+
 @pytest.mark.parametrize("transport", ["irn", "srnic", "rack_tlp"])
 def test_a_transport_without_a_rule_ignores_trimmed_packets(transport):
     talk = ByHand.begun(transport, 6)
@@ -94,6 +111,14 @@ def test_a_transport_without_a_rule_ignores_trimmed_packets(transport):
 def test_a_transport_without_a_rule_refuses_to_hear_of_trimming(transport):
     rig = begun(transport)
     stamp = rig.now_ns % (1 << 32)
+    body = struct.pack(">BIIIIBB", PACKET_TRIMMED, ID, 0, stamp, 5, 0, 0)
+    assert inject(rig, recovery_frame(rig, CONTROL, body, to=0), to=0) == {"rx_bad_control": 1}
+    ends_well(rig)
+
+
+def test_a_sender_refuses_to_hear_that_what_it_has_not_sent_yet_was_trimmed():
+    rig = begun("mrc")
+    stamp = (rig.now_ns + 1_000_000) % (1 << 32)
     body = struct.pack(">BIIIIBB", PACKET_TRIMMED, ID, 0, stamp, 5, 0, 0)
     assert inject(rig, recovery_frame(rig, CONTROL, body, to=0), to=0) == {"rx_bad_control": 1}
     ends_well(rig)

@@ -37,10 +37,16 @@ std::uint32_t LossDetector::most_ahead() const {
   return std::min(4 * state_.config.window_packets, std::uint32_t{1} << (LAB_NUMBER_BITS - 2));
 }
 
+// Of a NACK with a small MTU half of the room is for words.
+std::size_t LossDetector::most_trimmed() const {
+  const std::size_t room = state_.control_bytes() - Nack::kFixedBytes;
+  return std::min<std::size_t>(Nack::kMostTrimmed, room / 2 / Nack::kTrimmedBytes);
+}
+
 void LossDetector::arrived(Peer& peer, const Packet& packet, Time now) {
   const bool shows_loss = note_number(peer, packet, now);
   std::vector<PathNumber>& trimmed = arrivals_of(peer).trimmed;
-  if (packet.lab.trimmed && trimmed.size() < Nack::kMostTrimmed)
+  if (packet.lab.trimmed && trimmed.size() < most_trimmed())
     trimmed.push_back({packet.lab.path, packet.lab.number});
   if (shows_loss || packet.lab.trimmed) note_loss(peer, 0, 1);
 }

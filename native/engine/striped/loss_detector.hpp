@@ -50,6 +50,7 @@ class LossDetector {
   void note_probed(Peer& peer, const PathNumber& other, std::uint8_t path, Time now);
   Time wait_for(const Peer& peer, std::uint8_t other, std::uint8_t path) const;
   std::uint32_t most_ahead() const;
+  std::size_t most_trimmed() const;
   static bool has_open_losses(const Arrivals& arrivals);
   static bool has_all_probed(const Arrivals& arrivals);
   void arm_gap_timer(Peer& peer, Arrivals& arrivals, Time now);

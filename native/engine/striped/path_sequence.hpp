@@ -91,6 +91,7 @@ class PathSequence {
       return Arrival::next;
     }
     if (ahead > most_ahead && !agrees_with_refused(number, most_ahead)) return Arrival::refused;
+    has_refused_ = false;
     const std::uint32_t begin = next_;
     next_ = (number + 1) & LAB_NUMBER_MASK;
     return ahead == 0 ? Arrival::next : open_gap({begin, number, now, wait});
@@ -170,8 +171,8 @@ class PathSequence {
   }
 
   Arrival open_gap(const Gap& gap) {
-    const bool full = open_.size() == kMostOpen;  // more than a window of them
-    if (full) {
+    const bool full = open_.size() >= kMostOpen;  // more than a window of them
+    while (open_.size() >= kMostOpen) {           // a late number may part one into two
       give_up(open_.front());
       open_.erase(open_.begin());
     }

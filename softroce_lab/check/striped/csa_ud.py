@@ -553,7 +553,10 @@ def _places_of_numbers(view: Striped, seen: Places) -> dict[tuple[int, int], int
     """
     paths = (view.column("lab_path", seen) % _PATHS).tolist()
     numbers = view.column("lab_number", seen).tolist()
-    return dict(zip(zip(paths, numbers, strict=True), view.places[seen].tolist(), strict=True))
+    found: dict[tuple[int, int], int] = {}
+    for path, number, place in zip(paths, numbers, view.places[seen].tolist(), strict=True):
+        found.setdefault((path, number), place)  # of a duplicated packet the first
+    return found
 
 
 def _named_by(view: Striped, seen: Places) -> dict[int, list[tuple[int, int]]]:

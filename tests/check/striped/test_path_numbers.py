@@ -126,6 +126,19 @@ def test_every_rule_is_kept(tmp_path):
     assert verdicts["csa.settled"].checked == len(csa_ud().sent(Nack, BACK_UP))
 
 
+def test_a_trimmed_packet_may_come_once_more_behind_its_nack(tmp_path):
+    """A link doubled it."""
+    tape = csa_ud()
+    number, nack = tape.sent(Nack, BACK_UP)[0]
+    came = max(each for each in tape.data(link=DOWN) if each < number)
+    lab = tape.lab(came)
+    for each in tape.everywhere(number):
+        tape.say(each, dataclasses.replace(nack, trimmed=((lab["path"], lab["number"]),)))
+    tape.copy(came, before=number + 1, time_ns=tape.frame(number).time_ns)
+    verdicts = tape.check(tmp_path)
+    assert verdicts["csa.settled"].outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("links", [(UP, BACK_UP), (DOWN, BACK_UP)], ids=str)
 def test_one_link_of_a_direction_is_enough_to_find_what_it_shows(tmp_path, links):
     tape = csa_ud()
