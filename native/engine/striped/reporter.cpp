@@ -171,6 +171,7 @@ void Reporter::measure_rate(Peer& peer) {
     const double before = peer.receive_bytes_per_second;
     relaxed_store(peer.receive_bytes_per_second, before == 0 ? rate : before + (rate - before) / 8);
   }
+  peer.bytes_since_rate = 0;  // each is counted once: a report may tell nothing but a new credit
 }
 
 // The free frames of the ring are shared among those who use it.
