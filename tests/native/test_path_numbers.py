@@ -36,6 +36,21 @@ class Path(ByHand):
         sent = [_changed(first, "number", ">I", number) for number in numbers]
         return [nack for each in sent for nack in _nacks(self.deliver(self.receiver, each))]
 
+    def trim(self, number):
+        """The packet arrives trimmed; the NACK that the receiver sends at once."""
+        cut = Sent(_native.trim_frame(self.frames[number].frame, False), {})
+        [nack] = _nacks(self.deliver(self.receiver, cut))
+        return nack
+
+    def sent_once_reported(self, packets):
+        """What the sender sends when so many packets have arrived at once, and reports say so."""
+        self.now_ns += 1_000
+        for number in range(packets):
+            self.receiver.handle_frame(self.frames[number].frame, self.now_ns)
+        reports = list(iter(lambda: self.receiver.poll_frame(self.now_ns), None))
+        sent = self.deliver(self.sender, *(Sent(each, {}) for each in reports))
+        return [each for each in sent if each.is_data]
+
     def nacks_at(self, at_ns):
         """What the receiver's timers bring by then."""
         self.now_ns = at_ns
@@ -168,8 +183,7 @@ def test_a_trimmed_packet_is_lost_and_tells_nothing_of_those_that_it_overtook(pa
 
 def test_what_a_trimmed_packet_overtook_is_lost_if_it_does_not_come_within_an_rtt(path):
     path.arrive(0)
-    trimmed = Sent(_native.trim_frame(path.frames[3].frame, False), {})
-    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    nack = path.trim(3)
     ends_ns = path.now_ns + BASE_RTT_NS
     assert path.losses(nack) == [3]
     assert path.nacks_at(ends_ns - 1) == []
@@ -181,8 +195,7 @@ def test_a_trimmed_packet_leaves_the_window_at_once():
     """It makes room for one, although a packet before it is in flight. A repeated NACK does not."""
     path = Path(window_packets=8)
     assert sorted(path.frames) == list(range(8))
-    trimmed = Sent(_native.trim_frame(path.frames[7].frame, False), {})
-    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    nack = path.trim(7)
     for expected in ([8], []):
         sent = path.deliver(path.sender, nack)
         assert [each.reported["index"] for each in sent if each.is_data] == expected
@@ -190,24 +203,17 @@ def test_a_trimmed_packet_leaves_the_window_at_once():
 
 def test_of_two_nacks_that_name_a_trimmed_packet_one_makes_the_window_of_nscc_smaller():
     path = Path(window_packets=8, congestion_control="nscc")
-    trimmed = Sent(_native.trim_frame(path.frames[7].frame, False), {})
-    [nack] = _nacks(path.deliver(path.receiver, trimmed))
+    nack = path.trim(7)
     for _ in range(2):
         assert [each for each in path.deliver(path.sender, nack) if each.is_data] == []
-    path.now_ns += 1_000
-    for number in range(6):
-        path.receiver.handle_frame(path.frames[number].frame, path.now_ns)
-    reports = list(iter(lambda: path.receiver.poll_frame(path.now_ns), None))
-    sent = path.deliver(path.sender, *(Sent(each, {}) for each in reports))
-    assert len([each for each in sent if each.is_data]) == 4
+    assert len(path.sent_once_reported(6)) == 4
 
 
 def test_the_path_of_a_trimmed_packet_is_emptier_by_one():
     path = Path(packets=64, paths=4, window_packets=8)
     on_paths = {n: each.reported["path"] for n, each in path.frames.items()}
     for number in (7, 5):
-        trimmed = Sent(_native.trim_frame(path.frames[number].frame, False), {})
-        [nack] = _nacks(path.deliver(path.receiver, trimmed))
+        nack = path.trim(number)
         [sent] = [each for each in path.deliver(path.sender, nack) if each.is_data]
         assert sent.reported["path"] == on_paths[number]
 
@@ -215,8 +221,7 @@ def test_the_path_of_a_trimmed_packet_is_emptier_by_one():
 def test_a_report_of_the_credit_goes_with_each_nack_that_names_a_trimmed_packet(path):
     path.arrive(0)
     for number in (1, 2):
-        trimmed = Sent(_native.trim_frame(path.frames[number].frame, False), {})
-        [nack] = _nacks(path.deliver(path.receiver, trimmed))
+        nack = path.trim(number)
         assert len(nack.body) > nack.reported["length"]
 
 
@@ -237,17 +242,11 @@ def test_trimmed_packets_are_counted_once_when_a_report_comes(times):
     """Six packets before them arrive. Two that left behind them are in flight."""
     path = Path(packets=64, window_packets=8)
     for number in range(6, 6 + times):
-        cut = Sent(_native.trim_frame(path.frames[number].frame, False), {})
-        [nack] = _nacks(path.deliver(path.receiver, cut))
+        nack = path.trim(number)
         sent = [each for each in path.deliver(path.sender, nack) if each.is_data]
         assert [each.reported["index"] for each in sent] == [number + 2]
         path.frames[number + 2] = sent[0]
-    path.now_ns += 1_000
-    for number in range(6):
-        path.receiver.handle_frame(path.frames[number].frame, path.now_ns)
-    reports = list(iter(lambda: path.receiver.poll_frame(path.now_ns), None))
-    sent = path.deliver(path.sender, *(Sent(each, {}) for each in reports))
-    assert len([each for each in sent if each.is_data]) == 6
+    assert len(path.sent_once_reported(6)) == 6
 
 
 FAR = 1_000_000  # more than four windows ahead

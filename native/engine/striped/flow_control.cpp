@@ -150,8 +150,7 @@ bool FlowControl::trimmed(Peer& peer, std::uint32_t stamp_ns, Time now) {
   const std::int64_t age_ns = stamp_distance(stamp_of(now), stamp_ns);
   const std::int64_t sent_ns = now / kNanosecond - age_ns;
   if (age_ns < 0 || sent_ns > peer.flight.newest_ns()) return false;
-  peer.flight.gone(sent_ns);
-  peer.congestion->on_trimmed(now);
+  note_trimmed(peer, sent_ns, now);
   return true;
 }
 

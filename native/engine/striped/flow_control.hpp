@@ -47,6 +47,11 @@ class FlowControl {
   // trimmed. False: no packet had the stamp.
   bool echoed(Peer& peer, std::uint32_t stamp_ns, Time now);
   bool trimmed(Peer& peer, std::uint32_t stamp_ns, Time now);
+  // The packet that was sent at that time was trimmed.
+  static void note_trimmed(Peer& peer, std::int64_t sent_ns, Time now) {
+    peer.flight.gone(sent_ns);
+    peer.congestion->on_trimmed(now);
+  }
 
   const RttEstimate& rtt_of_all() const { return rtt_of_all_; }
   // Of packets to the peer if enough are known, else to all peers.

@@ -382,8 +382,7 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     if (!overdue && (!settled || sent.is_reported())) continue;
     if (!sent.is_reported() && sent.path() < kMaxPaths) peer.loads.left(sent.path(), 1);
     if (!sent.is_reported() && trimmed) {
-      peer.flight.gone(sent.at_ns());
-      peer.congestion->on_trimmed(now);
+      FlowControl::note_trimmed(peer, sent.at_ns(), now);
       sent.set_reached();
     }
     sent.set_reported();
