@@ -23,6 +23,12 @@ def main() -> None:
     _leave_threads(0)
 
 
+def ssh() -> None:
+    """Entry point of `lab-ssh`: `lab ssh` as one word, for launchers that take one file."""
+    sys.argv.insert(1, "ssh")
+    main()
+
+
 def _leave_threads(code: object) -> None:
     """End now if a policy of the user's left threads: Python would wait for them for ever."""
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]

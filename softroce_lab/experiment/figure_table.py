@@ -12,6 +12,7 @@ A run is a `WorkloadRun` (workload_run.py). That module imports this one, so the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -39,6 +40,9 @@ SIZE_CLASSES = {
     "<=10kB": 10**4, "<=100kB": 10**5, "<=1MB": 10**6, "<=10MB": 10**7, ">10MB": 1 << 62,
 }  # fmt: skip
 """Flows by size: the largest of each class, bytes; a class begins where the one before ends."""
+
+PRINTED = "printed."
+"""Figures with this prefix are those that programs print: `printed.median_ms`."""
 
 # Counters of the engine (docs/reference/counters.md), by what a figure calls them.
 RETRANSMITTED = ("tx_retransmitted", "tx_connected_retransmitted")
@@ -123,6 +127,7 @@ PACKETS = dataclasses.replace(COUNT, name="packets")
 BYTES = dataclasses.replace(COUNT, name="B")
 RATIO = Unit("", "float64", lambda ratio: f"{ratio:,.2f}")
 SHARE = Unit("", "float64", lambda share: f"{100 * share:.1f} %")
+NUMBER = Unit("", "float64", lambda number: f"{number:,.6g}")
 TRUTH = Unit("", "bool")
 WORDS = Unit("", "list<string>")
 WORD = Unit("", "string")
@@ -227,6 +232,8 @@ class Figure:
     @property
     def gate(self) -> str:
         """What `expect` calls it; "": it cannot be a gate."""
+        if self.key.startswith(PRINTED):
+            return self.key
         has_one = self.unit.is_number or self.unit == TRUTH
         return self.key.removesuffix(self.unit.suffix) if has_one else ""
 
@@ -561,6 +568,45 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            of=lambda run: run.fidelity, of_programs=True),
 )}  # fmt: skip
 
+
+def _printed_unit(base: Unit, name: str, factor: float) -> Unit:
+    """Values stay as they were printed."""
+    return Unit(name, "float64", lambda value: base.show(round(value * factor)),
+                lambda text: base.parse(text) / factor, suffix=f"_{name}")  # fmt: skip
+
+
+PRINTED_UNITS: dict[str, tuple[Unit, Literal["less", "more"] | None]] = {
+    "_per_s": (NUMBER, "more"),
+    "_iops": (NUMBER, "more"),
+    **{f"_{name}": (_printed_unit(TIME, name, factor), "less")
+       for name, factor in (("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9))},
+    **{f"_{name}": (_printed_unit(RATE, name, factor), "more")
+       for name, factor in (("gbps", 1e9), ("mbps", 1e6), ("bps", 1.0))},
+    "": (NUMBER, None),
+}  # fmt: skip
+"""Units by the end of a printed figure's name, and which values are better. The first counts."""
+
+
+@functools.cache
+def printed(key: str) -> Figure:
+    """The figure of this key, which begins with PRINTED."""
+    unit, better = next(PRINTED_UNITS[end] for end in PRINTED_UNITS if key.endswith(end))
+    name = key.removeprefix(PRINTED)
+    return Figure(key, unit, name, about="what a program printed", better=better, sweep=name,
+                  of_programs=True, passed_only=True)  # fmt: skip
+
+
+def figure_of(key: str) -> Figure:
+    """Of the table, or printed."""
+    return printed(key) if key.startswith(PRINTED) else FIGURES[key]
+
+
+def all_figures(rows: Iterable[Row]) -> dict[str, Figure]:
+    """By key: the table, and what programs printed in these rows."""
+    keys = dict.fromkeys(key for row in rows for key in row if key.startswith(PRINTED))
+    return FIGURES | {key: printed(key) for key in keys}
+
+
 CLASS_P99 = Figure("p99", RATIO, "p99 slowdown", about="99th percentile of slowdowns",
                    samples=Samples(lambda _: (), "n"), per_mille=990)  # fmt: skip
 """Of the slowdowns of one class of sizes, each of which has `n` flows."""
@@ -597,8 +643,9 @@ def percentiles(samples: Samples) -> list[Figure]:
     return [figure for figure in FIGURES.values() if figure.samples == samples]
 
 
-def claimed() -> dict[str, Figure]:
-    return {key: figure for key, figure in FIGURES.items() if figure.better}
+def claimed(rows: Iterable[Row] = ()) -> dict[str, Figure]:
+    """The figures of which less or more is better, by key; of these rows the printed ones, too."""
+    return {key: figure for key, figure in all_figures(rows).items() if figure.better}
 
 
 def gates() -> dict[str, Figure]:

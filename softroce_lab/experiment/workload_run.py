@@ -81,6 +81,7 @@ class WorkloadRun:
     problems: Sequence[str] = ()  # what ended it early, or was wrong with it, in words
     fidelity: Mapping[str, Any] | None = None  # of the real clock
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # `added` adds them
+    printed: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by programs
     jobs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures of each, by name
     flows: Flows | None = None  # of open-loop traffic
     after_warm_up: npt.NDArray[np.bool_] | None = None
@@ -227,6 +228,7 @@ class WorkloadRun:
             "verdict": self.verdict,
             "reasons": self.reasons[:_MOST_REASONS],
             **figure_table.computed(self),
+            **{f"{figure_table.PRINTED}{name}": value for name, value in self.printed.items()},
             **({"jobs": dict(self.jobs)} if self.jobs else {}),
             **({"shift": figures_of(self.transitions)} if self.transitions else {}),
         }

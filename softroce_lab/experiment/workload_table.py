@@ -18,6 +18,7 @@ from softroce_lab.experiment.figure_table import (
     SIZE_CLASSES,
     Figure,
     Row,
+    all_figures,
     flows,
 )
 from softroce_lab.experiment.held_back import WORDS
@@ -42,7 +43,7 @@ def lines(rows: Sequence[Row], spread: Spread = least_and_most) -> tuple[list[st
     names = list(dict.fromkeys(row["transport"] for row in rows))
     groups = [[row for row in rows if row["transport"] == name] for name in names]
     found = [Line("verdict", [verdict(group) for group in groups])]
-    for figure in FIGURES.values():
+    for figure in all_figures(rows).values():
         if figure.unit == BY_SIZE:
             found += _by_size(groups, spread)
         elif figure.title:

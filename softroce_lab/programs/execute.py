@@ -21,6 +21,10 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.programs.device import beside, device, mounts
 
 HOSTS = Path("/etc/hosts")
+RECORDS = "SOFTROCE_RECORDS"
+"""Environment variable: a folder for what RNICs leave, `KIND/NODE` of each kind and node."""
+RECORD_KINDS = {"counters": "SOFTROCE_COUNTERS", "losses": "SOFTROCE_LOSSES"}
+"""By kind, the variable of the library (native/verbs/settings.cpp)."""
 _SCRATCH = "/run"
 
 
@@ -52,6 +56,7 @@ def execute(
         _show_rnic(seen, node, preload=preload)
         beside.start()
         os.environ[beside.SOCKET_VARIABLE] = beside.ADDRESS
+        _name_records(node)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
@@ -83,6 +88,14 @@ def _show_rnic(seen: View, node: str, *, preload: bool) -> None:
     _put_first("LD_LIBRARY_PATH", str(library.parent))
     if preload:
         _put_first("LD_PRELOAD", *(str(library.with_name(name)) for name in mounts.LIBRARIES))
+
+
+def _name_records(node: str) -> None:
+    """A launcher hands the environment of one node to the next: each gets its own folders."""
+    for kind, variable in RECORD_KINDS.items():
+        folder = Path(os.environ.get(RECORDS, ""), kind, node)
+        if RECORDS in os.environ and folder.is_dir():
+            os.environ[variable] = str(folder)
 
 
 def has_rnic(plan: Plan, node: str) -> bool:

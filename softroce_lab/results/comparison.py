@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.figure_table import FIGURES, claimed
+from softroce_lab.experiment import figure_table
+from softroce_lab.experiment.figure_table import claimed
 from softroce_lab.experiment.gates.expect import is_faithful
 from softroce_lab.experiment.hosts.program_words import UNSEEN
 from softroce_lab.inputs import choices
@@ -73,7 +74,7 @@ class Line:
 
     def shown(self, value: float) -> str:
         """A value of the figure, for people."""
-        return FIGURES[self.figure].unit.exact(value)
+        return figure_table.figure_of(self.figure).unit.exact(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def values(recorded: Recorded, only: Sequence[str] = ()) -> Values:
     found: dict[Key, dict[int, RunFigures | None]] = {}
     for row in rows:
         key = sweeps.cell_of(row, axes), row["transport"]
-        figures = {name: row[name] for name in claimed() if row.get(name) is not None}
+        figures = {name: row[name] for name in claimed([row]) if row.get(name) is not None}
         for of_size in row.get("slowdown") or ():
             if of_size["n"]:
                 figures[f"slowdown_p99{of_size['size_class']}"] = of_size["p99"]
@@ -242,7 +243,8 @@ def _lines(cell: str, transport: str, one: Seeds, other: Seeds) -> Iterator[Line
         for seed, before in one.items()
         if before is not None and (after := other.get(seed)) is not None
     }
-    for figure in claimed():
+    rows = [each.values for pair in pairs.values() for each in pair]
+    for figure in claimed(rows):
         found = {
             seed: (before.values[figure], after.values[figure])
             for seed, (before, after) in pairs.items()
@@ -276,7 +278,8 @@ def _verdict(line: Line, p: float) -> Verdict:
     above = sum((each > 0) - (each < 0) for each in line.differences.values())
     if p > ALPHA or above == 0:
         return "no difference shown"
-    return "better" if (above > 0) == (FIGURES[line.figure].better == "more") else "worse"
+    wants_more = figure_table.figure_of(line.figure).better == "more"
+    return "better" if (above > 0) == wants_more else "worse"
 
 
 # --- Whether they can be compared ----------------------------------------------------------------

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from typing_extensions import TypedDict
 
 from softroce_lab.errors import UserError
-from softroce_lab.experiment.figure_table import CLASSES, FIGURES, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import CLASSES, SIZE_CLASSES, all_figures
 from softroce_lab.experiment.held_back import WORDS
 from softroce_lab.experiment.sweep.rows import fits
 
@@ -105,6 +105,8 @@ class _Capture(TypedDict, total=False):
 class _Process(TypedDict):
     program: str
     pid: _Count
+    host: NotRequired[str]  # another one than the command's
+    rank: NotRequired[_Count]
     queue_pairs: _Count
     packets_sent: _Count
     retransmitted: _Count
@@ -116,6 +118,7 @@ class _Program(TypedDict):
     took_s: float | None
     roce_packets: _Count
     output: str
+    environment: NotRequired[dict[str, str]]
     killed: NotRequired[str | None]
     matched: NotRequired[str | None]
     processes: NotRequired[list[_Process]]
@@ -197,7 +200,7 @@ def check(manifest: Mapping[str, Any], path: Path) -> None:
 
 def _check_figures(key: str, figures: Mapping[str, Any], path: Path) -> None:
     unseen = bool(figures.get("programs")) and figures.get("messages") is None
-    for name, figure in FIGURES.items():
+    for name, figure in all_figures([figures]).items():
         if name not in figures or not figure.unit.is_number:
             continue
         value, kind = figures[name], figure.unit.column

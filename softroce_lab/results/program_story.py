@@ -18,7 +18,8 @@ import numpy as np
 
 from softroce_lab import units
 from softroce_lab.errors import UserError, ibv_wc_status
-from softroce_lab.experiment.hosts.program_words import UNSEEN
+from softroce_lab.experiment.hosts.program_records import NO_RANK
+from softroce_lab.experiment.hosts.program_words import UNSEEN, process_name
 from softroce_lab.results import fabric, story
 from softroce_lab.results.incidents import NO_MESSAGE, PSNS, Incident, What, rows_of
 from softroce_lab.results.recorded import Columns, Recorded, Run, name_of
@@ -37,6 +38,7 @@ class ProgramStory(Story):
 
     program: str = ""
     process: int = 0
+    rank: int | None = None  # None: it has none, or it is not known
     opcode: str = ""
     qpn: int = 0
     peer_qpn: int = 0
@@ -50,6 +52,7 @@ class ProgramStory(Story):
             **Story.document(self),
             "program": self.program,
             "process": self.process,
+            "rank": self.rank,
             "opcode": self.opcode,
             "qpn": self.qpn,
             "peer_qpn": self.peer_qpn,
@@ -58,6 +61,34 @@ class ProgramStory(Story):
             "held_ns": self.held_ns,
             "lost_meanwhile": self.lost_meanwhile,
         }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueuePairLosses:
+    """What a queue pair lost of its own messages, as far as they are recorded."""
+
+    run: str
+    source: str
+    destination: str
+    program: str
+    process: int
+    rank: int | None
+    qpn: int
+    peer_qpn: int
+    messages: int  # recorded
+    lost: int  # transmissions
+    sent_again: int
+    failed: int  # messages
+
+    def document(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def name(self) -> str:
+        """Program, process, and queue pairs."""
+        who = process_name(self.process, self.rank)
+        ends = f"{self.source}->{self.destination}"
+        return f"{self.program} ({who}), {ends}, queue pair {self.qpn:#x} to {self.peer_qpn:#x}"
 
 
 class _Connection:
@@ -96,6 +127,12 @@ class _Connection:
             first, last = max(0, -ahead), min(packets, length - ahead) - 1
             if first <= last:
                 yield self._rows[at], first, last
+
+
+def _rank(table: Columns, row: int) -> int | None:
+    """Older tables have none."""
+    rank = int(table["rank"][row]) if "rank" in table else NO_RANK
+    return None if rank == NO_RANK else rank
 
 
 def _packets(table: Columns, row: int) -> int:
@@ -169,6 +206,7 @@ class ProgramRun:
             parts=list(_parts(posted_ns, first_ns, completed_ns, found)) if delivered else [],
             program=str(of["program"][row]),
             process=int(of["process"][row]),
+            rank=_rank(of, row),
             opcode=str(of["opcode"][row]),
             qpn=int(of["qpn"][row]),
             peer_qpn=int(of["peer_qpn"][row]),
@@ -196,6 +234,26 @@ class ProgramRun:
         of = self.table
         ends = f"{of['source'][row]}->{of['destination'][row]}"
         return f"{ends}:{of['qpn'][row]}/{of['message'][row]}"
+
+    def by_queue_pair(self) -> list[QueuePairLosses]:
+        """Those with a recorded message, the one that lost most first."""
+        of = self.table
+        rows: dict[tuple[Any, ...], list[int]] = {}
+        names = ("source", "destination", "program", "process", "qpn", "peer_qpn")
+        for row, key in enumerate(rows_of(of, *names)):
+            rows.setdefault(key, []).append(row)
+        found = []
+        for (source, destination, program, process, qpn, peer_qpn), mine in rows.items():
+            incidents = [each for row in mine for each in self.of_message.get(row, ())]
+            decided = [each for each in incidents if each.what is What.DECISION]
+            found.append(QueuePairLosses(
+                self.name, source, destination, program, process, _rank(of, mine[0]), qpn,
+                peer_qpn, messages=len(mine),
+                lost=sum(each.what is What.DROP for each in incidents),
+                sent_again=sum(each.last - each.first + 1 for each in decided),
+                failed=int((of["status"][mine] != _SUCCESS).sum()),
+            ))  # fmt: skip
+        return sorted(found, key=lambda each: -each.lost)
 
     def worst(self, count: int) -> list[int]:
         """The rows of messages that held up their queue pairs longest; those that failed first."""
@@ -311,6 +369,19 @@ def _parts(
             begin = end
 
 
+def queue_pair_words(pairs: Sequence[QueuePairLosses], most: int = 8) -> list[str]:
+    """A line for each queue pair that lost something, at most so many."""
+    lossy = [each for each in pairs if each.lost or each.failed]
+    lines = [
+        f"{each.name}: {units.format_count(each.lost, 'transmission')} lost, "
+        f"{each.sent_again:,} to be sent again, {each.failed:,} of "
+        f"{units.format_count(each.messages, 'recorded message')} failed."
+        for each in lossy[:most]
+    ]
+    rest = [f"{units.format_count(len(lossy) - most, 'queue pair')} more."]
+    return lines + (rest if len(lossy) > most else [])
+
+
 def words(tale: ProgramStory) -> list[str]:
     """The story in sentences."""
     size = units.format_bytes(tale.size_bytes)
@@ -324,7 +395,7 @@ def words(tale: ProgramStory) -> list[str]:
     lost = units.format_count(tale.count(What.DROP), "transmission")
     lines = [
         f"{tale.run}: {tale.opcode} {tale.name}, {size}{of}, {end}.",
-        f"{tale.program} (process {tale.process}), "
+        f"{tale.program} ({process_name(tale.process, tale.rank)}), "
         f"queue pair {tale.qpn:#x} to {tale.peer_qpn:#x}, {psns}.",
         f"{lost} lost, {tale.sent_again:,} to be sent again. Of other messages of the queue pair "
         f"{tale.lost_meanwhile:,} were lost meanwhile.",

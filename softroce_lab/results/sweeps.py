@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from softroce_lab.errors import UserError
 from softroce_lab.experiment import figure_table
-from softroce_lab.experiment.figure_table import FIGURES, SIZE_CLASSES
+from softroce_lab.experiment.figure_table import SIZE_CLASSES
 from softroce_lab.results.recorded import Recorded, broken_table
 
 TABLE = "runs.parquet"
@@ -68,11 +68,12 @@ def _shortened(name: str, names: Sequence[str]) -> str:
 def cells(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Cells:
     """Figures of the rows that passed, by cell and transport; in the order of the rows."""
     of: dict[str, dict[str, dict[str, list[float]]]] = {}
+    known = figure_table.all_figures(found)
     for row in found:
         figures = of.setdefault(cell_of(row, names), {}).setdefault(row["transport"], {})
         if row["verdict"] != "passed":
             continue
-        for name, figure in FIGURES.items():
+        for name, figure in known.items():
             if figure.unit.is_number and row.get(name) is not None:
                 figures.setdefault(name, []).append(row[name])
     return of

@@ -14,6 +14,7 @@ from softroce_lab.workloads.work import Workload
 class Command:
     """What one host runs, and what counts as success."""
 
+    hosts: tuple[int, ...]  # where its processes run: a launcher reaches several
     run: str  # for sh(1)
     environment: Mapping[str, str]
     after: int | None  # a host whose command listens, or has ended, before this one starts
@@ -21,7 +22,8 @@ class Command:
     retries: int  # how often it is run again while it fails
     status: int  # that it is to end with
     prints: str | None  # a regular expression that its output must match
-    roce: bool  # whether it must send RoCE packets
+    figures: tuple[str, ...]  # forms of output, or regular expressions with named groups
+    roce: bool  # whether each of its hosts must send RoCE packets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +34,7 @@ class Programs(Workload):
 
     @property
     def ranks(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The hosts that have a command."""
-        return tuple(self.commands)
+        return tuple(host for command in self.commands.values() for host in command.hosts)
 
     @property
     def name(self) -> str:

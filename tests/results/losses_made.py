@@ -2,6 +2,7 @@
 """What RNICs of programs leave of losses, written as native/verbs/loss_log.hpp writes it."""
 
 import ipaddress
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from softroce_lab.telemetry.program_losses import KINDS, LOSS
 BEGUN_NS = 10**12
 H1, H2 = (int(ipaddress.IPv4Address(f"10.0.0.{n}")) for n in (1, 2))
 QPN, PEER_QPN = 0x123, 0x456
+PID, RANK = 77, 3
 HERE = {"qp": QPN, "remote_qp": PEER_QPN, "remote_low": 0xFFFF << 32 | H2}
 THERE = {"qp": PEER_QPN, "remote_qp": QPN, "remote_low": 0xFFFF << 32 | H1}
 
@@ -28,10 +30,10 @@ def record(kind, at_us=0, **fields):
     return found
 
 
-def write(folder, host, records, process="77.ib_write_bw", more=b""):
+def write(folder, host, records, process=f"{PID}.ib_write_bw", more=b""):
     """A process's file."""
     data = np.concatenate(records).tobytes() if records else b""
-    (folder / host / process).write_bytes(data + more)
+    (folder / "losses" / host / process).write_bytes(data + more)
 
 
 def ended(plan, tmp_path, records):
@@ -39,4 +41,5 @@ def ended(plan, tmp_path, records):
     losses = program_records.ProgramLosses(plan, list(records), tmp_path)
     for host, of_host in records.items():
         write(tmp_path, host, of_host)
-    return losses.end(BEGUN_NS)
+    process = SimpleNamespace(rank=RANK, snapshot=SimpleNamespace(pid=PID))
+    return losses.end(BEGUN_NS, {"h1": [process]})

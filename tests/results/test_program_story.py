@@ -145,7 +145,8 @@ def test_the_story_in_words(made):
     printed = lab("results", "explain", made, "--message", f"{QPN}/0")
     for line in (
         f"program/1: RDMA_WRITE h1->h2:{QPN}/0, 8 KiB in 4 packets, took 29 us.",
-        f"ib_write_bw (process 77), queue pair 0x123 to 0x456, PSNs {LAST_PSN - 3} to {LAST_PSN}.",
+        "ib_write_bw (process 77, rank 3), queue pair 0x123 to 0x456, "
+        f"PSNs {LAST_PSN - 3} to {LAST_PSN}.",
         "1 transmission lost, 2 to be sent again. Of other messages of the queue pair 2 were lost "
         "meanwhile.",
         "dropped on h1->s1: lossy",
@@ -156,6 +157,18 @@ def test_the_story_in_words(made):
         assert line in printed, printed
     read = lab("results", "explain", made, "--message", f"{QPN}/3")
     assert "X-- response --" in read.replace("X--- response", "X-- response")
+
+
+def test_losses_by_program_and_queue_pair(made):
+    assert lab("results", "explain", made).splitlines()[-1] == (
+        "ib_write_bw (process 77, rank 3), h1->h2, queue pair 0x123 to 0x456: 5 transmissions "
+        "lost, 15 to be sent again, 1 of 5 recorded messages failed."
+    )
+    [pair] = json.loads(lab("results", "explain", made, "--json"))["queue_pairs"]
+    assert (pair["rank"], pair["qpn"], pair["lost"], pair["failed"]) == (3, QPN, 5, 1)
+    lab("results", "report", made)
+    page = (made / "report.html").read_text()
+    assert "ib_write_bw (process 77, rank 3), h1-&gt;h2, queue pair 0x123 to 0x456" in page
 
 
 @pytest.mark.parametrize(

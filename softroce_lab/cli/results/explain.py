@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import typer
@@ -23,7 +23,7 @@ from softroce_lab.cli.results.options import (
 from softroce_lab.errors import UserError
 from softroce_lab.results import ladder, program_story, recorded, story
 from softroce_lab.results.blame.charges import LEAST_RUNS, USUAL_RUNS
-from softroce_lab.results.program_story import ProgramRun
+from softroce_lab.results.program_story import ProgramRun, QueuePairLosses
 from softroce_lab.results.recorded import Recorded, Run
 from softroce_lab.results.steps import Steps
 from softroce_lab.results.story import Explained, Story
@@ -116,7 +116,8 @@ def explain(
             tale += _of_messages(found, each, where, message, worst or 1, step)
     if as_json:
         stories = [each.one.document() | {"oracle_ns": each.bound_ns} for each in tale if each.one]
-        print_document(stories=stories)
+        pairs = [each.document() for shown in tale for each in shown.pairs]
+        print_document(stories=stories, **({"queue_pairs": pairs} if pairs else {}))
         return
     if found.warning:
         print(f"{found.warning}\n")
@@ -131,6 +132,7 @@ class _Shown(NamedTuple):
     words: list[str]
     loss_words: str
     bound_ns: int | None = None
+    pairs: Sequence[QueuePairLosses] = ()  # of programs
 
 
 def _of_messages(
@@ -158,6 +160,9 @@ def _of_programs(
         yield _Shown(one, program_story.words(one), known.loss_words())
     if not rows:
         yield _Shown(None, [], known.loss_words())
+    pairs = known.by_queue_pair() if message is None else []
+    if pairs:
+        yield _Shown(None, program_story.queue_pair_words(pairs), "", pairs=pairs)
 
 
 def _chosen(known: Explained, where: str, message: str | None, worst: int) -> Iterator[Story]:
@@ -176,4 +181,5 @@ def _print(shown: _Shown) -> None:
         print()
         for line in ladder.lines(shown.one):
             print(line)
-    print(shown.loss_words)
+    if shown.loss_words:
+        print(shown.loss_words)

@@ -41,7 +41,9 @@ class Term:
 
     @classmethod
     def of(cls, text: str) -> Term:
-        """`fct_p99`, or `csa_ud.fct_p99`. UserError."""
+        """`fct_p99`, `csa_ud.fct_p99`, or `printed.median_ms`. UserError."""
+        if text.strip().startswith(figure_table.PRINTED):
+            return cls(figure_table.printed(text.strip()), None)
         transport, _, figure = text.strip().rpartition(".")
         known = figure_table.gates()
         if figure not in known:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from softroce_lab.experiment.figure_table import FIGURES, LOSSLESS, ORACLE, TRUTH, Figure
+from softroce_lab.experiment.figure_table import FIGURES, LOSSLESS, ORACLE, PRINTED, TRUTH, Figure
 from softroce_lab.experiment.gates import expect
 from softroce_lab.experiment.spec import Experiment
 from softroce_lab.inputs.yaml_source import Source
@@ -27,8 +27,10 @@ def check(source: Source, experiments: Sequence[Experiment], *, sweep: bool = Fa
 def _lacks(figure: Figure, experiment: Experiment, *, sweep: bool) -> tuple[str, str | None] | None:
     """Why its runs do not have a figure, and what to do; None: they may have it."""
     seen = [each.gate for each in FIGURES.values() if each.of_programs and each.unit.is_number]
-    if experiment.raw.workload.kind == "program" and figure.gate not in seen:
+    if experiment.raw.workload.kind == "program" and not figure.of_programs:
         return "programs show no messages", f"of them: {', '.join(seen)}"
+    if figure.key.startswith(PRINTED) and experiment.raw.workload.kind != "program":
+        return "only programs print figures", "workload: {kind: program}"
     if figure.unit == TRUTH and experiment.clock == "virtual" and experiment.payload == "none":
         return "no bytes are compared", "payload: verify"
     if figure.virtual_only and experiment.clock == "real":

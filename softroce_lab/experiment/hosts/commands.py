@@ -161,10 +161,10 @@ def _dying_with(parent: int) -> Callable[[], None]:
 _SEARCH = """
 import json, re, sys
 pattern, text = json.load(sys.stdin)
-match = re.search(pattern, text, re.MULTILINE)
-if match:
-    print(match.start())
-sys.exit(10 if match else 11)
+matches = list(re.finditer(pattern, text, re.MULTILINE))
+if matches:
+    print(json.dumps([matches[0].start(), matches[-1].groupdict()]))
+sys.exit(10 if matches else 11)
 """
 _ANSWERS = {10: True, 11: False}
 
@@ -174,10 +174,11 @@ class Found(NamedTuple):
 
     has: bool | None  # None: it took too long
     line: str = ""  # in which the first match begins
+    groups: Mapping[str, str | None] = {}  # by name, of the last match
 
 
 def search(pattern: str, text: str, limit_s: float = SEARCH_S) -> Found:
-    """Whether `text` has the pattern, `^` and `$` of lines, and where."""
+    """Whether `text` has the pattern, `^` and `$` of lines, and where; its named groups."""
     argv = [sys.executable, "-I", "-S", "-c", _SEARCH]
     try:
         done = subprocess.run(
@@ -189,8 +190,9 @@ def search(pattern: str, text: str, limit_s: float = SEARCH_S) -> Found:
     has = _ANSWERS.get(done.returncode)
     if not has:
         return Found(has)
-    at = int(done.stdout)
-    return Found(has, text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip())
+    at, groups = json.loads(done.stdout)
+    line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip()
+    return Found(has, line, groups)
 
 
 # --- What they leave running ---------------------------------------------------------------------

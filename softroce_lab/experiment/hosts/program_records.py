@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the RNICs of a run's programs counted, and what they did about losses.
 
-An RNIC goes with its process. The library writes two files to folders that the environment names:
+An RNIC goes with its process. The library writes two files to folders that `lab exec` names:
 its last counters, those of queue pairs that were destroyed among them, and its losses
 (telemetry/program_losses.py). Of a process that was killed there are the counters that it had
 published (telemetry/counters_file.py) when somebody looked last. A message is recorded if it was
@@ -15,7 +15,7 @@ import dataclasses
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,6 +30,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.observe import counters_files
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.plan.plan import Plan, Port
+from softroce_lab.programs import execute
 from softroce_lab.programs.device.device import gids
 from softroce_lab.telemetry import counters, counters_file, program_losses
 from softroce_lab.telemetry.counters_file import Published, Snapshot
@@ -38,21 +39,22 @@ from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, RECOVERY
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
+"""Of Open MPI, PMIx, MPICH and torchrun."""
 _LOOKS_S = 0.2  # as often as it is worth it: processes publish ten times a second
 
 
 class ProgramFiles:
     """Folders for what processes leave, one a host; their owner removes them."""
 
-    variable: ClassVar[str]  # of the environment (native/verbs/settings.cpp)
+    kind: ClassVar[str]  # a key of execute.RECORD_KINDS
 
     def __init__(self, hosts: Sequence[str], folder: Path) -> None:
-        self._folders = {host: folder / host for host in hosts}
+        """`folder`: has one of each kind."""
+        self.environment = {execute.RECORDS: str(folder)}
+        self._folders = {host: folder / self.kind / host for host in hosts}
         for each in self._folders.values():
             each.mkdir(parents=True)
-
-    def environment(self, host: str) -> dict[str, str]:
-        return {self.variable: str(self._folders[host])}
 
     def _files(self) -> Iterator[tuple[str, int, str, Path]]:
         """Of each process: host, number, name, file."""
@@ -71,16 +73,22 @@ class OfProcess:
     """The last that is known of an RNIC."""
 
     program: str  # its process's name
+    rank: int | None  # that its launcher gave it; None: not known
     snapshot: Snapshot
 
     def document(self) -> dict[str, Any]:
-        return {"pid": self.snapshot.pid, "program": self.program, **self.snapshot.document()}
+        return {"pid": self.snapshot.pid, **self._names, **self.snapshot.document()}
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        rank = {} if self.rank is None else {"rank": self.rank}
+        return {"program": self.program, **rank}
 
     def brief(self) -> dict[str, Any]:
         counts = self.snapshot.counts
         return {
             "pid": self.snapshot.pid,
-            "program": self.program,
+            **self._names,
             "queue_pairs": len(self.snapshot.qps),
             "packets_sent": data_packets(counts) + counts.get("tx_ud", 0),
             "retransmitted": total(counts, RETRANSMITTED),
@@ -88,7 +96,7 @@ class OfProcess:
 
 
 class ProgramCounters(ProgramFiles):
-    variable = "SOFTROCE_COUNTERS"
+    kind = "counters"
 
     def __init__(self, lab: Lab | View, hosts: Sequence[str], folder: Path) -> None:
         super().__init__(hosts, folder)
@@ -106,8 +114,12 @@ class ProgramCounters(ProgramFiles):
         for host, known in self._known.items():
             published = self._published(host)
             if published is not None and (pid := published.snapshot.pid) not in self._before:
-                name = known[pid].program if pid in known else _name_of(pid)
-                known[pid] = OfProcess(name, published.snapshot)
+                name, rank = (
+                    (known[pid].program, known[pid].rank)
+                    if pid in known
+                    else (_name_of(pid), _rank_of(pid))
+                )
+                known[pid] = OfProcess(name, rank, published.snapshot)
 
     def _published(self, host: str) -> Published | None:
         port = self._lab.plan.node(host).ports[0]
@@ -123,7 +135,9 @@ class ProgramCounters(ProgramFiles):
         for host, _, name, path in self._files():
             with contextlib.suppress(OSError, ValueError):
                 snapshot = counters_file.parse(path.read_bytes())
-                self._known[host][snapshot.pid] = OfProcess(name, snapshot)
+                seen = self._known[host].get(snapshot.pid)
+                rank = None if seen is None else seen.rank
+                self._known[host][snapshot.pid] = OfProcess(name, rank, snapshot)
         return {
             host: [known[pid] for pid in sorted(known)]
             for host, known in self._known.items()
@@ -152,6 +166,16 @@ def _name_of(pid: int) -> str:
         return ""
 
 
+def _rank_of(pid: int) -> int | None:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    variables = dict(word.split(b"=", 1) for word in words if b"=" in word)
+    found = (variables.get(name.encode(), b"") for name in RANK_VARIABLES)
+    return next((int(text) for text in found if text.isdigit()), None)
+
+
 # --- Losses --------------------------------------------------------------------------------------
 
 OPCODES = (
@@ -159,6 +183,8 @@ OPCODES = (
     "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD", "", "", "SEND_WITH_INV",
 )  # fmt: skip
 """enum ibv_wr_opcode."""
+NO_RANK = -1
+"""Of a process without one, or whose rank is not known."""
 _EVENTS = {
     program_losses.RETRANSMIT: EVENTS.index("retransmit"),
     program_losses.TIMEOUT: EVENTS.index("timeout"),
@@ -167,14 +193,14 @@ _EVENTS = {
 }
 _COLUMNS = {
     "source": object, "destination": object, "program": object, "opcode": object,
-    "process": np.int64, "qpn": np.uint32, "peer_qpn": np.uint32, "message": np.uint64,
-    "bytes": np.uint64, "psn": np.uint32, "last_psn": np.uint32, "status": np.int16,
-    "posted_ns": np.int64, "sent_ns": np.int64, "completed_ns": np.int64,
+    "process": np.int64, "rank": np.int32, "qpn": np.uint32, "peer_qpn": np.uint32,
+    "message": np.uint64, "bytes": np.uint64, "psn": np.uint32, "last_psn": np.uint32,
+    "status": np.int16, "posted_ns": np.int64, "sent_ns": np.int64, "completed_ns": np.int64,
 }  # fmt: skip
 
 
 class ProgramLosses(ProgramFiles):
-    variable = "SOFTROCE_LOSSES"
+    kind = "losses"
 
     def __init__(self, plan: Plan, hosts: Sequence[str], folder: Path) -> None:
         super().__init__(hosts, folder)
@@ -185,11 +211,14 @@ class ProgramLosses(ProgramFiles):
             int(gid): _ipv4(port) for node in nodes for port in node.ports for gid in gids(port)
         }
 
-    def end(self, begun_ns: int) -> tuple[Columns, Recorded, int]:
+    def end(
+        self, begun_ns: int, processes: Mapping[str, Sequence[OfProcess]]
+    ) -> tuple[Columns, Recorded, int]:
         """Columns of program_messages, what makes recovery.parquet, and how much is not recorded.
 
-        `begun_ns`: of the run, CLOCK_MONOTONIC.
+        `begun_ns`: of the run, CLOCK_MONOTONIC. `processes`: by host.
         """
+        ranks = {one.snapshot.pid: one.rank for found in processes.values() for one in found}
         rows: list[dict[str, Any]] = []
         records: list[Losses] = []
         pairs: dict[tuple[int, int], QueuePair] = {}
@@ -201,8 +230,15 @@ class ProgramLosses(ProgramFiles):
                 continue
             here = self._addresses[host]
             left_out += int(found[found["kind"] == program_losses.LEFT_OUT]["number"].sum())
+            rank = ranks.get(pid)
+            process = {
+                "source": host,
+                "process": pid,
+                "program": program,
+                "rank": NO_RANK if rank is None else rank,
+            }
             rows += [
-                {"source": host, "process": pid, "program": program, **self._row(each, begun_ns)}
+                {**process, **self._row(each, begun_ns)}
                 for each in found[found["kind"] == program_losses.MESSAGE]
             ]
             acts = found[np.isin(found["kind"], list(_EVENTS))]

@@ -29,10 +29,14 @@ def fate(program: Mapping[str, Any]) -> str:
     return f"{ended(program['status'])} after {program['took_s']} s{because}"
 
 
+def process_name(pid: int, rank: int | None) -> str:
+    return f"process {pid}" + ("" if rank is None else f", rank {rank}")
+
+
 def rnic(process: Mapping[str, Any]) -> str:
     """What the RNIC of a process counted, as `processes` of the manifest has it."""
     return (
-        f"RNIC of {process['program']} (process {process['pid']}): "
+        f"RNIC of {process['program']} ({process_name(process['pid'], process.get('rank'))}): "
         f"{units.format_count(process['queue_pairs'], 'queue pair')}, "
         f"{units.format_count(process['packets_sent'], 'data packet')} sent, "
         f"{process['retransmitted']:,} of them retransmitted"
@@ -44,6 +48,6 @@ def lines(run: str, programs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for host, each in programs.items():
         yield f"{run} {host}: {fate(each)}, {each['roce_packets']:,} RoCE packets"
         for process in each.get("processes", ()):
-            yield f"{run} {host}: {rnic(process)}"
+            yield f"{run} {process.get('host', host)}: {rnic(process)}"
         if each.get("matched"):
             yield f"{run} {host} printed: {' '.join(each['matched'].split())}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import signal
 import tempfile
 import time
@@ -20,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from softroce_lab import units
-from softroce_lab.experiment import real
+from softroce_lab.experiment import printed, real
 from softroce_lab.experiment.hosts import commands, program_records, program_words
 from softroce_lab.experiment.hosts.commands import SEARCH_S, ExecProcess, Found
-from softroce_lab.experiment.hosts.program_records import OfProcess, ProgramCounters, ProgramFiles
+from softroce_lab.experiment.hosts.program_records import OfProcess, ProgramCounters
 from softroce_lab.experiment.messages import MESSAGE
 from softroce_lab.experiment.observation import Observation, Observed
 from softroce_lab.experiment.spec import Experiment
@@ -52,20 +53,20 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     observation = Observation(lab)
     lab.faults.restart(time.monotonic_ns())
     begun_ns = time.monotonic_ns() - observation.epoch_ns
-    taking_part = [names[index] for index in workload.commands]
+    taking_part = [names[index] for index in workload.ranks]
     with tempfile.TemporaryDirectory(prefix="softroce_lab-programs-") as folder:
-        counters = ProgramCounters(lab, taking_part, Path(folder) / "counters")
-        losses = program_records.ProgramLosses(lab.plan, taking_part, Path(folder) / "losses")
-        with _crew(workload, names, lab, (counters, losses)) as crew:
+        counters = ProgramCounters(lab, taking_part, Path(folder))
+        losses = program_records.ProgramLosses(lab.plan, taking_part, Path(folder))
+        with _crew(workload, names, lab, counters.environment) as crew:
             problems = _until_over(crew, experiment.deadline_ns, counters.look)
         processes = counters.end()
-        messages, recoveries, missed = losses.end(observation.epoch_ns + begun_ns)
+        messages, recoveries, missed = losses.end(observation.epoch_ns + begun_ns, processes)
     end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
     problems += map(str, damage.of_lab(lab.plan.name, lab.ledger.history, lab.plan))
-    observed = observation.end({}, striped=False, hosts=list(crew))
+    observed = observation.end({}, striped=False, hosts=taking_part)
     packets = _packets(observed, lab)
     if not problems:
-        problems = [each.wrong(packets[each.host]) for each in crew.values()]
+        problems = [why for each in crew.values() for why in each.wrong(packets)]
     return WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
@@ -80,15 +81,13 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         events=real.events(observed, {}, begun_ns),
         recoveries=recoveries,
         program_messages=messages,
-        problems=[each for each in problems if each],
+        problems=problems,
+        printed={name: value for each in crew.values() for name, value in each.figures.items()},
         fidelity=observed.fidelity.document(),
         facts=real.facts(observed, {}, lab)
         | {
             "recoveries_not_recorded": missed,
-            "programs": {
-                name: each.document(packets[name], processes.get(name, ()))
-                for name, each in crew.items()
-            },
+            "programs": {name: each.document(packets, processes) for name, each in crew.items()},
         },
     )
 
@@ -104,10 +103,18 @@ def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
 
 class _Process:
     def __init__(
-        self, host: str, command: Command, lab: Lab, environment: Mapping[str, str]
+        self,
+        host: str,
+        hosts: Sequence[str],
+        command: Command,
+        lab: Lab,
+        environment: Mapping[str, str],
     ) -> None:
-        """`environment`: the lab's variables, beside those of the command."""
-        self.host = host
+        """`host` runs the command, whose processes are at `hosts`.
+
+        `environment`: the lab's variables, beside those of the command.
+        """
+        self.host, self.hosts = host, hosts
         self._environment = {**command.environment, **environment}
         self.command = command
         self.status: int | None = None  # in the end
@@ -166,8 +173,16 @@ class _Process:
     def failed(self) -> bool:
         return self.is_over and self.status != self.command.status
 
-    def wrong(self, packets: int) -> str:
-        """Why it did not succeed; nothing if it did."""
+    def wrong(self, packets: Mapping[str, int]) -> list[str]:
+        """Why it did not succeed; nothing if it did. `packets`: of RoCE, by host."""
+        why = self._wrong_alone
+        if why or not self.command.roce:
+            return [why] if why else []
+        silent = [host for host in self.hosts if not packets[host]]
+        return [f"{host}: {program_words.NO_PACKET}" for host in silent]
+
+    @property
+    def _wrong_alone(self) -> str:
         command = self.command
         if self.status is None:
             return f"{self.host}: did not begin"
@@ -183,42 +198,69 @@ class _Process:
             )
         if command.prints is not None and not self._found.has:
             return f"{self.host}: its output has no {command.prints!r}"
-        if command.roce and not packets:
-            return f"{self.host}: {program_words.NO_PACKET}"
-        return ""
+        lacking = [form for form, found in self._read.items() if not found]
+        return f"{self.host}: its output has no figures of {lacking[0]!r}" if lacking else ""
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Those that it printed, by name; none if it did not end."""
+        found = self._read.values() if self.status is not None else ()
+        return {name: value for each in found for name, value in each.items()}
+
+    @functools.cached_property
+    def _read(self) -> dict[str, dict[str, float]]:
+        """Figures by form or pattern: once it is over."""
+        return {form: printed.figures(form, self.printed.text) if form in printed.FORMATS
+                else _numbers(commands.search(form, self.printed.text).groups)
+                for form in self.command.figures}  # fmt: skip
 
     @functools.cached_property
     def _found(self) -> Found:
         """What `prints` finds in all that it printed: once it is over."""
         return commands.search(self.command.prints or "", self.printed.text)
 
-    def document(self, packets: int, processes: Sequence[OfProcess]) -> dict[str, Any]:
+    def document(
+        self, packets: Mapping[str, int], processes: Mapping[str, Sequence[OfProcess]]
+    ) -> dict[str, Any]:
+        """`packets`, `processes`: by host."""
         asked = self.command.prints is not None and self.status is not None
         return {
             "run": self.command.run,
+            "environment": dict(self.command.environment),
             "status": self.status,
             "killed": self.killed,
             "tries": self.tries,
             "took_s": round(self._took_s, 3),
-            "roce_packets": packets,
-            "processes": [each.brief() for each in processes],
+            "roce_packets": sum(packets[host] for host in self.hosts),
+            "processes": [
+                each.brief() | ({} if host == self.host else {"host": host})
+                for host in self.hosts
+                for each in processes.get(host, ())
+            ],
             "matched": self._found.line if asked and self._found.has else None,
             "output": self.printed.text,
         }
 
 
+def _numbers(groups: Mapping[str, str | None]) -> dict[str, float]:
+    """Nothing if one of them is no number."""
+    try:
+        found = {name: float(text.replace(",", "")) for name, text in groups.items() if text}
+    except ValueError:
+        return {}
+    return found if all(map(math.isfinite, found.values())) else {}
+
+
 @contextlib.contextmanager
 def _crew(
-    workload: Programs, names: tuple[str, ...], lab: Lab, records: Sequence[ProgramFiles]
+    workload: Programs, names: tuple[str, ...], lab: Lab, environment: Mapping[str, str]
 ) -> Iterator[dict[str, _Process]]:
     """All commands by host; none of them runs afterwards."""
     crew: dict[str, _Process] = {}
     for index, command in workload.commands.items():
         host = names[index]
-        variables = {
-            name: text for each in records for name, text in each.environment(host).items()
-        }
-        crew[host] = _Process(host, command, lab, variables)
+        hosts = [names[each] for each in command.hosts]
+        crew[host] = _Process(host, hosts, command, lab, environment)
     for index, command in workload.commands.items():
         if command.after is not None:
             crew[names[index]].after = crew[names[command.after]]
@@ -257,7 +299,7 @@ def _until_over(
 def _overdue(crew: Mapping[str, _Process], deadline_ns: int, *, failed: bool) -> list[str]:
     """The causes: what failed, or what was still at work at the deadline."""
     if failed:
-        return [each.wrong(1) for each in crew.values() if each.failed]
+        return [why for each in crew.values() if each.failed for why in each.wrong({})]
     most = units.format_duration(deadline_ns)
     return [
         f"{name}: {'still at work' if each.tries else 'not begun'} after {most}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Unmodified programs of verbs, a command for each host (docs/howto/programs.md)."""
+"""Unmodified programs of verbs: a command for each host, or a launcher (docs/howto/programs.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from softroce_lab.errors import UserError
+from softroce_lab.experiment import printed
+from softroce_lab.experiment.kinds import launchers
 from softroce_lab.experiment.kinds.base import Setting, Use, WorkloadSpec
+from softroce_lab.experiment.kinds.launchers import LAUNCHERS
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
 from softroce_lab.inputs.yaml_source import Place
@@ -19,8 +22,11 @@ from softroce_lab.topology.model import NodeName
 from softroce_lab.workloads.programs import Command, Programs
 
 MOST_RETRIES = 1000
+MOST_RANKS = 64  # of a host
+_OF_A_LAUNCHER = ("ranks_per_host", "run", "retries", "status", "prints", "figures", "roce")
 _RESERVED = (
-    "LD_LIBRARY_PATH", "SOFTROCE_CM", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_VERBS",
+    "LD_LIBRARY_PATH", "SOFTROCE_CM", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_RECORDS",
+    "SOFTROCE_VERBS",
 )  # fmt: skip
 
 
@@ -48,12 +54,52 @@ def _free(environment: dict[str, str]) -> dict[str, str]:
 Environment = Annotated[dict[str, str], AfterValidator(_free), Field(default_factory=dict)]
 
 
+def _figures(forms: list[str]) -> list[str]:
+    """UserError for one that is neither a form nor a pattern with names, or a name twice."""
+    names: list[str] = []
+    for form in forms:
+        if form in printed.FORMATS:
+            continue
+        found = re.compile(_pattern(form)).groupindex
+        if not found:
+            hint = f"such as 'median (?P<median_ms>[0-9.]+)', or {', '.join(printed.FORMATS)}"
+            raise UserError(f"{form!r} has no named group", hint=hint)
+        names += found
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"figure {name!r} stands twice")
+    return forms
+
+
+_PRINTS = (
+    "Regular expression of Python that the last 64 KiB of the output must match. "
+    "`^` and `$` are of lines."
+)
+_FIGURES = (
+    "Figures to read from the output, which are `printed.NAME` in results and in `expect`: "
+    "`perftest`, `osu`, `fio` (its JSON), or a regular expression whose named groups are "
+    "numbers, such as `(?P<median_ms>[0-9.]+) ms`. The last match counts. A run without them "
+    "fails. A name that ends in `_s`, `_ms`, `_us`, `_ns` is a time, in `_gbps`, `_mbps`, `_bps` "
+    "a rate."
+)
+Run = Annotated[str, AfterValidator(_command)]
+Prints = Annotated[str, AfterValidator(_pattern)]
+Figures = Annotated[list[str], AfterValidator(_figures), Field(default_factory=list)]
+Retries = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=MOST_RETRIES,
+        description="How often a failed command is run again, 0.2 s later each time.",
+    ),
+]
+Status = Annotated[int, Field(ge=0, le=255, description="Exit status of a success.")]
+
+
 class CommandSpec(Filled):
     """The command of one host."""
 
-    run: Annotated[str, AfterValidator(_command)] = Field(
-        description="The command, for `sh -c`. Hosts have their names."
-    )
+    run: Run = Field(description="The command, for `sh -c`. Hosts have their names.")
     environment: Environment = Field(description="Variables of this command.")
     after: NodeName | None = Field(
         None,
@@ -62,61 +108,104 @@ class CommandSpec(Filled):
     listens: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="TCP port that shows the others that this command is ready."
     )
-    retries: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=MOST_RETRIES,
-            description="How often a failed command is run again, 0.2 s later each time.",
-        ),
-    ] = 0
-    status: Annotated[int, Field(ge=0, le=255, description="Exit status of a success.")] = 0
-    prints: Annotated[str, AfterValidator(_pattern)] | None = Field(
-        None,
-        description=(
-            "Regular expression of Python that the last 64 KiB of the output must match. "
-            "`^` and `$` are of lines."
-        ),
-    )
+    retries: Retries = 0
+    status: Status = 0
+    prints: Prints | None = Field(None, description=_PRINTS)
+    figures: Figures = Field(description=_FIGURES)
     roce: bool = Field(True, description="A success needs RoCE packets from this host.")
 
 
 class ProgramSpec(WorkloadSpec):
-    """Unmodified programs of verbs, one command a host. Only on the real clock."""
+    """Unmodified programs of verbs: a command a host, or one with a launcher. Real clock only."""
 
     default_transport: ClassVar[str | None] = "rc"
 
     kind: Literal["program"]
-    commands: Annotated[
-        dict[NodeName, CommandSpec],
-        Field(min_length=1, description="A command for each host that takes part."),
-    ]
-    environment: Environment = Field(description="Variables of all commands.")
+    commands: dict[NodeName, CommandSpec] = Field(
+        default_factory=dict,
+        description="A command for each host that takes part. Without `launcher`.",
+    )
+    launcher: Annotated[str, AfterValidator(launchers.checked)] | None = Field(
+        None,
+        description=(
+            f"What starts `run` on all hosts: {', '.join(f'`{each}`' for each in LAUNCHERS)}, "
+            "with or without its folder. `mpirun` is Open MPI's, `mpiexec` MPICH's. It runs at "
+            "the first host."
+        ),
+    )
+    ranks_per_host: Annotated[int, Field(ge=1, le=MOST_RANKS)] = Field(
+        1, description="With `launcher`: processes of each host."
+    )
+    run: Run | None = Field(None, description="With `launcher`: what each rank runs, for `sh -c`.")
+    retries: Retries = 0
+    status: Status = 0
+    prints: Prints | None = Field(None, description=_PRINTS)
+    figures: Figures = Field(description=_FIGURES)
+    roce: bool = Field(True, description="A success needs RoCE packets from each host.")
+    environment: Environment = Field(
+        description="Variables of all commands. They override those of a launcher."
+    )
 
     @model_validator(mode="after")
-    def _hosts_are_those_of_commands(self) -> ProgramSpec:
-        for key in ("hosts", "placement", "rail", "rails"):
+    def _one_way(self) -> ProgramSpec:
+        refused = ("rail", "rails")
+        if self.launcher is None:
+            refused += (*_OF_A_LAUNCHER, "hosts", "placement")
+            if not self.commands:
+                hint = "commands: {h1: {run: ...}}, or launcher: mpirun"
+                raise KeyedError("commands", "no commands and no launcher", hint)
+        elif self.run is None:
+            raise KeyedError("launcher", "'launcher' without 'run'", "run: ./my_program")
+        else:
+            refused += ("commands",)
+        beside = "commands" if self.launcher is None else "launcher"
+        for key in refused:
             if key in self.model_fields_set:
-                raise KeyedError(key, f"'{key}' beside 'commands'", "leave it out")
+                raise KeyedError(key, f"'{key}' beside '{beside}'", "leave it out")
         return self
 
     def uses(self, place: Place) -> Iterator[Use]:
+        if self.launcher is not None and self.run is not None:
+            text = _with_variables(self.environment, f"{self.launcher} {self.run}")
+            yield Use((*place, "run"), "program", text)
         for name, command in self.commands.items():
             variables = {**self.environment, **command.environment}
-            words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
-            yield Use((*place, "commands", name, "run"), "program", " ".join([*words, command.run]))
+            text = _with_variables(variables, command.run)
+            yield Use((*place, "commands", name, "run"), "program", text)
 
     def build(self, setting: Setting) -> Programs:
         """Commands by host. UserError for hosts that are not there, and for orders in a circle."""
+        if self.launcher is not None:
+            return self._launched(self.launcher, setting)
         self._check_order(setting)
         hosts = {name: setting.index(name, "commands", name) for name in self.commands}
-        return Programs({hosts[name]: self._command_of(name, hosts) for name in self.commands})
+        commands = {hosts[name]: self._command_of(name, hosts) for name in self.commands}
+        return Programs(commands)
+
+    def _launched(self, launcher: str, setting: Setting) -> Programs:
+        hosts = self.ranks(setting)
+        names = [setting.names[host] for host in hosts]
+        command = Command(
+            hosts=hosts,
+            run=launchers.command(launcher, names, self.ranks_per_host, str(self.run)),
+            environment={**launchers.environment(launcher), **self.environment},
+            after=None,
+            listens=None,
+            retries=self.retries,
+            status=self.status,
+            prints=self.prints,
+            figures=tuple(self.figures),
+            roce=self.roce,
+        )
+        return Programs({hosts[0]: command})
 
     def _command_of(self, name: str, hosts: Mapping[str, int]) -> Command:
         spec = self.commands[name]
         given = {
             "environment": {**self.environment, **spec.environment},
             "after": None if spec.after is None else hosts[spec.after],
+            "figures": tuple(spec.figures),
+            "hosts": (hosts[name],),
         }
         return Command(**{**spec.model_dump(), **given})
 
@@ -132,3 +221,7 @@ class ProgramSpec(WorkloadSpec):
                     circle = " waits for ".join([*seen, before])
                     raise setting.source.error(place, f"{circle}: none of them can begin")
                 seen.append(before)
+
+
+def _with_variables(variables: Mapping[str, str], command: str) -> str:
+    return " ".join([*(f"{key}={shlex.quote(value)}" for key, value in variables.items()), command])

@@ -151,7 +151,7 @@ class _End:
         self._seen, self._test = seen, test
         self._is_kernel = host.kind == "kernel"
         self._words = [*test.arguments(host), *words]
-        self._environment = {} if self._is_kernel else counters.environment(host.name)
+        self._environment = {} if self._is_kernel else counters.environment
 
     def begin(self) -> None:
         self.status, self.was_killed = None, False

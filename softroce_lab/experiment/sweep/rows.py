@@ -18,7 +18,7 @@ from typing import IO, Any, TypeGuard
 
 from softroce_lab.errors import RunError, UserError
 from softroce_lab.experiment.bounds import EXCESS, UNDEFINED
-from softroce_lab.experiment.figure_table import CLASS, CLASSES, FIGURES, Row
+from softroce_lab.experiment.figure_table import CLASS, CLASSES, FIGURES, Row, all_figures
 from softroce_lab.experiment.sweep.values import Quantity, quantity
 from softroce_lab.inputs.yaml_source import Decimal
 from softroce_lab.telemetry.rundir import RunDirectory, check_name, give_to_user
@@ -257,7 +257,8 @@ def write_table(directory: RunDirectory, axes: Sequence[str], rows: Sequence[Row
         CLASSES: pa.list_(classes),
         "bool": pa.bool_(),
     }
-    for name, kind in columns().items():
+    printed = {key: each.unit.column for key, each in all_figures(rows).items()}
+    for name, kind in (columns() | printed).items():
         if name not in made:
             values = [cell(row, name) for row in rows]
             made[name] = pa.array(values, types.get(kind) or getattr(pa, kind)())

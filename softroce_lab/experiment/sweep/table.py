@@ -21,6 +21,7 @@ from softroce_lab.experiment.figure_table import (
     SIZE_CLASSES,
     Figure,
     Row,
+    all_figures,
     few_samples,
     flows,
 )
@@ -85,7 +86,7 @@ def _table(inner: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 def _columns(rows: Sequence[Row]) -> Iterator[_Column]:
     """Of the figures that a sweep shows; of those that only some runs have, where one has it."""
-    shown = [each for each in FIGURES.values() if each.sweep]
+    shown = [each for each in all_figures(rows).values() if each.sweep]
     for figure in sorted(shown, key=lambda each: each.place):
         if figure.always or figure.known(rows):
             unit = f" [{figure.unit.name}]" if figure.unit.divisor > 1 else ""

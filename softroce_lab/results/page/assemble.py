@@ -57,7 +57,7 @@ def _of_programs(recorded: Recorded) -> Iterator[Part]:
     yield what.verdicts(recorded), []
     yield what.figures(recorded), []
     yield what.programs(recorded), []
-    yield losses.unseen(), []
+    yield losses.of_programs(recorded), []
     yield losses.links(recorded), []
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from softroce_lab import units
-from softroce_lab.experiment.figure_table import FIGURES
+from softroce_lab.experiment.figure_table import figure_of
 from softroce_lab.results import comparison, sign_tests
 from softroce_lab.results.comparison import Comparison
 from softroce_lab.results.page import html
@@ -50,7 +50,7 @@ def _table(
     if len({line.cell for line in found.lines}) > 1:
         return ("figure", "better", "worse", "no difference shown"), _counts(found)
     return ("figure", baseline, name, "ratio", "seeds", "verdict"), (
-        (FIGURES[line.figure].name, line.shown(line.first), line.shown(line.second),
+        (figure_of(line.figure).name, line.shown(line.first), line.shown(line.second),
          str(line.ratio), line.pairs, line.verdict)
         for line in found.lines
     )  # fmt: skip
@@ -62,4 +62,5 @@ def _counts(found: Comparison) -> Iterator[Sequence[object]]:
             line.verdict for line in found.lines if line.figure == figure
         )
         verdicts = ("better", "worse", "no difference shown")
-        yield FIGURES[figure].name, *(units.format_count(counts[each], "cell") for each in verdicts)
+        cells = (units.format_count(counts[each], "cell") for each in verdicts)
+        yield figure_of(figure).name, *cells

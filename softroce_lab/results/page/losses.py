@@ -16,6 +16,7 @@ from softroce_lab.results import bitmap, ladder, story
 from softroce_lab.results.incidents import What
 from softroce_lab.results.page import charts, html
 from softroce_lab.results.page.charts import Chart, Series
+from softroce_lab.results.program_story import TABLE, ProgramRun
 from softroce_lab.results.recorded import Recorded, name_of
 from softroce_lab.results.story import Explained
 from softroce_lab.transports import registry
@@ -45,11 +46,21 @@ def explained(recorded: Recorded) -> dict[str, Explained]:
     return {name_of(run): Explained.of(recorded, run) for run in runs}
 
 
-def unseen() -> str:
-    """In place of the chart, for programs."""
+def of_programs(recorded: Recorded) -> str:
+    """By program and queue pair, in place of the chart: messages of programs are not seen."""
     words = "The messages of programs are not seen, so their losses are not shown in time."
     more = "Links has the drops of each link, lab results explain the messages that met one."
-    return html.section("timeline", _TITLE, html.paragraph(words, more))
+    recorded_all = recorded.has(TABLE) and recorded.has("recovery")
+    known = [ProgramRun.of(recorded, run) for run in recorded.runs if recorded_all]
+    rows = [
+        (pair.run, pair.name, pair.lost, pair.sent_again, pair.failed, pair.messages)
+        for run in known
+        for pair in run.by_queue_pair()
+    ]
+    head = ("run", "program and queue pair", "lost", "to be sent again", "failed messages",
+            "recorded messages")  # fmt: skip
+    table = html.table("Transmissions of recorded messages", head, rows) if rows else ""
+    return html.section("timeline", _TITLE, html.paragraph(words, more), table)
 
 
 def timeline(known: Mapping[str, Explained]) -> tuple[str, list[Chart]]:

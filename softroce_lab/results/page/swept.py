@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab.experiment.figure_table import FIGURES, Figure
+from softroce_lab.experiment.figure_table import Figure, all_figures
 from softroce_lab.experiment.workload_table import spread_text
 from softroce_lab.results import listing, sweeps
 from softroce_lab.results.page import charts, compared, html
@@ -30,7 +30,7 @@ def parts(recorded: Recorded) -> Iterator[tuple[str, list[Chart]]]:
     cells = sweeps.cells(rows, axes)
     present = {key for of in cells.values() for known in of.values() for key in known}
     figures = [
-        figure for key, figure in FIGURES.items()
+        figure for key, figure in all_figures(rows).items()
         if key in present and (figure.better or figure.bound)
     ]  # fmt: skip
     made = [_chart(cells, figure) for figure in figures]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from softroce_lab.check import suites
 from softroce_lab.check.evidence import Options
@@ -63,7 +64,7 @@ def programs(recorded: Recorded) -> str:
     for run in recorded.runs:
         for host, each in programs_of(run).items():
             name = f"{name_of(run)} {host}"
-            rnics = "; ".join(map(rnic, each.get("processes", ()))) or "none"
+            rnics = "; ".join(_rnic_at(host, one) for one in each.get("processes", ())) or "none"
             rows.append((name, each["run"], fate(each), f"{each['roce_packets']:,}", rnics))
             output = f"<pre>{html.text(each['output'] or 'nothing')}</pre>"
             printed.append(html.details(f"{name} printed", output))
@@ -71,6 +72,12 @@ def programs(recorded: Recorded) -> str:
         return ""
     head = ("run and host", "command", "result", "RoCE packets", "RNICs")
     return html.section("programs", "Programs", html.table("Programs", head, rows), *printed)
+
+
+def _rnic_at(host: str, process: Mapping[str, Any]) -> str:
+    """With the host, if it is another one than the command's."""
+    where = process.get("host", host)
+    return rnic(process) if where == host else f"{where}: {rnic(process)}"
 
 
 def figures(recorded: Recorded) -> str:

@@ -37,8 +37,9 @@ def test_a_message_and_what_was_done(plan, tmp_path):
     row = {name: column[0] for name, column in messages.items()}
     assert row == {
         "source": "h1", "destination": "h2", "program": "ib_write_bw", "opcode": "RDMA_WRITE",
-        "process": 77, "qpn": QPN, "peer_qpn": PEER_QPN, "message": 3, "bytes": 8192, "psn": 0,
-        "last_psn": 7, "status": 0, "posted_ns": 1000, "sent_ns": 10_000, "completed_ns": 30_000,
+        "process": 77, "rank": 3, "qpn": QPN, "peer_qpn": PEER_QPN, "message": 3, "bytes": 8192,
+        "psn": 0, "last_psn": 7, "status": 0, "posted_ns": 1000, "sent_ns": 10_000,
+        "completed_ns": 30_000,
     }  # fmt: skip
     found = [
         (r["time_ns"], r["host"], r["event"], r["reason"], r["psn"]) for r in recoveries(recorded)
@@ -65,6 +66,6 @@ def test_a_torn_record_and_a_strange_file_are_left_out(plan, tmp_path):
     losses = program_records.ProgramLosses(plan, ["h1"], tmp_path)
     whole = [record("message", posted_us=1, **HERE), record("message", posted_us=2, **HERE)]
     write(tmp_path, "h1", whole, more=whole[0].tobytes()[:-1])
-    (tmp_path / "h1" / "strange").write_bytes(b"x" * 160)
-    messages, _, _ = losses.end(BEGUN_NS)
+    (tmp_path / "losses" / "h1" / "strange").write_bytes(b"x" * 160)
+    messages, _, _ = losses.end(BEGUN_NS, {})
     assert messages["posted_ns"].tolist() == [1000, 2000]

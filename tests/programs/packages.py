@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Debian's packages of programs that only some tests run: installed by the first one."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_INSTALL = ["apt-get", "-q", "-y", "--no-install-recommends", "install"]
+_INSTALL_S = 300
+
+
+def need(file, *packages):
+    """Install `packages` if `file`, a program or a path, is missing; skip the test without it."""
+    if _has(file):
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (
+            [*_INSTALL, *packages],
+            ["apt-get", "-q", "update"],
+            [*_INSTALL, *packages],
+        ):
+            subprocess.run(command, env=environment, capture_output=True, timeout=_INSTALL_S,
+                           check=False)  # fmt: skip
+            if _has(file):
+                return
+    pytest.skip(f"{file} is missing: apt-get install {' '.join(packages)}")
+
+
+def _has(file):
+    return Path(file).exists() or shutil.which(file) is not None

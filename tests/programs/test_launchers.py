@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Experiments that a launcher starts: MPI on two and four hosts, without loss and with."""
+
+import json
+import re
+import secrets
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from softroce_lab.cli.app import app
+from softroce_lab.experiment.hosts.program_words import NO_PACKET
+from softroce_lab.paths import PROJECT_ROOT
+from tests.labs import prepare_verbs
+from tests.programs import packages
+
+SOURCE = PROJECT_ROOT / "examples/programs/allreduce.c"
+BYTES, TIMES = 1 << 20, 10
+MTU_BYTES = 2048
+MPI = {  # by launcher: the compiler, and the package of both
+    "mpirun.openmpi": ("mpicc.openmpi", "libopenmpi-dev", "openmpi-bin"),
+    "mpiexec.mpich": ("mpicc.mpich", "libmpich-dev", "mpich"),
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Builds the example for a launcher: its path."""
+    prepare_verbs()
+
+    def build(launcher):
+        compiler, *names = MPI[launcher]
+        packages.need(compiler, *names)
+        program = tmp_path_factory.mktemp("mpi") / launcher
+        subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True, capture_output=True)
+        return program
+
+    return build
+
+
+def run(tmp_path, hosts, workload, loss=None, **more):
+    """The document of `lab run`, and the run in the manifest."""
+    experiment = {
+        "name": f"t{secrets.token_hex(3)}",
+        "topology": {"generator": {"kind": "star", "hosts": hosts}},
+        "clock": "real",
+        "deadline": "120s",
+        "faults": [{"name": "lossy", "links": "h*<->s1", "loss": loss}] if loss else [],
+        "workload": {"kind": "program", **workload},
+        **more,
+    }
+    file = tmp_path / "launched.yaml"
+    file.write_text(yaml.safe_dump(experiment))
+    done = CliRunner().invoke(app, ["run", str(file), "--json", "-q", "-o", str(tmp_path)])
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    manifest = json.loads((Path(found["run_dir"]) / "manifest.json").read_text())
+    return found, manifest["runs"][0]
+
+
+@pytest.mark.parametrize("launcher", MPI)
+@pytest.mark.parametrize(("hosts", "loss"), [(2, None), (4, "1%")])
+def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, loss):
+    found, recorded = run(
+        tmp_path, hosts,
+        {
+            "launcher": launcher,
+            "run": f"{built(launcher)} {BYTES} {TIMES}",
+            "prints": f"^{hosts} ranks, .* all sums right$",
+            "figures": [r"median (?P<median_ms>[\d.]+) ms, max (?P<max_ms>[\d.]+)"],
+            "environment": {"UCX_RC_TIMEOUT": "20ms"},
+        },
+        loss,
+        expect={"printed.median_ms": "> 0 ms", "printed.max_ms / printed.median_ms": ">= 1"},
+    )  # fmt: skip
+    assert found["verdict"] == "passed", found["runs"][0]["reasons"]
+    assert found["runs"][0]["printed.max_ms"] >= found["runs"][0]["printed.median_ms"]
+    program = recorded["programs"]["h1"]
+    assert program["environment"]["UCX_RC_TIMEOUT"] == "20ms"
+    assert program["roce_packets"] * MTU_BYTES >= 2 * (hosts - 1) * BYTES * TIMES
+    places = {(each.get("host", "h1"), each["rank"]) for each in program["processes"]}
+    assert places == {(f"h{number + 1}", number) for number in range(hosts)}
+    if loss:
+        explained = CliRunner().invoke(app, ["results", "explain", found["run_dir"]]).stdout
+        assert re.search(r"process \d+, rank \d\), h\d->h\d, queue pair", explained), explained
+
+
+def test_a_rank_that_fails_fails_the_run(built, tmp_path):
+    launcher = "mpirun.openmpi"
+    built(launcher)
+    found, _ = run(tmp_path, 2, {"launcher": launcher, "run": "test $OMPI_COMM_WORLD_RANK = 0"})
+    [reason] = found["runs"][0]["reasons"]
+    assert reason.startswith("h1: ended with 1, not with 0")
+
+
+@pytest.mark.parametrize(
+    ("figure", "reasons"),
+    [
+        ("(?P<number>2)", ["h1: its output has no figures of '(?P<number>2)'"]),
+        ("(?P<number>1)", [f"{host}: {NO_PACKET}" for host in ("h1", "h2")]),
+    ],
+)
+def test_a_figure_that_is_lacking_and_hosts_that_send_nothing(built, tmp_path, figure, reasons):
+    launcher = "mpirun.openmpi"
+    built(launcher)
+    found, _ = run(tmp_path, 2, {"launcher": launcher, "run": "echo 1", "figures": [figure]})
+    assert found["runs"][0]["reasons"] == reasons
