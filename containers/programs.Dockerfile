@@ -1,5 +1,5 @@
 # Hosts for unmodified programs of verbs: this checkout, with all that `lab exec --verbs` installs and
-# builds (docs/howto/programs.md). While an image is made no lab is up, so that the command then fails.
+# builds (docs/howto/rdma-in-ci.md). While an image is made no lab is up, so that the command then fails.
 FROM debian:bookworm
 COPY . /lab
 WORKDIR /lab

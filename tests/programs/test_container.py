@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The container recipe of docs/howto/programs.md: its Dockerfile and its commands.
+"""The container recipe of docs/howto/rdma-in-ci.md: its Dockerfile and its commands.
 
 Made by images.py, and run by runc with what `docker run --privileged` gives: all capabilities, a
 `/sys` to write to, no filter of system calls, namespaces of its own. Nothing is at its network.
@@ -16,7 +16,7 @@ import pytest
 from softroce_lab.paths import PROJECT_ROOT
 from tests import images
 
-PAGE = PROJECT_ROOT / "docs/howto/programs.md"
+PAGE = PROJECT_ROOT / "docs/howto/rdma-in-ci.md"
 FOLDER = PROJECT_ROOT / "containers"
 DOCKERFILE = FOLDER / "programs.Dockerfile"
 MOST_S = 120

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The recipe of docs/howto/programs.md for somebody else's CI: its very commands.
+"""The recipe of docs/howto/rdma-in-ci.md for somebody else's CI: its very commands.
 
 They run in namespaces in which no other lab is. Root needs no sudo here.
 """
@@ -12,7 +12,7 @@ import time
 
 from softroce_lab.paths import PROJECT_ROOT
 
-PAGE = PROJECT_ROOT / "docs/howto/programs.md"
+PAGE = PROJECT_ROOT / "docs/howto/rdma-in-ci.md"
 LONGEST_S = 300  # more than a prepared checkout takes beside other tests
 ALONE = """\
 mount -t tmpfs tmpfs /run

@@ -19,7 +19,7 @@ from softroce_lab.experiment.hosts.program_words import NO_PACKET
 from softroce_lab.paths import PROJECT_ROOT
 from tests.labs import lives
 
-PAGE = (PROJECT_ROOT / "docs/howto/programs.md").read_text()
+PAGE = (PROJECT_ROOT / "docs/howto/programs-under-loss.md").read_text()
 HEAD = """\
 name: {name}
 topology: {{generator: {{kind: star, hosts: 2}}}}
