@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Results of runs of programs: nothing is claimed of messages that the lab does not see."""
 
+import dataclasses
 import json
+import re
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +16,7 @@ from softroce_lab.experiment.figure_table import FIGURES, few_samples
 from softroce_lab.results import comparison, perfetto
 from softroce_lab.results.page import assemble
 from softroce_lab.results.recorded import Recorded
+from tests.results import programs_made
 from tests.results.programs_made import TEXT, found, programs
 
 LINES = [
@@ -37,6 +41,29 @@ def test_figures_of_messages_are_empty_and_those_of_links_are_there():
     assert (row["injected_drops"], few_samples(row)) == (7, [])
     lines = workload_table.lines([row])[1]
     assert [tuple(line) for line in lines] == [("verdict", ["passed"]), ("injected drops", ["7"])]
+
+
+def printed_by(median_ms, under):
+    """The directory of six seeds whose programs printed about this."""
+
+    def with_figures(transport, seed):
+        run = found(transport, seed)
+        return dataclasses.replace(run, printed={"median_ms": median_ms + seed, "loops": 7.0})
+
+    text = TEXT + "seeds: 6\n"
+    with mock.patch.multiple(programs_made, TEXT=text, found=with_figures):
+        return programs(under).directory
+
+
+def test_printed_figures_are_shown_and_compared(tmp_path):
+    slow, quick = (printed_by(each, tmp_path / str(each)) for each in (20.0, 10.0))
+    assert re.search(
+        r"^median_ms +23.5 ms \[21 ms, 26 ms\]$", lab("results", "show", slow).stdout, re.M
+    )
+    compared = json.loads(lab("results", "compare", slow, quick, "--json").stdout)
+    [line] = compared["comparisons"][0]["figures"]
+    assert (line["figure"], line["verdict"]) == ("printed.median_ms", "better")
+    assert (line["first"], line["second"]) == (23.5, 13.5)
 
 
 def test_a_dry_run_names_the_commands(tmp_path):

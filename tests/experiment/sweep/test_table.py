@@ -32,6 +32,11 @@ def test_a_median_of_an_even_number_is_the_middle_of_two(times_us, median):
     assert list(found.values())[:5] == ["1", "rc", "passed", median, median]
 
 
+def test_what_programs_printed_has_a_column():
+    found = line([row(seed, **{"printed.median_ms": 10.0 * seed}) for seed in (1, 2, 4)])
+    assert found["median_ms"] == "20.000"
+
+
 def of_messages(count):
     return {"measured": count}
 
