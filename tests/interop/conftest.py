@@ -3,7 +3,8 @@
 
 A guest that died is booted again before the next test. Linux's rdma_rxe panics now and then,
 between two of its own devices, too (docs/howto/kernel-hosts.md): a test during which a guest's
-kernel panicked with rdma_rxe under way says so, and gets a second try. Nothing else that fails does.
+kernel panicked with rdma_rxe under way says so, and gets a second try. Nothing else that fails
+does.
 """
 
 import contextlib

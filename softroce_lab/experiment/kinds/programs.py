@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Unmodified programs of verbs: a command for each host, or a launcher (docs/howto/programs-under-loss.md)."""
+"""Unmodified programs of verbs: a command for each host, or a launcher.
+
+docs/howto/programs-under-loss.md explains both.
+"""
 
 from __future__ import annotations
 

@@ -68,6 +68,10 @@ def programs(recorded: Recorded) -> str:
             rows.append((name, each["run"], fate(each), f"{each['roce_packets']:,}", rnics))
             output = f"<pre>{html.text(each['output'] or 'nothing')}</pre>"
             printed.append(html.details(f"{name} printed", output))
+            variables = [f"{key}={value}" for key, value in each.get("environment", {}).items()]
+            if variables:
+                text = f"<pre>{html.text(chr(10).join(variables))}</pre>"
+                printed.append(html.details(f"{name}: variables", text))
     if not rows:
         return ""
     head = ("run and host", "command", "result", "RoCE packets", "RNICs")
