@@ -101,6 +101,7 @@ class Stats:
             "lab": self.lab,
             "host": published.port.partition(":")[0],
             "port": published.port,
+            "pid": str(published.snapshot.pid),
         }
         document = published.snapshot.document()
         yield Group("rnic", at, _merged(document))

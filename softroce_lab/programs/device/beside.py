@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A process beside the unmodified programs of a host: their connection manager.
+"""A process beside the unmodified programs of a host: it has their connection manager, and shares
+the host's ports out among them (`ports.py`).
 
 The first `lab exec --verbs` starts it. It ends when nothing runs at the host any more: launchers
 leave daemons behind whose children are the programs.
@@ -22,15 +23,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from softroce_lab.fabric.net import netns
 
 if TYPE_CHECKING:
+    from softroce_lab.programs.device.ports import PortService
     from softroce_lab.programs.rdmacm.program_service import ProgramService
 
 SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
 ADDRESS = "softroce_lab/cm"
+PORTS_ADDRESS = "softroce_lab/ports"  # native/endpoint/port_wire.hpp
 COMMAND = "softroce-cm"  # the process's name in ps(1)
 _LONGEST_BYTES = 512  # more than any message has
 _BACKLOG = 8
@@ -38,10 +41,16 @@ MOST_REPEATED = 64  # messages that wait for a program: above that, repeated one
 MOST_WAITING = 4096  # above that, the program is left
 
 
-def start() -> None:
+class Listening(NamedTuple):
+    connections: socket.socket  # of programs that use librdmacm
+    ports: socket.socket  # of those that open a port
+
+
+def start(make_ports: Callable[[], PortService]) -> None:
     """Start it beside this process, which is about to become a program, unless it runs already.
 
-    It is nobody's child, so that the program meets no child that it did not start.
+    It is nobody's child, so that the program meets no child that it did not start. `make_ports` is
+    called when a program opens a port first.
     """
     listening = _listening()
     if listening is None:
@@ -49,34 +58,39 @@ def start() -> None:
     program = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
-        _leave(listening, program)
+        _leave(listening, program, make_ports)
     os.waitpid(child, 0)
-    listening.close()
+    for each in listening:
+        each.close()
     os.close(program)
 
 
-def _listening() -> socket.socket | None:
-    """A socket at the address; None if another process has it."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _listening() -> Listening | None:
+    """Sockets at both addresses; None if another process has them."""
+    both = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     try:
-        listening.bind(f"\0{ADDRESS}")
+        for each, address in zip(both, (ADDRESS, PORTS_ADDRESS), strict=True):
+            each.bind(f"\0{address}")
+            each.listen(_BACKLOG)
     except OSError as error:
-        listening.close()
+        for each in both:
+            each.close()
         if error.errno != errno.EADDRINUSE:
             raise
         return None
-    listening.listen(_BACKLOG)
-    return listening
+    return Listening(*both)
 
 
-def _leave(listening: socket.socket | None, program: int) -> NoReturn:
+def _leave(
+    listening: Listening | None, program: int, make_ports: Callable[[], PortService]
+) -> NoReturn:
     try:
         os.setsid()
         if os.fork() == 0:
             assert listening is not None  # noqa: S101 - `start` has bound it
-            _become_quiet(keep={listening.fileno(), program})
+            _become_quiet(keep={*map(socket.socket.fileno, listening), program})
             while listening is not None:
-                serve(listening, _programs(program))
+                serve(listening, _programs(program), make_ports)
                 # A program may have come just before the address was given up.
                 program = next(_others(), -1)
                 listening = None if program < 0 else _listening()
@@ -121,57 +135,102 @@ def _connection_manager() -> ProgramService:
 
 
 def serve(
-    listening: socket.socket,
+    listening: Listening,
     programs: Iterator[int],
+    make_ports: Callable[[], PortService],
     make_service: Callable[[], ProgramService] = _connection_manager,
 ) -> None:
     """Serve all that connect, until all `programs` have ended and the clients have gone.
 
     `programs` are descriptors, each readable when its program has ended; it is closed then.
     """
-    clients: dict[int, Client] = {}
-    poller = select.poll()
-    program = next(programs)
-    for fd in (listening.fileno(), program):
-        poller.register(fd, select.POLLIN)
-    while True:
-        for fd, events in poller.poll(_wait_ms(clients)):
-            if fd == program:
-                poller.unregister(program)
-                os.close(program)
-                program = next(programs, -1)
-                if program >= 0:
-                    poller.register(program, select.POLLIN)
-                else:
-                    poller.unregister(listening)
-                    listening.close()
-            elif fd in clients:
-                clients[fd].handle(events)
-            elif program >= 0:
-                client = Client(listening.accept()[0], make_service())
-                clients[client.socket.fileno()] = client
-                poller.register(client.socket, client.awaited)
-        _look_after(clients, poller)
-        if program < 0 and not clients:
+    _Server(listening, programs, make_ports, make_service).run()
+
+
+class _Server:
+    def __init__(
+        self,
+        listening: Listening,
+        programs: Iterator[int],
+        make_ports: Callable[[], PortService],
+        make_service: Callable[[], ProgramService],
+    ) -> None:
+        self._listening, self._programs = listening, programs
+        self._make_ports, self._make_service = make_ports, make_service
+        self._ports: PortService | None = None
+        self._clients: dict[int, Client] = {}
+        self._poller = select.poll()
+        self._handlers: dict[int, Callable[[int], None]] = {}  # of what `select.poll` reports
+        self._watch(listening.connections.fileno(), self._accept_client)
+        self._watch(listening.ports.fileno(), self._accept_at_port)
+        self._await_program()
+
+    def run(self) -> None:
+        while self._handlers:
+            for fd, events in self._poller.poll(self._wait_ms()):
+                if handler := self._handlers.get(fd):
+                    handler(events)
+            self._look_after()
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._handlers[fd] = handler
+        self._poller.register(fd, select.POLLIN)
+
+    def _forget(self, fd: int) -> None:
+        del self._handlers[fd]
+        self._poller.unregister(fd)
+
+    def _await_program(self) -> None:
+        """The next one; without any, nobody connects any more."""
+        program = next(self._programs, -1)
+        if program >= 0:
+            self._watch(program, lambda _: self._program_ended(program))
             return
+        for each in self._listening:
+            self._forget(each.fileno())
+            each.close()
 
+    def _program_ended(self, program: int) -> None:
+        self._forget(program)
+        os.close(program)
+        self._await_program()
 
-def _look_after(clients: dict[int, Client], poller: select.poll) -> None:
-    """Do what is due, and leave those that have ended."""
-    for fd, client in list(clients.items()):
-        client.keep_time()
-        if client.has_ended:
-            poller.unregister(fd)
-            clients.pop(fd).socket.close()
-        else:
-            poller.modify(fd, client.awaited)
+    def _accept_client(self, _: int) -> None:
+        client = Client(self._listening.connections.accept()[0], self._make_service())
+        self._clients[client.socket.fileno()] = client
+        self._watch(client.socket.fileno(), client.handle)
 
+    def _accept_at_port(self, _: int) -> None:
+        ports = self._ports = self._ports or self._make_ports()
+        connected = self._listening.ports.accept()[0]
+        connected.setblocking(False)
+        fd = connected.fileno()
 
-def _wait_ms(clients: dict[int, Client]) -> int | None:
-    due_ns = [due for client in clients.values() if (due := client.service.next_timeout_ns)]
-    if not due_ns:
-        return None
-    return max(0, (min(due_ns) - time.monotonic_ns()) // 1_000_000 + 1)
+        def handle(_: int) -> None:
+            if not ports.handle(connected):
+                self._forget(fd)
+
+        self._watch(fd, handle)
+
+    def _look_after(self) -> None:
+        """Do what is due, and leave those that have ended."""
+        for fd, client in list(self._clients.items()):
+            client.keep_time()
+            if client.has_ended:
+                self._forget(fd)
+                self._clients.pop(fd).socket.close()
+            else:
+                self._poller.modify(fd, client.awaited)
+        if self._ports is not None and self._ports.next_look_ns is not None:
+            self._ports.look(time.monotonic_ns())
+
+    def _wait_ms(self) -> int | None:
+        awaited = [client.service.next_timeout_ns for client in self._clients.values()]
+        awaited += [self._ports.next_look_ns] if self._ports else []
+        due_ns = [each for each in awaited if each is not None]
+        if not due_ns:
+            return None
+        return max(0, (min(due_ns) - time.monotonic_ns()) // 1_000_000 + 1)
 
 
 class Client:

@@ -38,12 +38,13 @@ class Echo:
 def connect():
     """Connects to a service; afterwards, one of its programs ends, then the other, and it ends."""
     with contextlib.ExitStack() as stack:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
-        listening.listen()
-        address = listening.getsockname()
+        sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        for each in sockets:
+            each.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
+            each.listen()
+        address = sockets[0].getsockname()
         (program, ends), (later, ends_later) = os.pipe(), os.pipe()
-        served = (listening, iter((program, later)), Echo)
+        served = (beside.Listening(*sockets), iter((program, later)), None, Echo)
         thread = threading.Thread(target=beside.serve, args=served, daemon=True)
         thread.start()
 
