@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// port_events DEVICE: has a queue pair there, and prints what becomes of the port until it is killed.
+// port_events DEVICE: has a queue pair there, and prints what becomes of the port. It does not end.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <string.h>

@@ -68,6 +68,8 @@ class Group:
         labels = self.labels
         if self.kind == "qp":
             return f"{labels['port']} qp {labels['qp']}"
+        if self.kind == "rnic":
+            return f"{labels['port']} process {labels['pid']}"
         return labels.get("link") or labels.get("port") or f"{labels['host']} {labels['device']}"
 
 
