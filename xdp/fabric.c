@@ -23,6 +23,7 @@
 #define ARP_REPLY 2
 
 #define LAB_NO_LINK (~0U)
+#define LAB_GSI_QP 1 /* IBA 3.5.3.3 */
 #define LAB_LOOKS 8 /* of lb: adaptive at queues */
 
 /* Stand for those sizes: largest ifindex + 1, directed links, prefixes. */
@@ -621,7 +622,8 @@ int switch_port(struct xdp_md *ctx) {
   return carry(ctx, in, on, count);
 }
 
-/* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. */
+/* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. So is queue pair
+ * 1, the general services interface: the host's connection manager has it. */
 int host_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
@@ -635,6 +637,8 @@ int host_port(struct xdp_md *ctx) {
   if (!lab_is_ip(ethertype) || !lab_parse_ip(ctx, &frame, ethertype)) return XDP_PASS;
   count->rx_roce += frame.roce;
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
+  if (lab_take_roce(ctx, &frame) && (bpf_ntohl(frame.headers.bth.qpn) & LAB_24_BITS) == LAB_GSI_QP)
+    return XDP_PASS;
   if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
   count->to_xsk++;
   return XDP_REDIRECT;

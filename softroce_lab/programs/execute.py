@@ -51,7 +51,6 @@ def execute(
     if with_rnic:
         _show_rnic(seen, node, preload=preload)
         beside.start()
-        os.environ[beside.SOCKET_VARIABLE] = beside.ADDRESS
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

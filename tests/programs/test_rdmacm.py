@@ -159,7 +159,7 @@ def test_what_is_absent_is_refused(pair):
 
 
 def test_without_the_lab_there_is_no_device(pair):
-    done = pair.run("h1", "env", "-u", "SOFTROCE_CM", "rping", "-s")
+    done = pair.run("h1", "rping", "-s", verbs=False)
     assert done.returncode not in (0, -11)
 
 

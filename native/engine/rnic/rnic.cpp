@@ -66,10 +66,8 @@ int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
       cap.max_send_sge > limits_.max_sge || cap.max_recv_sge > limits_.max_sge ||
       cap.max_inline_data > limits_.max_inline_data)
     return EINVAL;
-  const bool gsi = config.type == QpType::gsi;
-  if (gsi && qps_.contains(kGsiQp)) return EBUSY;
   if (next_qp_ > kLastQp || qps_.size() >= limits_.max_qp) return ENOMEM;
-  number = gsi ? kGsiQp : next_qp_++;
+  number = next_qp_++;
   auto& qp = qps_[number];
   switch (config.type) {
     case QpType::rc:

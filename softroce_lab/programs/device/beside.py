@@ -2,11 +2,11 @@
 """A process beside the unmodified programs of a host: their connection manager.
 
 The first `lab exec --verbs` starts it. It ends when nothing runs at the host any more: launchers
-leave daemons behind whose children are the programs.
+leave daemons behind whose children are the programs. Before, it tells the peers of programs that
+have ended, as the kernel would: it may run for some seconds longer.
 It listens at an abstract UNIX address of the host's network namespace. All hosts have the same
-address, so launchers may copy it from host to host.
+address.
 The manager itself is imported and made when a program asks for it first: most never do.
-It never waits for a program: what one does not take is kept within bounds.
 """
 
 from __future__ import annotations
@@ -14,28 +14,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import select
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from softroce_lab.fabric.net import netns
+from softroce_lab.structs import CONSTANTS
 
 if TYPE_CHECKING:
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
+    from softroce_lab.programs.rdmacm.server import Server
 
-SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
-ADDRESS = "softroce_lab/cm"
+ADDRESS: str = CONSTANTS["cm::kAddress"]
 COMMAND = "softroce-cm"  # the process's name in ps(1)
-_LONGEST_BYTES = 512  # more than any message has
-_BACKLOG = 8
-MOST_REPEATED = 64  # messages that wait for a program: above that, repeated ones are lost
-MOST_WAITING = 4096  # above that, the program is left
+_BACKLOG = 128
 
 
 def start() -> None:
@@ -46,13 +41,11 @@ def start() -> None:
     listening = _listening()
     if listening is None:
         return
-    program = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
-        _leave(listening, program)
+        _leave(listening)
     os.waitpid(child, 0)
     listening.close()
-    os.close(program)
 
 
 def _listening() -> socket.socket | None:
@@ -69,26 +62,19 @@ def _listening() -> socket.socket | None:
     return listening
 
 
-def _leave(listening: socket.socket | None, program: int) -> NoReturn:
+def _leave(listening: socket.socket | None) -> NoReturn:
     try:
         os.setsid()
         if os.fork() == 0:
             assert listening is not None  # noqa: S101 - `start` has bound it
-            _become_quiet(keep={listening.fileno(), program})
+            _become_quiet(keep=listening.fileno())
             while listening is not None:
-                serve(listening, _programs(program))
+                with listening:
+                    serve(listening, lambda: next(_others(), None), _server)
                 # A program may have come just before the address was given up.
-                program = next(_others(), -1)
-                listening = None if program < 0 else _listening()
+                listening = None if next(_others(), None) is None else _listening()
     finally:
         os._exit(0)
-
-
-def _programs(first: int) -> Iterator[int]:
-    """Descriptors of processes of the host, each asked for when the one before has ended."""
-    yield first
-    while (other := next(_others(), None)) is not None:
-        yield other
 
 
 def _others() -> Iterator[int]:
@@ -100,7 +86,7 @@ def _others() -> Iterator[int]:
                 yield os.pidfd_open(pid)
 
 
-def _become_quiet(keep: set[int]) -> None:
+def _become_quiet(keep: int) -> None:
     """Hold nothing that belongs to the program: who reads its output waits for the end of it."""
     Path("/proc/self/comm").write_text(COMMAND, "ascii")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -109,124 +95,53 @@ def _become_quiet(keep: set[int]) -> None:
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if fd > 2 and fd not in keep:
+        if fd > 2 and fd != keep:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
 
-def _connection_manager() -> ProgramService:
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
+def _server() -> Server:
+    from softroce_lab.programs.rdmacm.server import Server
 
-    return ProgramService(secrets.SystemRandom())
+    return Server.of_host()
 
 
 def serve(
     listening: socket.socket,
-    programs: Iterator[int],
-    make_service: Callable[[], ProgramService] = _connection_manager,
+    find_program: Callable[[], int | None],
+    make_server: Callable[[], Server],
 ) -> None:
-    """Serve all that connect, until all `programs` have ended and the clients have gone.
+    """Serve all that connect, until all programs have ended and their peers know.
 
-    `programs` are descriptors, each readable when its program has ended; it is closed then.
+    `find_program` opens a descriptor of one that runs, which is readable when it has ended.
     """
-    clients: dict[int, Client] = {}
-    poller = select.poll()
-    program = next(programs)
-    for fd in (listening.fileno(), program):
-        poller.register(fd, select.POLLIN)
+    server: Server | None = None
+    program: int | None = None
+    last_seen_s = time.monotonic()  # of a program
     while True:
-        for fd, events in poller.poll(_wait_ms(clients)):
+        if program is None:
+            program = find_program()
+        now_s = time.monotonic()
+        if program is not None:
+            last_seen_s = now_s
+        elif server is None or not server.is_needed(now_s - last_seen_s):
+            break
+        poller = select.poll()
+        awaited = server.awaited if server else {}
+        for fd, events in {listening.fileno(): select.POLLIN, **awaited}.items():
+            poller.register(fd, events)
+        if program is not None:
+            poller.register(program, select.POLLIN)
+        for fd, events in poller.poll(server.wait_ms if server else None):
             if fd == program:
-                poller.unregister(program)
                 os.close(program)
-                program = next(programs, -1)
-                if program >= 0:
-                    poller.register(program, select.POLLIN)
-                else:
-                    poller.unregister(listening)
-                    listening.close()
-            elif fd in clients:
-                clients[fd].handle(events)
-            elif program >= 0:
-                client = Client(listening.accept()[0], make_service())
-                clients[client.socket.fileno()] = client
-                poller.register(client.socket, client.awaited)
-        _look_after(clients, poller)
-        if program < 0 and not clients:
-            return
-
-
-def _look_after(clients: dict[int, Client], poller: select.poll) -> None:
-    """Do what is due, and leave those that have ended."""
-    for fd, client in list(clients.items()):
-        client.keep_time()
-        if client.has_ended:
-            poller.unregister(fd)
-            clients.pop(fd).socket.close()
-        else:
-            poller.modify(fd, client.awaited)
-
-
-def _wait_ms(clients: dict[int, Client]) -> int | None:
-    due_ns = [due for client in clients.values() if (due := client.service.next_timeout_ns)]
-    if not due_ns:
-        return None
-    return max(0, (min(due_ns) - time.monotonic_ns()) // 1_000_000 + 1)
-
-
-class Client:
-    """A program that uses librdmacm."""
-
-    def __init__(self, connected: socket.socket, service: ProgramService) -> None:
-        connected.setblocking(False)
-        self.socket = connected
-        self.service = service
-        self.has_ended = False  # or does not speak our language, or does not listen to us
-        self._waiting: deque[bytes] = deque()
-
-    @property
-    def awaited(self) -> int:
-        """What `select.poll` is to tell of."""
-        return select.POLLIN | (select.POLLOUT if self._waiting else 0)
-
-    def handle(self, events: int) -> None:
-        """Handle what `select.poll` reported."""
-        if events & select.POLLOUT:
-            self._flush()
-        if events & ~select.POLLOUT:
-            self._receive()
-
-    def keep_time(self) -> None:
-        """Do what is due."""
-        due_ns = self.service.next_timeout_ns
-        if due_ns is not None and due_ns <= time.monotonic_ns() and not self.has_ended:
-            self._send(self.service.handle_timeout(time.monotonic_ns()))
-
-    def _receive(self) -> None:
-        try:
-            message = self.socket.recv(_LONGEST_BYTES)
-            if message:
-                self._send(self.service.handle(message, time.monotonic_ns()))
-            else:
-                self.has_ended = True
-        except BlockingIOError:
-            pass
-        except (OSError, ValueError):
-            self.has_ended = True
-
-    def _send(self, messages: list[bytes]) -> None:
-        for message in messages:
-            if len(self._waiting) < MOST_REPEATED or not self.service.is_repeated(message):
-                self._waiting.append(message)
-                self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._waiting:
-                self.socket.send(self._waiting[0])
-                self._waiting.popleft()
-        except BlockingIOError:
-            if len(self._waiting) > MOST_WAITING:  # a reply that is lost would not come again
-                self.has_ended = True
-        except OSError:
-            self.has_ended = True
+                program = None
+            elif fd == listening.fileno():
+                server = server or make_server()
+                server.admit(listening.accept()[0])
+            elif server is not None:
+                server.handle(fd, events)
+        if server is not None:
+            server.keep_time()
+    if server is not None:
+        server.close()
