@@ -83,10 +83,11 @@ class MadPort:
 def frame_of(send: Send, psn: int) -> bytes:
     """The frame that carries a MAD, without MAC addresses. The kernel writes the same headers."""
     local, peer = address_of(send.way.local), address_of(send.way.peer)
-    ip = "ip" if local.version == 4 else "ipv6"
+    ip, priority = ("ip", "ip.dsfield") if local.version == 4 else ("ipv6", "ipv6.tclass")
     fields = {
         f"{ip}.src": int(local),
         f"{ip}.dst": int(peer),
+        priority: 0,
         "udp.srcport": ROCE_UDP_PORT,
         "infiniband.bth.opcode": UD_SEND_ONLY,
         "infiniband.bth.destqp": GSI_QPN,
