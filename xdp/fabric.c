@@ -24,7 +24,7 @@
 
 #define LAB_NO_LINK (~0U)
 #define LAB_GSI_QP 1 /* IBA 3.5.3.3 */
-#define LAB_LOOKS 8 /* of lb: adaptive at queues */
+#define LAB_LOOKS 8  /* of lb: adaptive at queues */
 
 /* Stand for those sizes: largest ifindex + 1, directed links, prefixes. */
 #define LAB_PORTS 1
@@ -622,8 +622,8 @@ int switch_port(struct xdp_md *ctx) {
   return carry(ctx, in, on, count);
 }
 
-/* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. So is queue pair
- * 1, the general services interface: the host's connection manager has it. */
+/* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. So is queue
+ * pair 1, the general services interface: the host's connection manager has it. */
 int host_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);

@@ -24,7 +24,9 @@ from tests.programs.test_loopback import ALONE
 
 TIMEOUT_S = 40
 LONGEST_CALL_S = 10  # native/verbs/rdmacm/manager.cpp
-PROGRAM = f"ADDRESS = {beside.ADDRESS!r}" + """
+PROGRAM = (
+    f"ADDRESS = {beside.ADDRESS!r}"
+    + """
 import ctypes, errno, os, socket, sys, time
 
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
@@ -62,6 +64,7 @@ def fill():
 
 id = bound()
 """
+)
 
 
 class Manager:

@@ -46,6 +46,7 @@ def test_two_clients_to_one_server(pair):
 def test_the_kill_of_one_leaves_the_others_connection(pair, victim):
     """The victim's peer is told; the others go on."""
     with contextlib.ExitStack() as stack:
+
         def start(host, port, *flags):
             return stack.enter_context(ended(pair.start(host, *rping(pair, port, *flags))))
 

@@ -29,7 +29,8 @@ int choose_port(Id& id) {
   if (port_of(address) != 0) return 0;
   if (const int error = enroll(id)) return error;
   Reply reply;
-  const Call wanted{.verb = Verb::bind, .id = id.number, .port_space = static_cast<std::uint32_t>(id.ps)};
+  const Call wanted{
+      .verb = Verb::bind, .id = id.number, .port_space = static_cast<std::uint32_t>(id.ps)};
   if (const int error = Manager::get().call(wanted, reply)) return error;
   set_port(address, static_cast<std::uint16_t>(reply.port));
   return 0;

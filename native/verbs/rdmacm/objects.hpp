@@ -24,7 +24,7 @@ struct Channel : rdma_event_channel {
 };
 
 struct Id : rdma_cm_id {
-  std::uint32_t number = 0;  // the manager's; 0: it does not know of the id yet
+  std::uint32_t number = 0;        // the manager's; 0: it does not know of the id yet
   const Device* device = nullptr;  // that has its address
   bool synchronous = false;
   std::uint8_t responder_resources = 0, initiator_depth = 0;

@@ -128,7 +128,8 @@ int attributes(Id& id, ibv_qp_attr& attr, int& mask) {
   Reply known;
   const Call ask{.verb = Verb::attributes, .id = id.number};
   const int error = id.number == 0 ? EINVAL : Manager::get().call(ask, known);
-  if (state != IBV_QPS_INIT) return error != 0 ? error : connected_attributes(id, known, attr, mask);
+  if (state != IBV_QPS_INIT)
+    return error != 0 ? error : connected_attributes(id, known, attr, mask);
   attr.port_num = kPort;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (error == 0 && known.max_dest_rd_atomic != 0) attr.qp_access_flags |= kReads;

@@ -118,30 +118,37 @@ def serve(
     server: Server | None = None
     program: int | None = None
     last_seen_s = time.monotonic()  # of a program
-    while True:
-        if program is None:
-            program = find_program()
-        now_s = time.monotonic()
-        if program is not None:
-            last_seen_s = now_s
-        elif server is None or not server.is_needed(now_s - last_seen_s):
-            break
-        poller = select.poll()
-        awaited = server.awaited if server else {}
-        for fd, events in {listening.fileno(): select.POLLIN, **awaited}.items():
-            poller.register(fd, events)
-        if program is not None:
-            poller.register(program, select.POLLIN)
-        for fd, events in poller.poll(server.wait_ms if server else None):
-            if fd == program:
-                os.close(program)
-                program = None
-            elif fd == listening.fileno():
-                server = server or make_server()
-                server.admit(listening.accept()[0])
-            elif server is not None:
-                server.handle(fd, events)
-        if server is not None:
-            server.keep_time()
-    if server is not None:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        while True:
+            if program is None:
+                program = find_program()
+            now_s = time.monotonic()
+            if program is not None:
+                last_seen_s = now_s
+            elif server is None or not server.is_needed(now_s - last_seen_s):
+                return
+            for fd, events in _reported(listening, program, server):
+                if fd == program:
+                    os.close(program)
+                    program = None
+                    continue
+                server = server or stack.enter_context(contextlib.closing(make_server()))
+                if fd == listening.fileno():
+                    server.admit(listening.accept()[0])
+                else:
+                    server.handle(fd, events)
+            if server is not None:
+                server.keep_time()
+
+
+def _reported(
+    listening: socket.socket, program: int | None, server: Server | None
+) -> list[tuple[int, int]]:
+    """What `select.poll` reports, once there is something to do."""
+    poller = select.poll()
+    for fd in (listening.fileno(), program):
+        if fd is not None:
+            poller.register(fd, select.POLLIN)
+    for fd, events in server.awaited.items() if server else ():
+        poller.register(fd, events)
+    return poller.poll(server.wait_ms if server else None)

@@ -132,7 +132,9 @@ class HostService:
         return self._results(outputs, now_ns)
 
     def handle_mad(self, octets: bytes, way: Way, now_ns: int) -> Results:
-        """A MAD came to one of the host's ports; anything may be in it."""
+        """A MAD came to the host; anything may be in it."""
+        if way.local not in self._manager.ports:
+            return []
         return self._results(self._manager.handle_mad(octets, way, now_ns), now_ns)
 
     @property

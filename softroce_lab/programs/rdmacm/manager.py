@@ -294,12 +294,11 @@ class ConnectionManager:
         self._must_be_new(comm_id, "bind")
         taken = {port for space, port in self._bound.values() if space == port_space}
         first = self._stream.randrange(len(_PORTS))
-        free = (port for port in (*_PORTS[first:], *_PORTS[:first]) if port not in taken)
-        port = next(free, None)
-        if port is None:
-            raise PyverbsRDMAError("Failed to bind", errno.EADDRNOTAVAIL)
-        self._bound[comm_id] = port_space, port
-        return port
+        for port in (*_PORTS[first:], *_PORTS[:first]):
+            if port not in taken:
+                self._bound[comm_id] = port_space, port
+                return port
+        raise PyverbsRDMAError("Failed to bind", errno.EADDRNOTAVAIL)
 
     def resolve_addr(self, comm_id: int, target: Target) -> Outputs:
         """Where to connect; an address of the other IP version cannot be reached from here."""
@@ -436,9 +435,7 @@ class ConnectionManager:
     # What the port and the clock do
 
     def handle_mad(self, octets: bytes, way: Way, now_ns: int) -> Outputs:
-        """A MAD came to QP 1 of a local port; anything may be in it."""
-        if way.local not in self.ports:
-            return self._drop("not for a port")
+        """A MAD came to QP 1 of one of the ports; anything may be in it."""
         try:
             mad = Mad.parse(octets)
         except LayoutError:
@@ -636,9 +633,7 @@ class ConnectionManager:
         if isinstance(listener, Listener):
             listener.waiting.discard(held.comm_id)
 
-    def _stale(
-        self, mad: Mad, way: Way, comm_id: int, answered: Answered, now_ns: int
-    ) -> Outputs:
+    def _stale(self, mad: Mad, way: Way, comm_id: int, answered: Answered, now_ns: int) -> Outputs:
         """The peer reuses a queue pair of an existing connection: end that (IBA 12.9.8.3.1)."""
         connection = self.connection(comm_id)
         outputs = self._refuse(mad, way, Refused(RejectReason.STALE_CONN), answered)
