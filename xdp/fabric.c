@@ -24,7 +24,8 @@
 #define ARP_REPLY 2
 
 #define LAB_NO_LINK (~0U)
-#define LAB_LOOKS 8 /* of lb: adaptive at queues */
+#define LAB_GSI_QP 1 /* IBA 3.5.3.3 */
+#define LAB_LOOKS 8  /* of lb: adaptive at queues */
 
 /* Stand for those sizes: largest ifindex + 1, ports of hosts, their shares, directed links,
  * prefixes. */
@@ -641,7 +642,8 @@ int switch_port(struct xdp_md *ctx) {
 }
 
 /* RoCE goes to the socket of the process that has the queue pair, if there is one; all the rest is
- * the kernel's. */
+ * the kernel's. So is queue pair 1, the general services interface: the host's connection manager
+ * has it. */
 int host_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
@@ -657,7 +659,7 @@ int host_port(struct xdp_md *ctx) {
   count->rx_roce += frame.roce;
   if (frame.flow.src == in->address) uncount(&frame, count);
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
-  if (!lab_load_qpn(ctx, &frame, &qpn)) return XDP_PASS;
+  if (!lab_load_qpn(ctx, &frame, &qpn) || qpn == LAB_GSI_QP) return XDP_PASS;
   share = qpn >> LAB_SHARE_QPN_BITS;
   if (!share || shares.redirect_map(in->first_share + share, 0) != XDP_REDIRECT)
     if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;

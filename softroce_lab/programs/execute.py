@@ -21,7 +21,7 @@ from softroce_lab.plan.plan import Plan
 from softroce_lab.programs.device import beside, device, mounts
 
 if TYPE_CHECKING:
-    from softroce_lab.programs.device.ports import PortService
+    from softroce_lab.programs.device.ports import PortServer
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"
@@ -54,8 +54,7 @@ def execute(
         _name_hosts(seen.plan)
     if with_rnic:
         _show_rnics(seen, node, preload=preload)
-        beside.start(lambda: _port_service(seen, node))
-        os.environ[beside.SOCKET_VARIABLE] = beside.ADDRESS
+        beside.start(lambda: _port_server(seen, node))
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
@@ -90,10 +89,10 @@ def _show_rnics(seen: View, node: str, *, preload: bool) -> None:
         _put_first("LD_PRELOAD", *(str(library.with_name(name)) for name in mounts.LIBRARIES))
 
 
-def _port_service(seen: View, node: str) -> PortService:
-    from softroce_lab.programs.device.ports import PortService
+def _port_server(seen: View, node: str) -> PortServer:
+    from softroce_lab.programs.device.ports import PortServer
 
-    return PortService.of(seen, node)
+    return PortServer.of(seen, node)
 
 
 def has_rnic(plan: Plan, node: str) -> bool:

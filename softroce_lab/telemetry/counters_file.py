@@ -36,7 +36,7 @@ _WORD_BYTES = 8
 _SEQUENCE_AT = _HEADER.index("sequence") * _WORD_BYTES
 _READ_S = 1.0  # a writer takes microseconds, unless something stopped it in the middle
 _NAP_S = 0.0005
-_TYPES = {1: "GSI", 2: "RC", 3: "UC", 4: "UD"}  # enum ibv_qp_type
+_TYPES = {2: "RC", 3: "UC", 4: "UD"}  # enum ibv_qp_type
 _STATES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 _CONNECTED = ("RC", "UC")
 

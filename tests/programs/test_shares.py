@@ -107,7 +107,7 @@ def asking(pair):
 
             def connected():
                 with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
-                    client.connect(f"\0{beside.PORTS_ADDRESS}")
+                    client.connect(f"\0{beside.ADDRESSES[1]}")
                     return True
 
             assert eventually(connected)

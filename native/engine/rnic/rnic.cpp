@@ -81,10 +81,8 @@ int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
       cap.max_send_sge > limits_.max_sge || cap.max_recv_sge > limits_.max_sge ||
       cap.max_inline_data > limits_.max_inline_data)
     return EINVAL;
-  const bool gsi = config.type == QpType::gsi;
-  if (gsi && qps_.contains(kGsiQp)) return EBUSY;
   if (qps_.size() >= std::min<std::size_t>(limits_.max_qp, end_qp_ - first_qp_)) return ENOMEM;
-  number = gsi ? kGsiQp : new_number();
+  number = new_number();
   auto& qp = qps_[number];
   switch (config.type) {
     case QpType::rc:

@@ -125,7 +125,6 @@ class Rnic {
   }
 
  private:
-  static constexpr std::uint32_t kGsiQp = 1;  // IBA 3.5.3.3
   static constexpr std::uint32_t kDataQp = 0x11;
   static constexpr std::uint32_t kRecoveryQp = kDataQp + 1;
   static constexpr std::uint32_t kLastQp = uc_framing::kFirstQp - 1;

@@ -19,9 +19,7 @@ from softroce_lab.topology.model import NodeName
 from softroce_lab.workloads.programs import Command, Programs
 
 MOST_RETRIES = 1000
-_RESERVED = (
-    "LD_LIBRARY_PATH", "SOFTROCE_CM", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_VERBS",
-)  # fmt: skip
+_RESERVED = "LD_LIBRARY_PATH", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_VERBS"
 
 
 def _command(text: str) -> str:

@@ -13,8 +13,10 @@ The process of `beside.py` turns this, in the host's network namespace.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
+import select
 import socket
 import time
 from collections.abc import Sequence
@@ -74,7 +76,7 @@ class PortShares:
 
     def release(self, share: int, xdp: XdpFabric) -> None:
         """The process has closed its socket, or has ended."""
-        self.clients.pop(share).close()
+        del self.clients[share]
         if share:
             xdp.withdraw_share(self._first + share)
             self._delete_pair(share)
@@ -123,7 +125,16 @@ class PortShares:
         links.delete(zip(self._indexes(share), self._names(share), strict=True))
 
 
-class PortService:
+@dataclasses.dataclass(slots=True)
+class Client:
+    """A process, and what it has."""
+
+    socket: socket.socket
+    port: PortShares | None = None
+    share: int = 0
+
+
+class PortServer:
     """Serves the processes of one host."""
 
     def __init__(self, directory: Path, bpffs: Path, node: Node, mode: Mode) -> None:
@@ -137,43 +148,62 @@ class PortService:
             for port in node.ports
         }
         self._links = {port.name: locate.uplink(plan, port) // 2 for port in node.ports}
-        self._clients: dict[int, tuple[PortShares, int] | None] = {}  # by descriptor: their shares
+        self._clients: dict[int, Client] = {}  # by descriptor
         self._look_ns = 0  # when to look at the links next
 
     @classmethod
-    def of(cls, seen: View, node: str) -> PortService:
+    def of(cls, seen: View, node: str) -> PortServer:
         """The service of a host of a lab that is up."""
         assert seen.condition is not None  # noqa: S101 - a lab that is up has one
         mode = seen.condition.history.state_facts["xdp"]
         return cls(seen.directory, seen.bpffs, seen.plan.node(node), mode)
 
+    def close(self) -> None:
+        """Close what is left of its sockets."""
+        for client in list(self._clients.values()):
+            self._leave(client)
+
+    def is_needed(self, deserted_s: float) -> bool:
+        """Whether somebody has a share, however long ago the last program ended."""
+        return bool(self._clients)
+
     @property
-    def next_look_ns(self) -> int | None:
-        """When `look` is to be called; None: nobody has a share."""
-        return self._look_ns if any(self._clients.values()) else None
+    def awaited(self) -> dict[int, int]:
+        """What `select.poll` is to tell of, by descriptor."""
+        return dict.fromkeys(self._clients, select.POLLIN)
 
-    def handle(self, client: socket.socket) -> bool:
-        """Something came from a client. False: it has ended, and is closed."""
-        fd = client.fileno()
-        held = self._clients.setdefault(fd, None)
-        try:
-            message = client.recv(_REQUEST.size)
-            if held is None and len(message) == _REQUEST.size:
-                client.send(_GRANT.pack(**self._answer(client, _REQUEST.unpack(message))))
-                return True
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        held = self._clients.pop(fd)
-        if held is None:
-            client.close()
-        else:
-            port, share = held
-            port.release(share, self._xdp)
-        return False
+    @property
+    def wait_ms(self) -> int | None:
+        """How long nothing needs to be done; None: for ever."""
+        if not any(port.clients for port in self._ports.values()):
+            return None
+        return max(0, (self._look_ns - time.monotonic_ns()) // 1_000_000 + 1)
 
-    def _answer(self, client: socket.socket, request: Any) -> dict[str, Any]:
+    def admit(self, connected: socket.socket) -> None:
+        """A program has come."""
+        connected.setblocking(False)
+        self._clients[connected.fileno()] = Client(connected)
+
+    def handle(self, fd: int, _events: int) -> None:
+        """Something came from a program, or it has ended."""
+        if client := self._clients.get(fd):
+            try:
+                message = client.socket.recv(_REQUEST.size)
+                if client.port or len(message) != _REQUEST.size:
+                    raise ConnectionError("it has ended, or makes no sense")
+                client.socket.send(_GRANT.pack(**self._answer(client, _REQUEST.unpack(message))))
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._leave(client)
+
+    def _leave(self, client: Client) -> None:
+        del self._clients[client.socket.fileno()]
+        client.socket.close()
+        if client.port:
+            client.port.release(client.share, self._xdp)
+
+    def _answer(self, client: Client, request: Any) -> dict[str, Any]:
         """Members of struct Grant."""
         name = request.interface.rstrip(b"\0").decode("ascii", "replace")
         try:
@@ -183,20 +213,20 @@ class PortService:
             self._look_at([port], time.monotonic_ns())
             if not request.share:
                 return {"up": port.up}
-            granted = port.grant(client, self._xdp)
+            granted = port.grant(client.socket, self._xdp)
         except RunError as error:
             return _refusal(errno.EBUSY, str(error))
         except OSError as error:
             return _refusal(error.errno or errno.EIO, str(error))
-        self._clients[client.fileno()] = port, granted["share"]
+        client.port, client.share = port, granted["share"]
         return granted
 
-    def look(self, now_ns: int) -> None:
-        """Tell whom it concerns which links went down or came up; `now_ns`: CLOCK_MONOTONIC."""
-        if now_ns < self._look_ns:
-            return
-        self._look_ns = now_ns + LOOK_NS
-        self._look_at([port for port in self._ports.values() if port.clients], now_ns)
+    def keep_time(self) -> None:
+        """Look at the links of ports that somebody has, if it is time."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_ns:
+            self._look_ns = now_ns + LOOK_NS
+            self._look_at([port for port in self._ports.values() if port.clients], now_ns)
 
     def _look_at(self, ports: Sequence[PortShares], now_ns: int) -> None:
         plan = self._plan()
