@@ -50,14 +50,19 @@ def test_the_kill_of_one_leaves_the_others_connection(pair, victim):
         def start(host, port, *flags):
             return stack.enter_context(ended(pair.start(host, *rping(pair, port, *flags))))
 
+        def await_traffic():
+            goal = pair.roce_packets("h1") + 400
+            assert eventually(lambda: pair.roce_packets("h1") > goal, TIMEOUT_S)
+
         serving = [start("h2", port, "-s") for port in PORTS]
         time.sleep(2 * BEGINS_S)
-        asking = [start("h1", port, "-c") for port in PORTS]
-        goal = pair.roce_packets("h1") + 400
-        assert eventually(lambda: pair.roce_packets("h1") > goal, TIMEOUT_S)
+        asking = []
+        for port in PORTS:
+            asking.append(start("h1", port, "-c"))
+            time.sleep(BEGINS_S)
+            await_traffic()
         killed, told = (asking, serving) if victim == "client" else (serving, asking)
         killed[0].kill()
         assert "DISCONNECT EVENT" in "".join(told[0].communicate(timeout=TIMEOUT_S))
-        goal = pair.roce_packets("h1") + 400
-        assert eventually(lambda: pair.roce_packets("h1") > goal, TIMEOUT_S)
-        assert killed[1].poll() is told[1].poll() is None
+        await_traffic()
+        assert [killed[1].poll(), told[1].poll()] == [None, None]

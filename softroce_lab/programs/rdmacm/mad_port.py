@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address
 
 from softroce_lab import _native
+from softroce_lab.fabric.net import links
 from softroce_lab.programs.rdmacm.connection import Send, Way
 from softroce_lab.programs.rdmacm.messages import GSI_QKEY, GSI_QPN, address_of, gid_of
 
@@ -42,11 +43,10 @@ class MadPort:
     """Sends and receives MADs of the network namespace that it is made in."""
 
     def __init__(self) -> None:
+        versions = (4, 6) if links.has_ipv6() else (4,)
         with contextlib.ExitStack() as stack:
-            self._senders = {
-                version: stack.enter_context(_sender(version)) for version in _ETHERTYPES
-            }
-            self.receivers = [stack.enter_context(_receiver(version)) for version in _ETHERTYPES]
+            self._senders = {each: stack.enter_context(_sender(each)) for each in versions}
+            self.receivers = [stack.enter_context(_receiver(each)) for each in versions]
             self._stack = stack.pop_all()
         self._psns: collections.Counter[IPv6Address] = collections.Counter()  # by local GID
 
@@ -57,9 +57,9 @@ class MadPort:
         """A MAD that cannot leave is lost: its sender repeats it."""
         way = send.way
         local, peer = address_of(way.local), address_of(way.peer)
-        if local.version != peer.version:
-            return
         version = local.version
+        if version != peer.version or version not in self._senders:
+            return
         datagram = frame_of(send, self._psns[way.local])[_HEAD_BYTES[version] :]
         self._psns[way.local] += 1
         if version == 4:

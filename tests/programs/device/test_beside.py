@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 
 import pytest
 
@@ -19,13 +20,15 @@ FLOOD = 4 * server.MOST_WAITING
 
 
 class Echo:
-    """Answers with what came. Until the peer of a program that has left knows, it is needed."""
-
-    next_timeout_ns = None
-    is_disconnecting = False
+    """Answers with what came."""
 
     def __init__(self):
         self.left = []
+        self.is_disconnecting = False
+
+    @property
+    def next_timeout_ns(self):
+        return time.monotonic_ns() + 10_000_000 if self.is_disconnecting else None
 
     def handle(self, program, octets, now_ns):
         if octets != CLAIM:
@@ -46,34 +49,47 @@ class NoPort:
         pass
 
 
+class Served:
+    """A server at an address of its own, and the programs that it looks for."""
+
+    def __init__(self, stack, clients, *programs):
+        self.service = Echo()
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
+        listening.listen()
+        self._clients, self._address = clients, listening.getsockname()
+        left = iter(programs)
+        made = server.ConnectionServer(self.service, NoPort())
+        self.thread = threading.Thread(
+            target=beside.serve,
+            args=([listening], [lambda: made], lambda: next(left, None)),
+            daemon=True,
+        )
+        self.thread.start()
+
+    def connect(self):
+        made = self._clients.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        made.settimeout(TIMEOUT_S)
+        made.connect(self._address)
+        return made
+
+    def ends(self, timeout_s=TIMEOUT_S):
+        self.thread.join(timeout_s)
+        return not self.thread.is_alive()
+
+
 @pytest.fixture
 def connect():
     """Connects to a service; afterwards, one of its programs ends, then the other, and it ends."""
-    with contextlib.ExitStack() as stack:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
-        listening.listen()
-        address = listening.getsockname()
-        (program, ends), (later, ends_later) = os.pipe(), os.pipe()
-        programs = iter((program, later))
-        made = server.ConnectionServer(Echo(), NoPort())
-        served = ([listening], [lambda: made], lambda: next(programs, None))
-        thread = threading.Thread(target=beside.serve, args=served, daemon=True)
-        thread.start()
-
-        def connected():
-            made = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            made.settimeout(TIMEOUT_S)
-            made.connect(address)
-            return made
-
-        yield connected
-        os.close(ends)
-        assert is_served(connected())
-        os.close(ends_later)
-        stack.close()
-        thread.join(TIMEOUT_S)
-        assert not thread.is_alive()
+    (program, ends), (later, ends_later) = os.pipe(), os.pipe()
+    with contextlib.ExitStack() as outer:
+        with contextlib.ExitStack() as stack:
+            served = Served(outer, stack, program, later)
+            yield served.connect
+            os.close(ends)
+            assert is_served(served.connect())
+            os.close(ends_later)
+        assert served.ends()
 
 
 def send_many(client):
@@ -106,3 +122,29 @@ def test_who_speaks_another_language_is_left(connect):
     strange.send(b"?")
     assert strange.recv(1) == b""
     assert is_served(connect())
+
+
+@pytest.fixture
+def leaving(monkeypatch):
+    """A server whose only program has left, before its peers know; what may end it is not over."""
+    monkeypatch.setattr(server, "_LONGEST_FAREWELL_S", 1.0)
+    program, ends = os.pipe()
+    with contextlib.ExitStack() as stack:
+        served = Served(stack, stack, program)
+        client = served.connect()
+        assert is_served(client)
+        served.service.is_disconnecting = True
+        client.close()
+        os.close(ends)
+        assert not served.ends(0.3)
+        yield served
+
+
+def test_it_stays_until_the_peers_of_a_program_know(leaving):
+    assert len(leaving.service.left) == 1
+    leaving.service.is_disconnecting = False
+    assert leaving.ends(0.5)
+
+
+def test_it_does_not_stay_for_ever(leaving):
+    assert leaving.ends()
