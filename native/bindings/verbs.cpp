@@ -107,7 +107,7 @@ void bind_completion_queue(EndpointClass& cls) {
 std::tuple<int, std::uint32_t, Capacities> create_qp(
     Endpoint& endpoint, int type, CompletionQueue& send_cq, CompletionQueue& receive_cq,
     std::uint32_t srq, const Capacities& cap, std::uint32_t protection_domain, bool signal_all) {
-  if (type < static_cast<int>(QpType::gsi) || type > static_cast<int>(QpType::ud))
+  if (type < static_cast<int>(QpType::rc) || type > static_cast<int>(QpType::ud))
     return {EOPNOTSUPP, 0, cap};
   const auto [send_wr, recv_wr, send_sge, recv_sge, inline_data] = cap;
   const QpConfig config{static_cast<QpType>(type),

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a program's librdmacm and the connection manager's process write to each other, a message a
-// packet of a UNIX socket. Both are on one machine: numbers are in its order. GIDs and MADs are
-// octets.
+// What a program's librdmacm and the connection manager of its host write to each other, a message
+// a packet of a UNIX socket. Both are on one machine: numbers are in its order. GIDs are octets.
 #pragma once
 
 #include <cstdint>
 
 namespace softroce::cm {
 
-inline constexpr const char* kSocketVariable = "SOFTROCE_CM";  // an abstract UNIX address
-inline constexpr std::uint32_t kMostGids = 4;
-inline constexpr std::uint32_t kMadBytes = 256;
+inline constexpr const char* kAddress = "softroce_lab/cm";  // abstract, of a network namespace
+inline constexpr std::uint32_t kMostGids = 16;              // two of each device
 inline constexpr std::uint8_t kNoAckTimeout = 0xFF;
 
-enum class Kind : std::uint32_t { hello = 1, mad = 2, call = 3, reply = 4, event = 5 };
+enum class Kind : std::uint32_t { hello = 1, call, reply, event };
 
 enum class Verb : std::uint32_t {
   create = 1,
+  bind,  // to a port that no other id of the host has
   resolve_addr,
   resolve_route,
   listen,
@@ -27,23 +26,20 @@ enum class Verb : std::uint32_t {
   disconnect,
   destroy,
   attributes,
-  flush,  // the reply comes when every peer knows that its connection is over
 };
 
-// To the manager, first of all: whose port it is.
+// A GID of the host, and what its device is.
+struct LocalGid {
+  std::uint8_t octets[16] = {};
+  std::uint64_t guid = 0;
+  std::uint8_t mtu = 0, ack_delay = 0, reserved[6] = {};
+};
+
+// To the manager, first of all: what the program's devices are.
 struct Hello {
   Kind kind = Kind::hello;
   std::uint32_t gids = 0;
-  std::uint64_t guid = 0;
-  std::uint8_t mtu = 0, ack_delay = 0, reserved[6] = {};
-  std::uint8_t gid[kMostGids][16] = {};
-};
-
-// Either way: to or from queue pair 1 of the port with this GID.
-struct Mad {
-  Kind kind = Kind::mad;
-  std::uint8_t gid[16] = {};
-  std::uint8_t octets[kMadBytes] = {};
+  LocalGid gid[kMostGids] = {};
 };
 
 // rdma_conn_param, or rdma_ud_param.
@@ -54,7 +50,7 @@ struct Parameters {
   std::uint8_t private_data[256] = {};
 };
 
-// To the manager. `id` is 0 with `create` and `flush`. A GID of zeros is any.
+// To the manager. `id` is 0 with `create`. A GID of zeros is any.
 struct Call {
   Kind kind = Kind::call;
   Verb verb{};
@@ -65,11 +61,11 @@ struct Call {
   Parameters parameters{};
 };
 
-// From it, one to each call; all but the first two numbers are of `attributes`.
+// From it, one to each call. `port` is of `bind`; what follows is of `attributes`.
 struct Reply {
   Kind kind = Kind::reply;
   std::int32_t error = 0;
-  std::uint32_t id = 0, reliable = 0;
+  std::uint32_t id = 0, port = 0, reliable = 0;
   std::uint8_t gid[16] = {};
   std::uint32_t flow_label = 0, traffic_class = 0, hop_limit = 0, path_mtu = 0, dest_qp_num = 0;
   std::uint32_t rq_psn = 0, sq_psn = 0, max_dest_rd_atomic = 0, max_rd_atomic = 0;

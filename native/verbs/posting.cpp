@@ -33,7 +33,7 @@ void take_inline(SendRequest& request) {
 }
 
 int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
-  if (qp.qp_type != IBV_QPT_RC && qp.qp_type != IBV_QPT_UC) {  // UD, and queue pair 1
+  if (qp.qp_type == IBV_QPT_UD) {
     if (from.wr.ud.ah == nullptr) return EINVAL;
     to.address = static_cast<const Ah*>(from.wr.ud.ah)->vector;
     to.remote_qp = from.wr.ud.remote_qpn;

@@ -24,11 +24,8 @@ QpConfig config_of(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   return config;
 }
 
-// The kernel's IB_QPT_GSI, which verbs.h leaves out: queue pair 1, of our librdmacm.
-constexpr unsigned kGsi = 1;
-
 bool is_supported(unsigned type) {
-  return type == kGsi || type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
+  return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
 
 int create(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {

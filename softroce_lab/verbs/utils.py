@@ -6,7 +6,7 @@ from __future__ import annotations
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.verbs.enums import ibv_event_type, ibv_mtu
 
-_TYPES = {1: "GSI", 2: "RC", 3: "UC", 4: "UD", 8: "Raw Packet", 9: "XRCD_SEND", 10: "XRCD_RECV"}
+_TYPES = {2: "RC", 3: "UC", 4: "UD", 8: "Raw Packet", 9: "XRCD_SEND", 10: "XRCD_RECV"}
 _STATES = ("Reset", "Init", "RTR", "RTS", "SQD", "SQE", "Error", "Unknown")
 _STATUSES = (
     "success", "local length error", "local QP op error", "local EEC op error",

@@ -11,11 +11,12 @@ import numpy as np
 
 from softroce_lab import _native
 from softroce_lab.dissect import description
-from softroce_lab.programs.rdmacm.messages import GSI_QKEY, GSI_QPN
+from softroce_lab.programs.rdmacm import mad_port
+from softroce_lab.programs.rdmacm.connection import Send
 from softroce_lab.transports import control, sdr
 from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests import control_bodies
-from tests.native.bare_verbs import GSI, UD, BareRnic, address_vector
+from tests.native.bare_verbs import UD, BareRnic, address_vector
 from tests.native.connected import (
     CMP_SWAP,
     FETCH_ADD,
@@ -31,7 +32,7 @@ from tests.native.connected import (
     WRITE_IMM,
     Duo,
 )
-from tests.programs.rdmacm.cm_rig import PASSIVE, UDP, Wire
+from tests.programs.rdmacm.cm_rig import PASSIVE, UDP, Wire, way
 from tests.transports.pair_rig import (
     ADDRESSES,
     DATA,
@@ -236,10 +237,10 @@ def _sender(*, ipv6: bool) -> tuple[BareRnic, object]:
     return BareRnic(ends[0], MACS[0]), address_vector(ends[1], MACS[1], traffic_class=2)
 
 
-def _datagram(sender, qp, peer, opcode, data, size, to=0x123456, qkey=0x09ABCDEF) -> list[bytes]:
+def _datagram(sender, qp, peer, opcode, data, size) -> list[bytes]:
     request = _native.SendRequest()
     request.opcode, request.send_flags, request.imm_data = opcode, SIGNALED, IMMEDIATE
-    request.address, request.remote_qpn, request.remote_qkey = peer, to, qkey
+    request.address, request.remote_qpn, request.remote_qkey = peer, 0x123456, 0x09ABCDEF
     sender.post_send(qp, request, data[:size])
     return sender.frames()
 
@@ -289,16 +290,9 @@ def _conversations() -> Iterator[Wire]:
 
 
 def management() -> list[bytes]:
-    """The MADs in the frames of an RNIC."""
-    sender, peer = _sender(ipv6=False)
-    qp = sender.create_qp(GSI)
-    sender.to_rtr(qp, GSI)
-    sender.to_rts(qp, GSI)
-    return [
-        frame
-        for _, octets in mads()
-        for frame in _datagram(sender, qp, peer, SEND, octets, 256, GSI_QPN, GSI_QKEY)
-    ]
+    """The MADs in the frames of queue pair 1."""
+    sends = [Send(way(each.side), each.octets) for wire in _conversations() for each in wire.sent]
+    return [mad_port.frame_of(send, psn) for psn, send in enumerate(sends)]
 
 
 ALL = {

@@ -20,7 +20,7 @@ from tests.native.connected import (
     RTS,
 )
 
-GSI, UD = 1, 4
+UD = 4
 MASK_DATAGRAMS = {INIT: 1 | 1 << 4 | 1 << 5 | 1 << 6, RTR: 1, RTS: 1 | 1 << 16}
 DEPTH = 256  # work requests that a queue holds
 

@@ -24,7 +24,7 @@ from softroce_lab.verbs.enums import (
 )
 from tests.captures.replay import conversations
 from tests.native import frames
-from tests.native.bare_verbs import GSI, UD, BareRnic, address_vector
+from tests.native.bare_verbs import UD, BareRnic, address_vector
 from tests.native.connected import RC, UC
 from tests.native.opcodes import IB, frame_of
 
@@ -89,7 +89,7 @@ class Responder:
     def __init__(self, conversation):
         self.conversation = each = conversation
         self.rnic = BareRnic(each.responder, each.responder_mac, path_mtu=4096)
-        kind = GSI if each.is_management else KINDS[each.service]
+        kind = KINDS[each.service]
         self.qp = self.rnic.create_qp(kind)
         fields = (each.answers or each.requests)[0].fields
         self.rnic.to_rtr(
@@ -158,7 +158,10 @@ def name_of(conversation):
     return f"{conversation.capture}-{conversation.service}-{first.number}"
 
 
-REPLAYED = list(itertools.chain.from_iterable(CONVERSATIONS.values()))
+# The MADs are tests/programs/rdmacm's.
+REPLAYED = [
+    each for each in itertools.chain.from_iterable(CONVERSATIONS.values()) if not each.is_management
+]
 REPLAYS = pytest.mark.parametrize("conversation", REPLAYED, ids=name_of)
 
 
@@ -269,7 +272,7 @@ def opcode_of(work):
 
 
 # What is answered by a NAK or arrives with gaps does not tell what was asked for.
-SMOOTH = [each for each in REPLAYED if each.is_smooth and not each.is_management]
+SMOOTH = [each for each in REPLAYED if each.is_smooth]
 
 
 @pytest.mark.parametrize("conversation", SMOOTH, ids=name_of)

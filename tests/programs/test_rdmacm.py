@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.programs.pair import BEGINS_S, TIMEOUT_S, ended
+from tests.labs import eventually
+from tests.programs.pair import BEGINS_S, TIMEOUT_S, ended, finished
 
 BYTES, ROUNDS, CONNECTIONS = 4000, 20, 3
 PROGRAMS = {
@@ -159,8 +160,39 @@ def test_what_is_absent_is_refused(pair):
 
 
 def test_without_the_lab_there_is_no_device(pair):
-    done = pair.run("h1", "env", "-u", "SOFTROCE_CM", "rping", "-s")
+    done = pair.run("h1", "rping", "-s", verbs=False)
     assert done.returncode not in (0, -11)
+
+
+def test_a_program_with_a_clean_environment_runs(pair):
+    address = str(pair.address("h2"))
+    rping = ["env", "-i", "/usr/bin/rping", "-a", address, "-C", "3"]
+    with pair.sending("h1", 3 * 64):
+        pair.connect([*rping, "-s"], [*rping, "-c"])
+
+
+def test_two_programs_of_a_host_listen_at_once(pair):
+    """Each gets its own client, whichever of them listened first."""
+    address = str(pair.address("h2"))
+    other = ["rping", "-a", address, "-p", "7175", "-C", "3"]
+    with ended(pair.start("h2", *other, "-s")) as waits:
+        converse(pair, "rping", 0)
+        assert waits.poll() is None
+        done = pair.run("h1", *other, "-c")
+        assert done.returncode == 0, done.stderr
+        assert finished(waits).returncode == 0
+
+
+def test_the_peer_of_a_killed_program_is_told(pair):
+    """It waits for a message, so nothing else tells it; the killed one was its host's last."""
+    address = str(pair.address("h2"))
+    sent = pair.roce_packets("h1")
+    with ended(pair.start("h2", "rping", "-s", "-a", address)) as server:
+        time.sleep(BEGINS_S)
+        with ended(pair.start("h1", "rping", "-c", "-a", address)) as client:
+            assert eventually(lambda: pair.roce_packets("h1") > sent + 100, TIMEOUT_S)
+            client.kill()
+        assert "DISCONNECT EVENT" in "".join(server.communicate(timeout=TIMEOUT_S))
 
 
 def test_a_daemon_keeps_the_connection_manager_of_the_shell_that_left_it(pair):

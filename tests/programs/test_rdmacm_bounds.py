@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """librdmacm.so.1 with a connection manager that does not read, does not answer, or goes away.
 
-The manager is the test's own: its messages are those of programs/rdmacm/program_service.py.
+The manager is the test's own: its messages are those of programs/rdmacm/host_service.py.
 """
 
 import contextlib
 import errno
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -16,14 +15,18 @@ import threading
 import pytest
 
 from softroce_lab import paths
-from softroce_lab.programs.rdmacm import program_service as service
-from softroce_lab.programs.rdmacm.program_service import KINDS, VERBS
+from softroce_lab.fabric.net import netns
+from softroce_lab.programs.device import beside
+from softroce_lab.programs.rdmacm import host_service as service
+from softroce_lab.programs.rdmacm.host_service import KINDS, VERBS
 from tests.programs.pair import ended, finished
 from tests.programs.test_loopback import ALONE
 
 TIMEOUT_S = 40
 LONGEST_CALL_S = 10  # native/verbs/rdmacm/manager.cpp
-PROGRAM = """
+PROGRAM = (
+    f"ADDRESS = {beside.ADDRESS!r}"
+    + """
 import ctypes, errno, os, socket, sys, time
 
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
@@ -45,32 +48,33 @@ def listen(id):
     print(why, round(time.monotonic() - began, 1), flush=True)
 
 def fill():
-    # As MADs do that nobody reads.
-    name = os.environ["SOFTROCE_CM"].encode()
+    # As calls of other threads do that nobody reads.
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             way = socket.socket(fileno=os.dup(fd))
-            if way.getpeername() == b"\\0" + name:
+            if way.getpeername() == b"\\0" + ADDRESS.encode():
                 break
         except OSError:
             continue
     try:
         while True:
-            way.send((2).to_bytes(4, sys.byteorder) + bytes(272), socket.MSG_DONTWAIT)
+            way.send(bytes(4), socket.MSG_DONTWAIT)
     except BlockingIOError:
         way.detach()
 
 id = bound()
 """
+)
 
 
 class Manager:
-    """Reads and answers in a thread, until it is told otherwise."""
+    """Reads and answers in a thread, until it is told otherwise; in its network namespace."""
 
     def __init__(self, refrain):
-        self.name = f"softroce_lab/test/{secrets.token_hex(6)}"
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind(f"\0{self.name}")
+        self.namespace = netns.create()
+        with netns.entered(self.namespace):
+            self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(f"\0{beside.ADDRESS}")
         self._listening.listen()
         self._refrain = refrain  # the verb whose call meets it
         self.verbs = []
@@ -82,17 +86,17 @@ class Manager:
     def _serve(self):
         connected = self._listening.accept()[0]
         with connected, contextlib.suppress(ConnectionError):
-            assert service.read(connected.recv(512)).kind == KINDS["hello"]
+            assert service.read(connected.recv(1024)).kind == KINDS["hello"]
             while True:
                 self.may_read.wait(TIMEOUT_S)
-                octets = connected.recv(512)
+                octets = connected.recv(1024)
                 if not octets or not self._handle(connected, octets):
                     return
 
     def _handle(self, connected, octets):
-        message = service.read(octets)
-        if message.kind != KINDS["call"]:
+        if len(octets) == service.KIND.size:  # of `fill`
             return True
+        message = service.read(octets)
         self.verbs.append(message.verb)
         if message.verb == VERBS["listen"] and self._refrain == "leave":
             return False
@@ -110,13 +114,16 @@ def started(pair, tmp_path):
     settings.write_text(ALONE)
     with contextlib.ExitStack() as stack:
 
-        def start(manager, script):
-            return stack.enter_context(ended(subprocess.Popen(
-                [sys.executable, "-c", PROGRAM + script], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env={**os.environ, "SOFTROCE_VERBS": str(settings), "SOFTROCE_CM": manager.name,
-                     "LD_LIBRARY_PATH": str(paths.verbs_library().parent)},
-            )))  # fmt: skip
+        def start(namespace, script):
+            with netns.entered(namespace):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", PROGRAM + script], text=True,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    env={**os.environ, "SOFTROCE_VERBS": str(settings),
+                         "LD_LIBRARY_PATH": str(paths.verbs_library().parent)},
+                )  # fmt: skip
+            os.close(namespace)
+            return stack.enter_context(ended(process))
 
         yield start
 
@@ -129,10 +136,16 @@ def lines(process):
     return [word for word, _ in words], [float(took) for _, took in words], done.stderr
 
 
+def test_without_a_manager_the_program_is_told_what_starts_one(started):
+    done = finished(started(netns.create(), ""), TIMEOUT_S)
+    assert os.strerror(errno.ENODEV) in done.stderr
+    assert "`lab exec --verbs HOST -- COMMAND` starts it" in done.stderr
+
+
 def test_a_call_that_is_not_answered_fails(started):
     """With EIO after 10 s, and so do all that follow, without waiting: replies have no numbers."""
     manager = Manager("answer")
-    found, took_s, _ = lines(started(manager, "listen(id); listen(id)"))
+    found, took_s, _ = lines(started(manager.namespace, "listen(id); listen(id)"))
     assert found == ["EIO", "EIO"]
     assert LONGEST_CALL_S - 0.2 <= took_s[0] < LONGEST_CALL_S + 10
     assert took_s[1] < LONGEST_CALL_S / 2
@@ -142,7 +155,7 @@ def test_a_call_that_is_not_answered_fails(started):
 def test_a_call_that_is_not_taken_fails_and_the_next_may_succeed(started):
     """With ETIMEDOUT after 10 s; nothing of it was sent."""
     manager = Manager("read")
-    process = started(manager, "fill(); listen(id); input(); listen(id)")
+    process = started(manager.namespace, "fill(); listen(id); input(); listen(id)")
     assert process.stdout.readline().split()[0] == errno.errorcode[errno.ETIMEDOUT]
     manager.may_read.set()
     process.stdin.write("\n")
@@ -153,7 +166,7 @@ def test_a_call_that_is_not_taken_fails_and_the_next_may_succeed(started):
 
 def test_a_manager_that_leaves_is_told_of(started):
     """As it does where 4096 messages are unread (tests/programs/device/test_beside.py)."""
-    found, took_s, errors = lines(started(Manager("leave"), "listen(id); listen(id)"))
+    found, took_s, errors = lines(started(Manager("leave").namespace, "listen(id); listen(id)"))
     assert found == ["EIO", "EIO"]
     assert max(took_s) < 5
     assert "it has ended, or has closed the socket: this process left its messages unread" in errors

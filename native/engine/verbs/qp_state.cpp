@@ -16,10 +16,7 @@ constexpr std::uint32_t kMigration = kAttrAlternatePath | kAttrMigration;
 Attributes to_init(QpType type, bool again) {
   std::uint32_t attributes = kInitConnected;
   if (type == QpType::ud) attributes = kAttrPkeyIndex | kAttrPort | kAttrQkey;
-  if (type == QpType::gsi) attributes = kAttrPkeyIndex | kAttrQkey;
-  // librdmacm names the port all the same.
-  const std::uint32_t port = type == QpType::gsi ? std::uint32_t{kAttrPort} : 0U;
-  return again ? Attributes{0, attributes} : Attributes{attributes, port};
+  return again ? Attributes{0, attributes} : Attributes{attributes, 0};
 }
 
 Attributes to_rtr(QpType type) {

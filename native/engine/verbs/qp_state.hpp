@@ -10,7 +10,7 @@
 namespace softroce {
 
 enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, err };  // enum ibv_qp_state
-enum class QpType : std::uint8_t { gsi = 1, rc = 2, uc = 3, ud = 4 };        // enum ibv_qp_type
+enum class QpType : std::uint8_t { rc = 2, uc = 3, ud = 4 };                 // enum ibv_qp_type
 
 enum QpAttrMask : std::uint32_t {  // values of enum ibv_qp_attr_mask
   kAttrState = 1 << 0,

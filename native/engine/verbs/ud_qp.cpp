@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Unreliable datagram (IBA 9.8.3): messages of one packet, in the order posted, no recovery. QP 1,
-// the general services interface, is one of them.
+// Unreliable datagram (IBA 9.8.3): messages of one packet, in the order posted, no recovery.
 #include <cerrno>
 #include <cstring>
 #include <utility>

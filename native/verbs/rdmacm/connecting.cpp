@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::uint8_t kRetries = 7;
 
-int most_reads(const rdma_cm_id& id, const rdma_conn_param* given) {
+int most_reads(const Id& id, const rdma_conn_param* given) {
   if (id.ps != RDMA_PS_TCP) return 0;
   if (given == nullptr) return id.qp == nullptr ? EINVAL : 0;
-  const std::uint8_t most = Manager::get().most_reads();
+  const std::uint8_t most = id.device->most_reads;
   const auto fits = [&](std::uint8_t wanted, std::uint8_t all) {
     return wanted == all || wanted <= most;
   };
@@ -47,9 +47,9 @@ Parameters parameters_of(const Id& id, const rdma_conn_param* given) {
 }
 
 int connect(Id& id, const rdma_conn_param* given) {
-  if (id.number == 0) return EINVAL;
+  if (id.number == 0 || id.device == nullptr) return EINVAL;
   if (const int error = most_reads(id, given)) return error;
-  const std::uint8_t most = Manager::get().most_reads();
+  const std::uint8_t most = id.device->most_reads;
   id.responder_resources = given != nullptr ? std::min(given->responder_resources, most) : most;
   id.initiator_depth = given != nullptr ? std::min(given->initiator_depth, most) : most;
   if (const int error = call(id, Verb::connect, parameters_of(id, given))) return error;
@@ -58,9 +58,9 @@ int connect(Id& id, const rdma_conn_param* given) {
 
 // What the peer asks for is the most that it gets.
 int accept(Id& id, const rdma_conn_param* given) {
-  if (given == nullptr && id.qp == nullptr) return EINVAL;
+  if ((given == nullptr && id.qp == nullptr) || id.device == nullptr) return EINVAL;
   if (const int error = most_reads(id, given)) return error;
-  const std::uint8_t most = Manager::get().most_reads();
+  const std::uint8_t most = id.device->most_reads;
   const auto grant = [&](std::uint8_t& own, const std::uint8_t* wanted, std::uint8_t all) {
     own = wanted == nullptr || *wanted == all ? std::min(own, most) : *wanted;
   };
@@ -79,7 +79,7 @@ int accept(Id& id, const rdma_conn_param* given) {
 }
 
 int listen(Id& id, int backlog) {
-  if (const int error = bind_device(id)) return error;
+  if (const int error = enroll(id)) return error;
   sockaddr* address = &id.route.addr.src_addr;
   Call wanted{.verb = Verb::listen,
               .id = id.number,

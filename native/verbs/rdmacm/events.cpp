@@ -22,7 +22,7 @@ void put_parameters(TakenEvent& event) {
     to.private_data_len = from.private_bytes;
     to.qp_num = from.qp_num;
     to.qkey = from.qkey;
-    to.ah_attr = way_to(event.from.peer_gid, Manager::get().gids());
+    to.ah_attr = way_to(event.from.peer_gid, of(event.id).device->gids);
     return;
   }
   rdma_conn_param& to = event.param.conn;
@@ -41,7 +41,8 @@ void put_parameters(TakenEvent& event) {
 void adopt(TakenEvent& event, Id& listener) {
   auto id =
       new_id(listener.synchronous ? nullptr : listener.channel, listener.context, listener.ps);
-  give_device(*id);
+  const Device* device = Manager::get().device_with(event.from.local_gid);
+  give_device(*id, device != nullptr ? *device : Manager::get().devices().front());
   id->number = event.from.id;
   id->qp_type = listener.qp_type;
   id->responder_resources = event.from.parameters.responder_resources;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Ids: made, bound to addresses, destroyed. The first that needs an address opens the port.
+// Ids: made, bound to addresses and to the devices that have these, destroyed.
 #include <arpa/inet.h>
+#include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,11 +12,8 @@
 namespace softroce::cm {
 namespace {
 
-constexpr std::uint16_t kFirstPort = 32768, kPorts = 28232;  // ephemeral ones, as Linux has them
 constexpr std::uint8_t kMtuSelector = 2;
 constexpr std::uint16_t kDefaultPkey = 0xFFFF;
-
-std::atomic<std::uint16_t> next_port = 0;
 
 ibv_qp_type type_of(rdma_port_space space) {
   return space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
@@ -27,10 +24,16 @@ bool is_known(rdma_port_space space) {
          space == RDMA_PS_IPOIB;
 }
 
-void choose_port(Id& id) {
+int choose_port(Id& id) {
   sockaddr* address = &id.route.addr.src_addr;
-  if (port_of(address) == 0)
-    set_port(address, static_cast<std::uint16_t>(kFirstPort + next_port++ % kPorts));
+  if (port_of(address) != 0) return 0;
+  if (const int error = enroll(id)) return error;
+  Reply reply;
+  const Call wanted{
+      .verb = Verb::bind, .id = id.number, .port_space = static_cast<std::uint32_t>(id.ps)};
+  if (const int error = Manager::get().call(wanted, reply)) return error;
+  set_port(address, static_cast<std::uint16_t>(reply.port));
+  return 0;
 }
 
 int create(rdma_event_channel* channel, void* context, rdma_port_space space, rdma_cm_id*& made) {
@@ -39,14 +42,36 @@ int create(rdma_event_channel* channel, void* context, rdma_port_space space, rd
   return 0;
 }
 
-// Its own address, of the other's IP version; the program may have chosen one.
-int choose_source(Id& id, const std::uint8_t* destination) {
+// The address from which the kernel would send to there. False: it knows no way.
+bool routed_source(const sockaddr* destination, std::uint8_t* gid) {
+  const int probe = socket(destination->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  sockaddr_storage source{};
+  socklen_t bytes = sizeof source;
+  auto* address = reinterpret_cast<sockaddr*>(&source);
+  const bool known = ::connect(probe, destination, bytes_of(destination)) == 0 &&
+                     getsockname(probe, address, &bytes) == 0;
+  ::close(probe);
+  return known && put_gid(address, gid);
+}
+
+// The device of its own address, which the program may have chosen.
+int choose_source(Id& id, const sockaddr* destination) {
   sockaddr* source = &id.route.addr.src_addr;
   if (bytes_of(source) != 0 && !is_any(source)) return 0;
-  const auto& gids = Manager::get().gids();
-  const auto own = first_like(gids, destination);
-  if (own == gids.end()) return ENETUNREACH;
-  put_address(own->raw, port_of(source), id.route.addr.src_storage);
+  const Manager& manager = Manager::get();
+  std::uint8_t gid[16], peer[16];
+  put_gid(destination, peer);
+  const bool routed = !is_any(destination) && routed_source(destination, gid);
+  const Device* device = routed ? manager.device_with(gid) : nullptr;
+  if (device == nullptr) {  // the RNIC itself, or one that the kernel does not know
+    device = &manager.devices().front();
+    const auto own = first_like(device->gids, peer);
+    if (own == device->gids.end()) return ENETUNREACH;
+    std::memcpy(gid, own->raw, sizeof gid);
+  }
+  put_address(gid, port_of(source), id.route.addr.src_storage);
+  give_device(id, *device);
   return 0;
 }
 
@@ -56,12 +81,13 @@ int bind(Id& id, const sockaddr* address) {
   std::uint8_t gid[16];
   put_gid(address, gid);
   if (!is_any(address)) {
-    if (!Manager::get().has(gid)) return EADDRNOTAVAIL;
-    if (const int error = bind_device(id)) return error;
+    const Device* device = Manager::get().device_with(gid);
+    if (device == nullptr) return EADDRNOTAVAIL;
+    give_device(id, *device);
+    if (const int error = enroll(id)) return error;
   }
   std::memcpy(&id.route.addr.src_storage, address, bytes);
-  choose_port(id);
-  return 0;
+  return choose_port(id);
 }
 
 int resolve(Id& id, const sockaddr* source, const sockaddr* destination) {
@@ -69,16 +95,16 @@ int resolve(Id& id, const sockaddr* source, const sockaddr* destination) {
   if (bytes == 0) return EAFNOSUPPORT;
   if (source != nullptr && bytes_of(source) != 0)
     if (const int error = bind(id, source)) return error;
-  if (const int error = bind_device(id)) return error;
+  if (const int error = enroll(id)) return error;
   Call call{.verb = Verb::resolve_addr, .id = id.number};
   put_gid(destination, call.destination);
-  if (const int error = choose_source(id, call.destination)) return error;
+  if (const int error = choose_source(id, destination)) return error;
   std::memcpy(&id.route.addr.dst_storage, destination, bytes);
   if (is_any(destination)) {  // the RNIC itself, as Linux's cma_resolve_loopback has it
     put_gid(&id.route.addr.src_addr, call.destination);
     put_address(call.destination, port_of(destination), id.route.addr.dst_storage);
   }
-  choose_port(id);
+  if (const int error = choose_port(id)) return error;
   put_gid(&id.route.addr.src_addr, call.source);
   call.source_port = port_of(&id.route.addr.src_addr);
   call.port = port_of(destination);
@@ -117,15 +143,14 @@ std::unique_ptr<Id> new_id(rdma_event_channel* channel, void* context, rdma_port
   return id;
 }
 
-void give_device(Id& id) {
-  const Manager& manager = Manager::get();
-  id.verbs = manager.context();
-  if (id.pd == nullptr) id.pd = manager.pd();
+void give_device(Id& id, const Device& device) {
+  id.device = &device;
+  id.verbs = device.context;
+  if (id.pd == nullptr) id.pd = device.pd;
   id.port_num = kPort;
 }
 
-int bind_device(Id& id) {
-  give_device(id);
+int enroll(Id& id) {
   if (id.number != 0) return 0;
   Manager& manager = Manager::get();
   Reply reply;
@@ -160,7 +185,7 @@ void fill_route(Id& id) {
   id.path->pkey = htons(kDefaultPkey);
   id.path->mtu_selector = id.path->rate_selector = id.path->packet_life_time_selector =
       kMtuSelector;
-  id.path->mtu = Manager::get().mtu();
+  id.path->mtu = id.device->mtu;
   id.route.path_rec = id.path.get();
   id.route.num_paths = 1;
 }
@@ -237,16 +262,17 @@ int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, size_t b
 }
 
 ibv_context** rdma_get_devices(int* count) {
-  auto** list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
-  const int failed = guarded([&] {
+  ibv_context** list = nullptr;
+  int devices = 0;
+  guarded([&] {
+    const auto& known = Manager::get().devices();
+    list = static_cast<ibv_context**>(std::calloc(known.size() + 1, sizeof(ibv_context*)));
     if (list == nullptr) return ENOMEM;
-    list[0] = Manager::get().context();
+    for (const Device& device : known) list[devices++] = device.context;
     return 0;
   });
-  if (count != nullptr) *count = failed == 0;
-  if (failed == 0) return list;
-  std::free(list);
-  return nullptr;
+  if (count != nullptr) *count = devices;
+  return list;
 }
 
 void rdma_free_devices(ibv_context** list) { std::free(list); }

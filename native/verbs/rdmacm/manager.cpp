@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,19 +14,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
-#include "../exit_lock.hpp"
 #include "gids.hpp"
 
 namespace softroce::cm {
 namespace {
 
 constexpr auto kLongestCall = std::chrono::seconds(10);
-constexpr auto kLongestFlush = std::chrono::milliseconds(3500);  // three DREQs
 constexpr std::size_t kLongestMessage = 512;
-constexpr int kMostMessages = 64;  // from the manager, before MADs have their turn again
 
 std::mutex making;
 std::atomic<Manager*> the_manager;
@@ -55,6 +50,25 @@ int send_until(int socket, const Call& call, std::chrono::steady_clock::time_poi
   }
 }
 
+// std::system_error: it cannot be asked.
+Device open(ibv_context* context) {
+  Device made{.context = context, .pd = ibv_alloc_pd(context)};
+  ibv_device_attr device;
+  ibv_port_attr port;
+  if (made.pd == nullptr || ibv_query_device(context, &device) != 0 ||
+      ibv_query_port(context, kPort, &port) != 0)
+    fail(ENODEV, "ask the RNIC");
+  made.guid = be64toh(device.node_guid);
+  made.most_reads = static_cast<std::uint8_t>(std::min(device.max_qp_rd_atom, 0xFF));
+  made.mtu = static_cast<std::uint8_t>(port.active_mtu);
+  made.ack_delay = device.local_ca_ack_delay;
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    ibv_gid gid;
+    if (ibv_query_gid(context, kPort, i, &gid) == 0) made.gids.push_back(gid);
+  }
+  return made;
+}
+
 bool is_request(const Event& event) { return event.event == RDMA_CM_EVENT_CONNECT_REQUEST; }
 
 // A request concerns its listener until the program has taken it.
@@ -64,6 +78,11 @@ bool concerns(const Event& event, const Id& id) {
 
 }  // namespace
 
+bool Device::has(const std::uint8_t* gid) const {
+  return std::ranges::any_of(
+      gids, [&](const ibv_gid& own) { return std::memcmp(own.raw, gid, 16) == 0; });
+}
+
 Manager& Manager::get() {
   const std::lock_guard lock(making);
   if (Manager* known = the_manager) {
@@ -72,17 +91,15 @@ Manager& Manager::get() {
   }
   auto* made = new Manager;  // lives as long as the process: its thread uses it
   the_manager = made;
-  std::atexit(finish);
   return *made;
 }
 
 Manager* Manager::known() { return the_manager; }
 
 Manager::Manager() : process_(getpid()) {
-  open_device();
+  open_devices();
   connect();
   try {
-    port_ = std::make_unique<MadPort>(context_, pd_, gids_);
     start();
   } catch (...) {
     ::close(socket_);
@@ -90,52 +107,43 @@ Manager::Manager() : process_(getpid()) {
   }
 }
 
-void Manager::open_device() {
+void Manager::open_devices() {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
-  if (devices != nullptr && count != 0) context_ = ibv_open_device(devices[0]);
+  for (int i = 0; i < count; ++i)
+    if (ibv_context* context = ibv_open_device(devices[i])) devices_.push_back(open(context));
   if (devices != nullptr) ibv_free_device_list(devices);
-  if (context_ == nullptr) fail(ENODEV, "open the RNIC");
-  pd_ = ibv_alloc_pd(context_);
-  ibv_device_attr device;
-  ibv_port_attr port;
-  if (pd_ == nullptr || ibv_query_device(context_, &device) != 0 ||
-      ibv_query_port(context_, kPort, &port) != 0)
-    fail(ENODEV, "ask the RNIC");
-  guid_ = be64toh(device.node_guid);
-  most_reads_ = static_cast<std::uint8_t>(std::min(device.max_qp_rd_atom, 0xFF));
-  mtu_ = static_cast<std::uint8_t>(port.active_mtu);
-  ack_delay_ = device.local_ca_ack_delay;
-  for (int i = 0; i < port.gid_tbl_len && gids_.size() < kMostGids; ++i) {
-    ibv_gid gid;
-    if (ibv_query_gid(context_, kPort, i, &gid) == 0) gids_.push_back(gid);
-  }
+  if (devices_.empty()) fail(ENODEV, "open the RNIC");
 }
 
 void Manager::connect() {
-  const char* name = secure_getenv(kSocketVariable);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::size_t length = name != nullptr ? std::strlen(name) : 0;
-  if (length == 0 || length >= sizeof address.sun_path) fail(ENODEV, kSocketVariable);
-  std::memcpy(address.sun_path + 1, name, length);
+  const std::size_t length = std::strlen(kAddress);
+  std::memcpy(address.sun_path + 1, kAddress, length);
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   const timeval longest{.tv_sec = kLongestCall.count(), .tv_usec = 0};  // of connect(), too
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (socket_ < 0 || ::connect(socket_, reinterpret_cast<sockaddr*>(&address), bytes) != 0) {
     const int error = errno;
-    std::fprintf(stderr, "softroce: the connection manager at @%s: %s\n", name,
-                 std::strerror(error));
+    std::fprintf(stderr,
+                 "softroce: the connection manager at @%s: %s. `lab exec --verbs HOST -- COMMAND` "
+                 "starts it.\n",
+                 kAddress, std::strerror(error));
     if (socket_ >= 0) ::close(socket_);
     fail(ENODEV, "reach the connection manager");
   }
   Hello hello;
-  hello.gids = static_cast<std::uint32_t>(gids_.size());
-  hello.guid = guid_;
-  hello.mtu = mtu_;
-  hello.ack_delay = ack_delay_;
-  for (std::size_t i = 0; i < gids_.size(); ++i) std::memcpy(hello.gid[i], gids_[i].raw, 16);
+  for (const Device& device : devices_)
+    for (const ibv_gid& gid : device.gids) {
+      if (hello.gids == kMostGids) break;
+      LocalGid& local = hello.gid[hello.gids++];
+      std::memcpy(local.octets, gid.raw, 16);
+      local.guid = device.guid;
+      local.mtu = device.mtu;
+      local.ack_delay = device.ack_delay;
+    }
   [[maybe_unused]] const ssize_t sent = ::send(socket_, &hello, sizeof hello, MSG_NOSIGNAL);
 }
 
@@ -143,10 +151,12 @@ void Manager::connect() {
 void Manager::start() {
   sigset_t all, before;
   sigfillset(&all);
+  pthread_t thread;
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread_, nullptr, &Manager::work, this);
+  const int error = pthread_create(&thread, nullptr, &Manager::work, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) fail(error, "start a thread");
+  pthread_detach(thread);
 }
 
 void* Manager::work(void* manager) {
@@ -155,35 +165,16 @@ void* Manager::work(void* manager) {
   return nullptr;
 }
 
-// At exit: what tells the peers that connections are over has arrived. Then the engine may go.
-// Without a lock, the peers get no message.
-void Manager::finish() {
-  Manager* manager = the_manager;
-  if (manager == nullptr || manager->process_ != getpid()) return;
-  if (!verbs::lock_at_exit(manager->calls_)) return;
-  if (const auto lock = verbs::lock_at_exit(manager->lock_))
-    manager->finishing_ = true;
-  else
-    return;
-  manager->call({.verb = Verb::flush});
-  ::shutdown(manager->socket_, SHUT_RDWR);
-  timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  ++until.tv_sec;
-  pthread_timedjoin_np(manager->thread_, nullptr, &until);  // it may need the engine's lock
-}
-
-bool Manager::has(const std::uint8_t* gid) const {
-  return std::ranges::any_of(
-      gids_, [&](const ibv_gid& own) { return std::memcmp(own.raw, gid, 16) == 0; });
+const Device* Manager::device_with(const std::uint8_t* gid) const {
+  const auto found =
+      std::ranges::find_if(devices_, [&](const Device& device) { return device.has(gid); });
+  return found == devices_.end() ? nullptr : &*found;
 }
 
 int Manager::call(const Call& call, Reply& reply) {
   if (process_ != getpid()) return ENODEV;
   const std::lock_guard one(calls_);
-  const bool waits = call.verb == Verb::flush;
-  const auto until = std::chrono::steady_clock::now() +
-                     (waits ? std::chrono::milliseconds(kLongestFlush) : kLongestCall);
+  const auto until = std::chrono::steady_clock::now() + kLongestCall;
   {
     const std::lock_guard lock(lock_);
     if (broken_) return EIO;
@@ -205,43 +196,21 @@ int Manager::call(const Call& wanted) {
 
 // ---------------------------------------------------------------- the thread
 
-// It never waits for either side: a MAD that the manager has no room for is lost, and its sender
-// repeats it. Each side has its turn, however much the other one sends.
 void Manager::listen() {
-  for (bool more = false;;) {
-    pollfd fds[] = {{.fd = socket_, .events = POLLIN, .revents = 0},
-                    {.fd = port_->fd(), .events = POLLIN, .revents = 0}};
-    if (poll(fds, 2, more ? 0 : -1) < 0) continue;
-    if (more || fds[1].revents != 0)
-      more = port_->receive(
-          [&](const Mad& mad) { ::send(socket_, &mad, sizeof mad, MSG_NOSIGNAL | MSG_DONTWAIT); });
-    if (fds[0].revents != 0 && !receive()) return;
-  }
-}
-
-// False: there is no manager any more.
-bool Manager::receive() {
   alignas(8) std::uint8_t message[kLongestMessage];
-  for (int i = 0; i < kMostMessages; ++i) {
-    const ssize_t bytes = recv(socket_, message, sizeof message, MSG_DONTWAIT);
-    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (bytes < static_cast<ssize_t>(sizeof(Kind))) {
-      break_down("it has ended, or has closed the socket: this process left its messages unread");
-      return false;
-    }
+  for (;;) {
+    const ssize_t bytes = recv(socket_, message, sizeof message, 0);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < static_cast<ssize_t>(sizeof(Kind))) break;
     handle(message, static_cast<std::size_t>(bytes));
   }
-  return true;
+  break_down("it has ended, or has closed the socket: this process left its messages unread");
 }
 
 void Manager::handle(const std::uint8_t* message, std::size_t size) {
   Kind kind;
   std::memcpy(&kind, message, sizeof kind);
-  if (kind == Kind::mad && size == sizeof(Mad)) {
-    Mad mad;
-    std::memcpy(&mad, message, sizeof mad);
-    port_->send(mad);
-  } else if (kind == Kind::event && size == sizeof(Event)) {
+  if (kind == Kind::event && size == sizeof(Event)) {
     Event event;
     std::memcpy(&event, message, sizeof event);
     deliver(event);
@@ -267,7 +236,7 @@ void Manager::break_down(const char* why) {
   const std::lock_guard lock(lock_);
   broken_ = true;
   replied_.notify_all();
-  if (!finishing_) std::fprintf(stderr, "softroce: the connection manager: %s\n", why);
+  std::fprintf(stderr, "softroce: the connection manager: %s\n", why);
 }
 
 // ---------------------------------------------------------------- who gets which event

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The way to the connection manager, a process of the lab's beside the program: calls and their
-// replies, events, and the MADs that it exchanges with others through the program's own RNIC.
+// The way to the connection manager, a process of the lab at the program's host: calls and their
+// replies, and events.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,31 +8,37 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "../../endpoint/cm_wire.hpp"
-#include "mad_port.hpp"
 #include "objects.hpp"
 
 namespace softroce::cm {
 
+// An RNIC that is open, with what its port is.
+struct Device {
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  std::vector<ibv_gid> gids{};
+  std::uint64_t guid = 0;
+  std::uint8_t most_reads = 0, mtu = 0, ack_delay = 0;
+
+  bool has(const std::uint8_t* gid) const;
+};
+
 class Manager {
  public:
-  // The only one, for good. std::system_error: no device, its port is in use, or no manager.
+  // The only one, for good. std::system_error: no device, or no manager.
   static Manager& get();
   // The only one, if there is one already.
   static Manager* known();
 
-  ibv_context* context() const { return context_; }
-  ibv_pd* pd() const { return pd_; }
-  const std::vector<ibv_gid>& gids() const { return gids_; }
-  bool has(const std::uint8_t* gid) const;
-  std::uint8_t most_reads() const { return most_reads_; }
-  std::uint8_t mtu() const { return mtu_; }
+  // At least one, for good.
+  const std::vector<Device>& devices() const { return devices_; }
+  const Device* device_with(const std::uint8_t* gid) const;  // null: none has it
 
   // Waits for the reply; its error, an errno value. ETIMEDOUT: the manager took no call for 10 s.
   int call(const Call& call, Reply& reply);
@@ -48,32 +54,24 @@ class Manager {
 
  private:
   Manager();
-  void open_device();
+  void open_devices();
   void connect();
   void start();
   static void* work(void* manager);
-  static void finish();
   void listen();
-  bool receive();
   void handle(const std::uint8_t* message, std::size_t size);
   void deliver(const Event& event);
   void break_down(const char* why);
 
-  ibv_context* context_ = nullptr;
-  ibv_pd* pd_ = nullptr;
-  std::vector<ibv_gid> gids_;
-  std::uint8_t most_reads_ = 0, mtu_ = 0, ack_delay_ = 0;
-  std::uint64_t guid_ = 0;
-  std::unique_ptr<MadPort> port_;
+  std::vector<Device> devices_;
   int socket_ = -1;
   int process_ = 0;  // that has it; a child of fork has not
-  pthread_t thread_{};
 
   std::mutex calls_;  // one at a time
   std::mutex lock_;   // of what follows, and of all channels' events
   std::condition_variable replied_;
   std::optional<Reply> reply_;
-  bool broken_ = false, finishing_ = false;
+  bool broken_ = false;
   std::unordered_map<std::uint32_t, Id*> ids_;
 };
 

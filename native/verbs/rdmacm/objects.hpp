@@ -17,12 +17,15 @@
 
 namespace softroce::cm {
 
+struct Device;
+
 struct Channel : rdma_event_channel {
   std::deque<Event> waiting;  // the manager's lock guards it; `fd` counts them
 };
 
 struct Id : rdma_cm_id {
-  std::uint32_t number = 0;  // the manager's; 0: it does not know of the id yet
+  std::uint32_t number = 0;        // the manager's; 0: it does not know of the id yet
+  const Device* device = nullptr;  // that has its address
   bool synchronous = false;
   std::uint8_t responder_resources = 0, initiator_depth = 0;
   std::uint32_t ack_timeout = kNoAckTimeout;
@@ -62,8 +65,9 @@ bool is_any(const sockaddr* address);
 // ---- ids. Numbers that are returned are errno values.
 // Without a channel it is synchronous, and has its own. std::system_error: that could not be made.
 std::unique_ptr<Id> new_id(rdma_event_channel* channel, void* context, rdma_port_space space);
-void give_device(Id& id);  // the RNIC, and its protection domain unless the id has one
-int bind_device(Id& id);   // the RNIC, its protection domain, and a number at the manager
+// The RNIC, and its protection domain unless the id has one.
+void give_device(Id& id, const Device& device);
+int enroll(Id& id);  // gives it a number at the manager
 int call(Id& id, Verb verb, const Parameters& parameters = {});
 // Of a synchronous id: waits for the event, and returns its error. Of another one: 0.
 int complete(Id& id);

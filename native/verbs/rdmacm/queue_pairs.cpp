@@ -29,17 +29,17 @@ int datagram_attributes(ibv_qp_attr& attr, int& mask) {
   return EINVAL;
 }
 
-ibv_ah_attr way_of(const Reply& known) {
-  ibv_ah_attr way = way_to(known.gid, Manager::get().gids());
+ibv_ah_attr way_of(const Id& id, const Reply& known) {
+  ibv_ah_attr way = way_to(known.gid, id.device->gids);
   way.grh.flow_label = known.flow_label;
   way.grh.traffic_class = octet(known.traffic_class);
   way.grh.hop_limit = octet(known.hop_limit);
   return way;
 }
 
-int connected_attributes(const Reply& known, ibv_qp_attr& attr, int& mask) {
+int connected_attributes(const Id& id, const Reply& known, ibv_qp_attr& attr, int& mask) {
   if (attr.qp_state == IBV_QPS_RTR) {
-    attr.ah_attr = way_of(known);
+    attr.ah_attr = way_of(id, known);
     attr.path_mtu = static_cast<ibv_mtu>(known.path_mtu);
     attr.dest_qp_num = known.dest_qp_num;
     attr.rq_psn = known.rq_psn;
@@ -128,7 +128,8 @@ int attributes(Id& id, ibv_qp_attr& attr, int& mask) {
   Reply known;
   const Call ask{.verb = Verb::attributes, .id = id.number};
   const int error = id.number == 0 ? EINVAL : Manager::get().call(ask, known);
-  if (state != IBV_QPS_INIT) return error != 0 ? error : connected_attributes(known, attr, mask);
+  if (state != IBV_QPS_INIT)
+    return error != 0 ? error : connected_attributes(id, known, attr, mask);
   attr.port_num = kPort;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (error == 0 && known.max_dest_rd_atomic != 0) attr.qp_access_flags |= kReads;

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A process beside the unmodified programs of a host: their connection manager.
+"""A process beside the unmodified programs of a host: it has their connection manager, and shares
+the host's ports out among them.
 
 The first `lab exec --verbs` starts it. It ends when nothing runs at the host any more: launchers
-leave daemons behind whose children are the programs.
-It listens at an abstract UNIX address of the host's network namespace. All hosts have the same
-address, so launchers may copy it from host to host.
-The manager itself is imported and made when a program asks for it first: most never do.
-It never waits for a program: what one does not take is kept within bounds.
+leave daemons behind whose children are the programs. Before, it tells the peers of programs that
+have ended, as the kernel would: it may run for some seconds longer.
+It listens at abstract UNIX addresses of the host's network namespace, the same ones at all hosts.
+What serves an address is imported and made when a program connects there first: most never ask
+for the connection manager.
 """
 
 from __future__ import annotations
@@ -14,81 +15,104 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import select
 import signal
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol, TypeAlias
 
 from softroce_lab.fabric.net import netns
+from softroce_lab.structs import CONSTANTS
 
-if TYPE_CHECKING:
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
-
-SOCKET_VARIABLE = "SOFTROCE_CM"  # where native/verbs/rdmacm finds the address
-ADDRESS = "softroce_lab/cm"
+ADDRESSES: tuple[str, ...] = CONSTANTS["cm::kAddress"], CONSTANTS["ports::kAddress"]
+"""Of the connection manager, and of the shares of ports."""
 COMMAND = "softroce-cm"  # the process's name in ps(1)
-_LONGEST_BYTES = 512  # more than any message has
-_BACKLOG = 8
-MOST_REPEATED = 64  # messages that wait for a program: above that, repeated ones are lost
-MOST_WAITING = 4096  # above that, the program is left
+_BACKLOG = 128
 
 
-def start() -> None:
+class Server(Protocol):
+    """Serves those who connect at one address."""
+
+    def is_needed(self, deserted_s: float) -> bool:
+        """Whether there is something to do `deserted_s` after the last program ended."""
+
+    @property
+    def awaited(self) -> dict[int, int]:
+        """What `select.poll` is to tell of, by descriptor."""
+
+    @property
+    def wait_ms(self) -> int | None:
+        """How long nothing needs to be done; None: for ever."""
+
+    def admit(self, connected: socket.socket) -> None:
+        """A program has come."""
+
+    def handle(self, fd: int, events: int) -> None:
+        """Handle what `select.poll` reported."""
+
+    def keep_time(self) -> None:
+        """Do what is due."""
+
+    def close(self) -> None:
+        """Close what is left of its sockets."""
+
+
+Makers: TypeAlias = Sequence[Callable[[], Server]]
+
+
+def start(make_ports: Callable[[], Server]) -> None:
     """Start it beside this process, which is about to become a program, unless it runs already.
 
-    It is nobody's child, so that the program meets no child that it did not start.
+    It is nobody's child, so that the program meets no child that it did not start. `make_ports`
+    makes what serves the ports.
     """
     listening = _listening()
     if listening is None:
         return
-    program = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
-        _leave(listening, program)
+        _leave(listening, (_connection_manager, make_ports))
     os.waitpid(child, 0)
-    listening.close()
-    os.close(program)
+    _close(listening)
 
 
-def _listening() -> socket.socket | None:
-    """A socket at the address; None if another process has it."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _listening() -> list[socket.socket] | None:
+    """A socket at each address; None if another process has them."""
+    listening = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in ADDRESSES]
     try:
-        listening.bind(f"\0{ADDRESS}")
+        for each, address in zip(listening, ADDRESSES, strict=True):
+            each.bind(f"\0{address}")
+            each.listen(_BACKLOG)
     except OSError as error:
-        listening.close()
+        _close(listening)
         if error.errno != errno.EADDRINUSE:
             raise
         return None
-    listening.listen(_BACKLOG)
     return listening
 
 
-def _leave(listening: socket.socket | None, program: int) -> NoReturn:
+def _close(listening: Sequence[socket.socket]) -> None:
+    for each in listening:
+        each.close()
+
+
+def _leave(listening: list[socket.socket] | None, makers: Makers) -> NoReturn:
     try:
         os.setsid()
         if os.fork() == 0:
             assert listening is not None  # noqa: S101 - `start` has bound it
-            _become_quiet(keep={listening.fileno(), program})
+            _become_quiet(keep={each.fileno() for each in listening})
             while listening is not None:
-                serve(listening, _programs(program))
-                # A program may have come just before the address was given up.
-                program = next(_others(), -1)
-                listening = None if program < 0 else _listening()
+                try:
+                    serve(listening, makers, lambda: next(_others(), None))
+                finally:
+                    _close(listening)
+                # A program may have come just before the addresses were given up.
+                listening = None if next(_others(), None) is None else _listening()
     finally:
         os._exit(0)
-
-
-def _programs(first: int) -> Iterator[int]:
-    """Descriptors of processes of the host, each asked for when the one before has ended."""
-    yield first
-    while (other := next(_others(), None)) is not None:
-        yield other
 
 
 def _others() -> Iterator[int]:
@@ -114,119 +138,76 @@ def _become_quiet(keep: set[int]) -> None:
                 os.close(fd)
 
 
-def _connection_manager() -> ProgramService:
-    from softroce_lab.programs.rdmacm.program_service import ProgramService
+def _connection_manager() -> Server:
+    from softroce_lab.programs.rdmacm.server import ConnectionServer
 
-    return ProgramService(secrets.SystemRandom())
+    return ConnectionServer.of_host()
 
 
 def serve(
-    listening: socket.socket,
-    programs: Iterator[int],
-    make_service: Callable[[], ProgramService] = _connection_manager,
+    listening: Sequence[socket.socket], makers: Makers, find_program: Callable[[], int | None]
 ) -> None:
-    """Serve all that connect, until all `programs` have ended and the clients have gone.
+    """Serve all that connect, until all programs have ended and nothing is left to do.
 
-    `programs` are descriptors, each readable when its program has ended; it is closed then.
+    `makers` make the server of each socket. `find_program` opens a descriptor of a program that
+    runs, which is readable when it has ended.
     """
-    clients: dict[int, Client] = {}
-    poller = select.poll()
-    program = next(programs)
-    for fd in (listening.fileno(), program):
-        poller.register(fd, select.POLLIN)
-    while True:
-        for fd, events in poller.poll(_wait_ms(clients)):
-            if fd == program:
-                poller.unregister(program)
-                os.close(program)
-                program = next(programs, -1)
-                if program >= 0:
-                    poller.register(program, select.POLLIN)
+    program: int | None = None
+    last_seen_s = time.monotonic()  # of a program
+    with contextlib.closing(_Servers(listening, makers)) as servers:
+        while True:
+            if program is None:
+                program = find_program()
+            now_s = time.monotonic()
+            if program is not None:
+                last_seen_s = now_s
+            elif not servers.are_needed(now_s - last_seen_s):
+                return
+            for fd, events in servers.wait(program):
+                if fd == program:
+                    os.close(program)
+                    program = None
                 else:
-                    poller.unregister(listening)
-                    listening.close()
-            elif fd in clients:
-                clients[fd].handle(events)
-            elif program >= 0:
-                client = Client(listening.accept()[0], make_service())
-                clients[client.socket.fileno()] = client
-                poller.register(client.socket, client.awaited)
-        _look_after(clients, poller)
-        if program < 0 and not clients:
+                    servers.handle(fd, events)
+            servers.keep_time()
+
+
+class _Servers:
+    """Those of the sockets at which programs connect, each made when the first one does."""
+
+    def __init__(self, listening: Sequence[socket.socket], makers: Makers) -> None:
+        pairs = zip(listening, makers, strict=True)
+        self._doors = {door.fileno(): (door, make) for door, make in pairs}
+        self._made: dict[int, Server] = {}  # by the descriptor of their socket
+
+    def close(self) -> None:
+        for each in self._made.values():
+            each.close()
+
+    def are_needed(self, deserted_s: float) -> bool:
+        return any(each.is_needed(deserted_s) for each in self._made.values())
+
+    def wait(self, program: int | None) -> list[tuple[int, int]]:
+        """What `select.poll` reports, once there is something to do or `program` has ended."""
+        poller = select.poll()
+        for fd in [*self._doors, *([] if program is None else [program])]:
+            poller.register(fd, select.POLLIN)
+        for each in self._made.values():
+            for fd, events in each.awaited.items():
+                poller.register(fd, events)
+        waits_ms = [each.wait_ms for each in self._made.values()]
+        return poller.poll(min((ms for ms in waits_ms if ms is not None), default=None))
+
+    def handle(self, fd: int, events: int) -> None:
+        if fd not in self._doors:
+            for each in self._made.values():
+                each.handle(fd, events)
             return
-
-
-def _look_after(clients: dict[int, Client], poller: select.poll) -> None:
-    """Do what is due, and leave those that have ended."""
-    for fd, client in list(clients.items()):
-        client.keep_time()
-        if client.has_ended:
-            poller.unregister(fd)
-            clients.pop(fd).socket.close()
-        else:
-            poller.modify(fd, client.awaited)
-
-
-def _wait_ms(clients: dict[int, Client]) -> int | None:
-    due_ns = [due for client in clients.values() if (due := client.service.next_timeout_ns)]
-    if not due_ns:
-        return None
-    return max(0, (min(due_ns) - time.monotonic_ns()) // 1_000_000 + 1)
-
-
-class Client:
-    """A program that uses librdmacm."""
-
-    def __init__(self, connected: socket.socket, service: ProgramService) -> None:
-        connected.setblocking(False)
-        self.socket = connected
-        self.service = service
-        self.has_ended = False  # or does not speak our language, or does not listen to us
-        self._waiting: deque[bytes] = deque()
-
-    @property
-    def awaited(self) -> int:
-        """What `select.poll` is to tell of."""
-        return select.POLLIN | (select.POLLOUT if self._waiting else 0)
-
-    def handle(self, events: int) -> None:
-        """Handle what `select.poll` reported."""
-        if events & select.POLLOUT:
-            self._flush()
-        if events & ~select.POLLOUT:
-            self._receive()
+        door, make = self._doors[fd]
+        if fd not in self._made:
+            self._made[fd] = make()
+        self._made[fd].admit(door.accept()[0])
 
     def keep_time(self) -> None:
-        """Do what is due."""
-        due_ns = self.service.next_timeout_ns
-        if due_ns is not None and due_ns <= time.monotonic_ns() and not self.has_ended:
-            self._send(self.service.handle_timeout(time.monotonic_ns()))
-
-    def _receive(self) -> None:
-        try:
-            message = self.socket.recv(_LONGEST_BYTES)
-            if message:
-                self._send(self.service.handle(message, time.monotonic_ns()))
-            else:
-                self.has_ended = True
-        except BlockingIOError:
-            pass
-        except (OSError, ValueError):
-            self.has_ended = True
-
-    def _send(self, messages: list[bytes]) -> None:
-        for message in messages:
-            if len(self._waiting) < MOST_REPEATED or not self.service.is_repeated(message):
-                self._waiting.append(message)
-                self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._waiting:
-                self.socket.send(self._waiting[0])
-                self._waiting.popleft()
-        except BlockingIOError:
-            if len(self._waiting) > MOST_WAITING:  # a reply that is lost would not come again
-                self.has_ended = True
-        except OSError:
-            self.has_ended = True
+        for each in self._made.values():
+            each.keep_time()

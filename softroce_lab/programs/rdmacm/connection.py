@@ -31,7 +31,6 @@ from softroce_lab.programs.rdmacm.messages import (
     Req,
     Rtu,
     TransportService,
-    gid_of,
 )
 from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
@@ -98,10 +97,18 @@ class CmEvent:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Send:
-    """Send this MAD to QP 1 of the port with this GID."""
+class Way:
+    """Between which ports MADs go: the GID of the local one, and of the peer's."""
 
-    gid: IPv6Address
+    local: IPv6Address
+    peer: IPv6Address
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Send:
+    """Send this MAD from QP 1 of the local port to QP 1 of the peer's."""
+
+    way: Way
     mad: bytes
 
 
@@ -159,12 +166,11 @@ class CmTiming:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PortIdentity:
-    """The port's fields in a REQ or REP: its GIDs, GUID and `active_mtu` (an enum ibv_mtu).
+    """A port's fields in a REQ or REP: its GUID and `active_mtu` (an enum ibv_mtu).
 
     `ack_delay` is rxe's: the code of how long an acknowledgement may take here.
     """
 
-    gids: tuple[IPv6Address, ...]
     ca_guid: int
     active_mtu: int = 3
     ack_delay: int = 15
@@ -222,7 +228,6 @@ class Request:
 
     service_id: int
     header: IpHeader
-    gid: IPv6Address  # of the remote port
     transport_service: int
     path_mtu: int
     flow_label: int = 0
@@ -230,17 +235,17 @@ class Request:
 
 @dataclasses.dataclass(slots=True)
 class Connection:
-    """A connection, or what is to become one; `comm_id` identifies it at this port."""
+    """A connection, or what is to become one; `comm_id` identifies it at this host."""
 
     comm_id: int
-    port: PortIdentity
+    way: Way
+    port: PortIdentity  # the local one
     timing: CmTiming
     starting_psn: int  # that the peer is to begin with
     own_tid: int
     tid: int = 0  # of the transaction that is under way
     state: CmState = CmState.IDLE
     listen_id: int | None = None
-    gid: IPv6Address = IPv6Address(0)  # noqa: RUF009 - immutable; of the peer's CM
     path: Path = dataclasses.field(default_factory=Path)  # from the local point of view
     remote_id: int = 0
     remote_guid: int = 0
@@ -266,7 +271,6 @@ class Connection:
     def connect(self, request: Request, params: ConnParams, now_ns: int) -> Outputs:
         """Send a REQ."""
         self._must_be({_S.IDLE}, "connect")
-        self.gid = request.gid
         self.tid = self.own_tid
         self.path_mtu = request.path_mtu
         self.transport_service = request.transport_service
@@ -360,12 +364,11 @@ class Connection:
 
     # What the peer sends
 
-    def requested(self, mad: Mad, req: Req, source: IPv6Address) -> CmEvent:
+    def requested(self, mad: Mad, req: Req) -> CmEvent:
         """A REQ made this connection."""
         self.state = _S.REQ_RCVD
         self.header = IpHeader.parse(req.private_data)
         self.tid = mad.header.tid
-        self.gid = source
         self.remote_id, self.remote_guid = req.local_comm_id, req.local_ca_guid
         self.remote_qpn, self.remote_psn = req.local_qpn, req.starting_psn
         self.transport_service = req.transport_service
@@ -477,7 +480,7 @@ class Connection:
         if self.repeat.left:
             self.repeat.left -= 1
             self.repeat.due_ns = now_ns + self.repeat.timeout_ns
-            return [Send(self.gid, self.repeat.mad)]
+            return [Send(self.way, self.repeat.mad)]
         if self.state is _S.DREQ_SENT:
             self._end(now_ns, wait=True)
             return [self._disconnected(b"", -errno.ETIMEDOUT)]
@@ -505,8 +508,8 @@ class Connection:
         return Path(
             local_lid=PERMISSIVE_LID,
             remote_lid=PERMISSIVE_LID,
-            local_gid=gid_of(request.header.source),
-            remote_gid=request.gid,
+            local_gid=self.way.local,
+            remote_gid=self.way.peer,
             flow_label=request.flow_label,
             hop_limit=self.port.hop_limit,
             local_ack_timeout=self.ack_timeout,
@@ -576,10 +579,10 @@ class Connection:
         self.state = state
         due_ns = now_ns + self.answer_timeout_ns
         self.repeat = Repeat(mad, self.answer_timeout_ns, self.retries, due_ns)
-        return [Send(self.gid, mad)]
+        return [Send(self.way, mad)]
 
     def _send(self, message: Message) -> Outputs:
-        return [Send(self.gid, Mad.of(self.tid, message).build())]
+        return [Send(self.way, Mad.of(self.tid, message).build())]
 
     def _drep(self) -> Outputs:
         return self._send(Drep(self.comm_id, self.remote_id, self._repeatable))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The connection manager of a port: ids, listeners, and which MAD is whose (IBA 12.9.8).
+"""The connection manager of a host: ids, listeners, and which MAD is whose (IBA 12.9.8).
 
 Sans-IO: every method returns the MADs and events to send, and `next_timeout_ns` is the time to call
 `handle_timeout`. Ids are comm ids, unique among those that are open. It has no queue pairs; what
@@ -14,7 +14,7 @@ import dataclasses
 import errno
 import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ from softroce_lab.programs.rdmacm.connection import (
     PortIdentity,
     Request,
     Send,
+    Way,
     rdma_cm_event_type,
 )
 from softroce_lab.programs.rdmacm.messages import (
@@ -62,6 +63,8 @@ from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 _DATAGRAM_SPACES = (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
 
+_PORTS = range(32768, 61000)  # ephemeral ones, as Linux has them
+
 MOST_PENDING = 1024
 """Requests that wait at a listener at most, as in Linux's ucma."""
 
@@ -72,7 +75,7 @@ class Listener:
 
     comm_id: int
     service_id: int
-    address: Address | None  # None: all of the port's
+    address: Address | None  # None: all of the host's
     transport_service: int | None  # None: UD
     backlog: int
     waiting: set[int] = dataclasses.field(default_factory=set)
@@ -93,16 +96,16 @@ class Refused:
 
 
 class Listeners:
-    """All listeners of a port."""
+    """All listeners of a host, whose ports are `ports`, by GID."""
 
-    def __init__(self, port: PortIdentity) -> None:
-        self._port = port
+    def __init__(self, ports: Mapping[IPv6Address, PortIdentity]) -> None:
+        self._ports = ports
         self._listeners: dict[tuple[int, Address | None], Listener] = {}
 
     def add(self, listener: Listener) -> None:
         """EADDRNOTAVAIL, EADDRINUSE: the address is not local, or in use."""
         address = listener.address
-        if address is not None and gid_of(address) not in self._port.gids:
+        if address is not None and gid_of(address) not in self._ports:
             raise PyverbsRDMAError("Failed to listen", errno.EADDRNOTAVAIL)
         if (listener.service_id, address) in self._listeners:
             raise PyverbsRDMAError("Failed to listen", errno.EADDRINUSE)
@@ -122,10 +125,11 @@ class Listeners:
             return Refused(RejectReason.INVALID_SERVICE_ID)
         if req.transport_service != listener.transport_service:
             return Refused(RejectReason.INVALID_TRANSPORT_TYPE)
-        if req.primary.remote_gid not in self._port.gids:
-            return Refused(RejectReason.INVALID_GID, self._port.gids[0].packed)
-        if not 1 <= req.path_mtu <= self._port.active_mtu:
-            return Refused(RejectReason.INVALID_MTU, bytes([self._port.active_mtu << 4]))
+        port = self._ports.get(req.primary.remote_gid)
+        if port is None:
+            return Refused(RejectReason.INVALID_GID, next(iter(self._ports)).packed)
+        if not 1 <= req.path_mtu <= port.active_mtu:
+            return Refused(RejectReason.INVALID_MTU, bytes([port.active_mtu << 4]))
         return listener
 
     def for_datagrams(self, req: SidrReq) -> Listener | None:
@@ -162,13 +166,13 @@ class Peers:
 
     def remember(self, connection: Connection) -> None:
         """Record the peer's comm id and queue pair."""
-        gid, guid = connection.gid, connection.remote_guid
+        gid, guid = connection.way.peer, connection.remote_guid
         self._by_id[gid, guid, connection.remote_id] = connection.comm_id
         self._by_qpn[gid, guid, connection.remote_qpn] = connection.comm_id
 
     def forget(self, connection: Connection) -> None:
         """The connection is over; nothing happens to those that have its numbers by now."""
-        gid, guid = connection.gid, connection.remote_guid
+        gid, guid = connection.way.peer, connection.remote_guid
         for table, number in (
             (self._by_id, connection.remote_id),
             (self._by_qpn, connection.remote_qpn),
@@ -236,26 +240,29 @@ class Target:
     path_mtu: int | None = None  # None: the port's
     flow_label: int = 0
 
+    @property
+    def way(self) -> Way:
+        return Way(gid_of(self.source), gid_of(self.destination))
+
 
 class ConnectionManager:
-    """All connections of a port.
+    """All connections of a host, whose ports are `ports`, by GID; more may be added.
 
     For `relisten_ns` after a listener ended, requests for its service are dropped and not refused:
-    the peer repeats them, and may find the next listener. Before the first listener all requests
-    are dropped, for as long from `now_ns` on. Linux refuses them.
+    the peer repeats them, and may find the next listener. So are requests for a service that nobody
+    has listened for, until `listener_due_ns`. Linux refuses all of them.
     """
 
     def __init__(
         self,
-        port: PortIdentity,
+        ports: Mapping[IPv6Address, PortIdentity],
         stream: random.Random,
         timing: CmTiming | None = None,
         relisten_ns: int = 0,
-        now_ns: int = 0,
     ) -> None:
-        self.port = port
+        self.ports = dict(ports)
         self._relisten_ns = relisten_ns
-        self._first_until_ns = now_ns + relisten_ns  # that the first listener is awaited
+        self.listener_due_ns = 0
         self._closed_until_ns: dict[int, int] = {}  # by service id
         self.timing = timing or CmTiming()
         self.dropped: collections.Counter[str] = collections.Counter()
@@ -265,9 +272,10 @@ class ConnectionManager:
         self._agent = stream.getrandbits(32)
         self._open: dict[int, Connection | Resolution | Listener | None] = {}
         self._targets: dict[int, Target] = {}
-        self._listeners = Listeners(port)
+        self._bound: dict[int, tuple[int, int]] = {}  # port space and port
+        self._listeners = Listeners(self.ports)
         self._peers = Peers()
-        self._asked: dict[tuple[IPv6Address, int], int] = {}  # by SIDR request id
+        self._asked: dict[tuple[Way, int], int] = {}  # by SIDR request id
         self._timers = Timers()
 
     # What the user does
@@ -281,15 +289,28 @@ class ConnectionManager:
         self._open[comm_id] = None
         return comm_id
 
+    def bind(self, comm_id: int, port_space: int) -> int:
+        """A port that no other id of the host has; EADDRNOTAVAIL if there is none."""
+        self._must_be_new(comm_id, "bind")
+        taken = {port for space, port in self._bound.values() if space == port_space}
+        first = self._stream.randrange(len(_PORTS))
+        port: int
+        for port in (*_PORTS[first:], *_PORTS[:first]):
+            if port not in taken:
+                self._bound[comm_id] = port_space, port
+                return port
+        raise PyverbsRDMAError("Failed to bind", errno.EADDRNOTAVAIL)
+
     def resolve_addr(self, comm_id: int, target: Target) -> Outputs:
         """Where to connect; an address of the other IP version cannot be reached from here."""
         self._must_be_new(comm_id, "resolve address")
-        if gid_of(target.source) not in self.port.gids:
+        if gid_of(target.source) not in self.ports:
             raise PyverbsRDMAError("Failed to resolve address", errno.ENODEV)
         if target.source.version != target.destination.version:
             failed = rdma_cm_event_type.RDMA_CM_EVENT_ADDR_ERROR
             return [CmEvent(failed, comm_id, -errno.EAFNOSUPPORT)]
         self._targets[comm_id] = target
+        self._bound[comm_id] = target.port_space, target.source_port
         return [CmEvent(rdma_cm_event_type.RDMA_CM_EVENT_ADDR_RESOLVED, comm_id)]
 
     def resolve_route(self, comm_id: int) -> Outputs:
@@ -308,18 +329,18 @@ class ConnectionManager:
         """Request a connection, or in a datagram port space a queue pair."""
         target, timing = self._target(comm_id, "connect"), timing or self.timing
         service = service_id(target.port_space, target.port)
-        gid = gid_of(target.destination)
         header = IpHeader(target.source_port, target.source, target.destination)
         with _fitting("connect"):
             if target.port_space in _DATAGRAM_SPACES:
-                resolution = Resolution(comm_id, timing, self._tid(comm_id))
+                resolution = Resolution(comm_id, target.way, timing, self._tid(comm_id))
                 private_data = header.build() + params.private_data
-                outputs = resolution.ask(gid, service, private_data, now_ns)
+                outputs = resolution.ask(service, private_data, now_ns)
                 return self._settle(resolution, outputs)
-            connection = self._connection(comm_id, timing)
-            mtu = min(target.path_mtu or self.port.active_mtu, self.port.active_mtu)
+            connection = self._connection(comm_id, target.way, timing)
+            most = connection.port.active_mtu
+            mtu = min(target.path_mtu or most, most)
             label = target.flow_label or self._stream.getrandbits(20)
-            request = Request(service, header, gid, transport_service, mtu, label)
+            request = Request(service, header, transport_service, mtu, label)
             return self._settle(connection, connection.connect(request, params, now_ns))
 
     def listen(
@@ -338,7 +359,7 @@ class ConnectionManager:
         listener = Listener(comm_id, service, address, kind, backlog)
         self._listeners.add(listener)
         self._open[comm_id] = listener
-        self._first_until_ns = 0
+        self._bound[comm_id] = port_space, port
 
     def accept(self, comm_id: int, params: ConnParams, now_ns: int, qkey: int = 0) -> Outputs:
         """Agree to a request; a UD queue pair of number `params.qp_num` is sent with its Q_Key."""
@@ -394,6 +415,7 @@ class ConnectionManager:
             self._taken(held)
         self._open.pop(comm_id, None)
         self._targets.pop(comm_id, None)
+        self._bound.pop(comm_id, None)
         self._timers.set(comm_id, None)
         return outputs
 
@@ -407,47 +429,35 @@ class ConnectionManager:
         held = self._open.get(comm_id)
         return held if isinstance(held, (Connection, Resolution)) and held.header else None
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(self._open)
-
-    @property
-    def disconnecting(self) -> bool:
-        """Whether a peer has not yet confirmed that a connection is over."""
-        return any(
-            isinstance(held, Connection) and held.state is CmState.DREQ_SENT
-            for held in self._open.values()
-        )
-
     def connection(self, comm_id: int) -> Connection:
         """The connection of an id; EINVAL if it has none."""
         return self._connected(comm_id, "find the connection")
 
     # What the port and the clock do
 
-    def handle_mad(self, octets: bytes, source: IPv6Address, now_ns: int) -> Outputs:
-        """A MAD came to QP 1 from the port with this GID; anything may be in it."""
+    def handle_mad(self, octets: bytes, way: Way, now_ns: int) -> Outputs:
+        """A MAD came to QP 1 of one of the ports; anything may be in it."""
         try:
             mad = Mad.parse(octets)
         except LayoutError:
             return self._drop("malformed")
         match mad.message:
             case Req():
-                return self._on_req(mad, mad.message, source, now_ns)
+                return self._on_req(mad, mad.message, way, now_ns)
             case SidrReq():
-                return self._on_sidr_req(mad, mad.message, source)
+                return self._on_sidr_req(mad, mad.message, way, now_ns)
             case SidrRep():
-                return self._on_sidr_rep(mad.message, source)
+                return self._on_sidr_rep(mad.message, way)
             case Rej():
-                return self._on_rej(mad.message, source, now_ns)
+                return self._on_rej(mad.message, way, now_ns)
             case Dreq():
-                return self._on_dreq(mad, mad.message, source)
+                return self._on_dreq(mad, mad.message, way)
             case Lap():
-                return self._on_lap(mad, mad.message, source)
+                return self._on_lap(mad, mad.message, way)
             case Rep():
-                return self._on_rep(mad, mad.message, source, now_ns)
+                return self._on_rep(mad, mad.message, way, now_ns)
             case Rtu() | Mra() | Drep():
-                return self._on_known(mad.message, source, now_ns)
+                return self._on_known(mad.message, way, now_ns)
         return self._drop("unexpected APR")
 
     @property
@@ -466,55 +476,57 @@ class ConnectionManager:
 
     # Messages
 
-    def _on_req(self, mad: Mad, req: Req, source: IPv6Address, now_ns: int) -> Outputs:
-        known = self._peers.with_id(source, req.local_ca_guid, req.local_comm_id)
+    def _on_req(self, mad: Mad, req: Req, way: Way, now_ns: int) -> Outputs:
+        known = self._peers.with_id(way.peer, req.local_ca_guid, req.local_comm_id)
         if known is not None:
             connection = self.connection(known)
             return self._settle(connection, connection.on_duplicate_req())
-        stale = self._peers.with_qpn(source, req.local_ca_guid, req.local_qpn)
+        stale = self._peers.with_qpn(way.peer, req.local_ca_guid, req.local_qpn)
         if stale is not None:
-            return self._stale(mad, stale, Answered.REQ, now_ns)
+            return self._stale(mad, way, stale, Answered.REQ, now_ns)
         listener = self._listeners.for_connection(req)
         if isinstance(listener, Refused):
-            if now_ns < self._closed_until_ns.get(req.service_id, self._first_until_ns):
+            if self._awaits_listener(req.service_id, now_ns):
                 return self._drop("nobody listens yet, or again")
-            return self._refuse(mad, source, listener)
+            return self._refuse(mad, way, listener)
         if listener.is_full:
             return self._drop("backlog is full")  # a later REQ may find room
-        connection = self._connection(self.create(), self.timing)
+        connection = self._connection(self.create(), way, self.timing)
         connection.listen_id = listener.comm_id
-        event = connection.requested(mad, req, source)
+        event = connection.requested(mad, req)
         listener.waiting.add(connection.comm_id)
         self._peers.remember(connection)
         return self._settle(connection, [event])
 
-    def _on_sidr_req(self, mad: Mad, req: SidrReq, source: IPv6Address) -> Outputs:
-        if (source, req.request_id) in self._asked:
+    def _on_sidr_req(self, mad: Mad, req: SidrReq, way: Way, now_ns: int) -> Outputs:
+        if (way, req.request_id) in self._asked:
             return self._drop("duplicate SIDR_REQ")  # its response is in flight
         listener = self._listeners.for_datagrams(req)
         if listener is None:
+            if self._awaits_listener(req.service_id, now_ns):
+                return self._drop("nobody listens yet, or again")
             status = SidrStatus.UNSUPPORTED
             refusal = SidrRep(req.request_id, status, service_id=req.service_id)
-            return [Send(source, Mad.of(mad.header.tid, refusal).build())]
+            return [Send(way, Mad.of(mad.header.tid, refusal).build())]
         if listener.is_full:
             return self._drop("backlog is full")
-        resolution = Resolution(self.create(), self.timing, 0, listen_id=listener.comm_id)
-        event = resolution.asked(mad, req, source)
+        resolution = Resolution(self.create(), way, self.timing, 0, listen_id=listener.comm_id)
+        event = resolution.asked(mad, req)
         listener.waiting.add(resolution.comm_id)
-        self._asked[source, req.request_id] = resolution.comm_id
+        self._asked[way, req.request_id] = resolution.comm_id
         return self._settle(resolution, [event])
 
-    def _on_sidr_rep(self, rep: SidrRep, source: IPv6Address) -> Outputs:
+    def _on_sidr_rep(self, rep: SidrRep, way: Way) -> Outputs:
         held = self._open.get(rep.request_id)
-        if not isinstance(held, Resolution) or held.gid != source:
+        if not isinstance(held, Resolution) or held.way != way:
             return self._drop("unmatched SIDR_REP")
         return self._settle(held, held.on_rep(rep))
 
-    def _on_known(self, message: Rtu | Mra | Drep, source: IPv6Address, now_ns: int) -> Outputs:
+    def _on_known(self, message: Rtu | Mra | Drep, way: Way, now_ns: int) -> Outputs:
         """A message that only a connection can be about."""
         early = isinstance(message, Mra) and message.answered == Answered.REQ
         remote_id = None if early else message.local_comm_id
-        connection = self._matching(message.remote_comm_id, remote_id, source)
+        connection = self._matching(message.remote_comm_id, remote_id, way)
         if connection is None:
             return self._drop(f"unmatched {message.ATTRIBUTE.name}")
         match message:
@@ -526,56 +538,59 @@ class ConnectionManager:
                 outputs = connection.on_drep(message, now_ns)
         return self._settle(connection, outputs)
 
-    def _on_rep(self, mad: Mad, rep: Rep, source: IPv6Address, now_ns: int) -> Outputs:
-        connection = self._matching(rep.remote_comm_id, None, source)
+    def _on_rep(self, mad: Mad, rep: Rep, way: Way, now_ns: int) -> Outputs:
+        connection = self._matching(rep.remote_comm_id, None, way)
         if connection is None:
             return self._drop("unmatched REP")
         if connection.state not in ASKED:
             return self._settle(connection, connection.on_rep(rep))
-        if self._peers.with_id(source, rep.local_ca_guid, rep.local_comm_id) is not None:
+        if self._peers.with_id(way.peer, rep.local_ca_guid, rep.local_comm_id) is not None:
             return self._drop("REP with a comm id in use")
-        stale = self._peers.with_qpn(source, rep.local_ca_guid, rep.local_qpn)
+        stale = self._peers.with_qpn(way.peer, rep.local_ca_guid, rep.local_qpn)
         if stale is not None:
-            return self._stale(mad, stale, Answered.REP, now_ns)
+            return self._stale(mad, way, stale, Answered.REP, now_ns)
         outputs = connection.on_rep(rep)
         self._peers.remember(connection)
         return self._settle(connection, outputs)
 
-    def _on_rej(self, rej: Rej, source: IPv6Address, now_ns: int) -> Outputs:
+    def _on_rej(self, rej: Rej, way: Way, now_ns: int) -> Outputs:
         if rej.reason == RejectReason.TIMEOUT:
             guid = int.from_bytes(rej.info[:8])
-            comm_id = self._peers.with_id(source, guid, rej.local_comm_id) or 0
-            connection = self._matching(comm_id, rej.local_comm_id, source)
+            comm_id = self._peers.with_id(way.peer, guid, rej.local_comm_id) or 0
+            connection = self._matching(comm_id, rej.local_comm_id, way)
         else:
             early = rej.answered == Answered.REQ
             remote_id = None if early else rej.local_comm_id
-            connection = self._matching(rej.remote_comm_id, remote_id, source)
+            connection = self._matching(rej.remote_comm_id, remote_id, way)
         if connection is None:
             return self._drop("unmatched REJ")
         return self._settle(connection, connection.on_rej(rej, now_ns))
 
-    def _on_dreq(self, mad: Mad, dreq: Dreq, source: IPv6Address) -> Outputs:
-        connection = self._matching(dreq.remote_comm_id, dreq.local_comm_id, source)
+    def _on_dreq(self, mad: Mad, dreq: Dreq, way: Way) -> Outputs:
+        connection = self._matching(dreq.remote_comm_id, dreq.local_comm_id, way)
         if connection is None:  # forgotten here: let the peer get on
             answer = Drep(dreq.remote_comm_id, dreq.local_comm_id)
-            return [Send(source, Mad.of(mad.header.tid, answer).build())]
+            return [Send(way, Mad.of(mad.header.tid, answer).build())]
         return self._settle(connection, connection.on_dreq(mad, dreq))
 
-    def _on_lap(self, mad: Mad, lap: Lap, source: IPv6Address) -> Outputs:
+    def _on_lap(self, mad: Mad, lap: Lap, way: Way) -> Outputs:
         """RoCE has no alternate paths (annex A16.4.4)."""
-        known = self._matching(lap.remote_comm_id, lap.local_comm_id, source)
+        known = self._matching(lap.remote_comm_id, lap.local_comm_id, way)
         status = ApStatus.UNSUPPORTED if known else ApStatus.INVALID_COMM_ID
         answer = Apr(lap.remote_comm_id, lap.local_comm_id, ap_status=status)
-        return [Send(source, Mad.of(mad.header.tid, answer).build())]
+        return [Send(way, Mad.of(mad.header.tid, answer).build())]
 
     # How
+
+    def _awaits_listener(self, service: int, now_ns: int) -> bool:
+        return now_ns < self._closed_until_ns.get(service, self.listener_due_ns)
 
     def _tid(self, comm_id: int) -> int:
         return self._agent << 32 | comm_id
 
-    def _connection(self, comm_id: int, timing: CmTiming) -> Connection:
-        psn = self._stream.getrandbits(24)
-        return Connection(comm_id, self.port, timing, psn, self._tid(comm_id))
+    def _connection(self, comm_id: int, way: Way, timing: CmTiming) -> Connection:
+        psn, port = self._stream.getrandbits(24), self.ports[way.local]
+        return Connection(comm_id, way, port, timing, psn, self._tid(comm_id))
 
     def _connected(self, comm_id: int, call: str) -> Connection:
         held = self._open.get(comm_id)
@@ -595,12 +610,10 @@ class ConnectionManager:
             raise PyverbsRDMAError(f"Failed to {call}", errno.EINVAL, hint="no address is resolved")
         return target
 
-    def _matching(
-        self, comm_id: int, remote_id: int | None, source: IPv6Address
-    ) -> Connection | None:
+    def _matching(self, comm_id: int, remote_id: int | None, way: Way) -> Connection | None:
         """The connection that a MAD is about; `remote_id` None: the peer had sent none yet."""
         held = self._open.get(comm_id)
-        if not isinstance(held, Connection) or held.gid != source:
+        if not isinstance(held, Connection) or held.way != way:
             return None
         return held if remote_id in (None, held.remote_id) else None
 
@@ -611,7 +624,7 @@ class ConnectionManager:
         if isinstance(held, Connection) and held.state in OVER:
             self._peers.forget(held)
         if isinstance(held, Resolution) and held.state is SidrState.IDLE:
-            self._asked.pop((held.gid, held.request_id), None)
+            self._asked.pop((held.way, held.request_id), None)
         self._timers.set(comm_id, held.due_ns)
         return outputs
 
@@ -621,16 +634,16 @@ class ConnectionManager:
         if isinstance(listener, Listener):
             listener.waiting.discard(held.comm_id)
 
-    def _stale(self, mad: Mad, comm_id: int, answered: Answered, now_ns: int) -> Outputs:
+    def _stale(self, mad: Mad, way: Way, comm_id: int, answered: Answered, now_ns: int) -> Outputs:
         """The peer reuses a queue pair of an existing connection: end that (IBA 12.9.8.3.1)."""
         connection = self.connection(comm_id)
-        outputs = self._refuse(mad, connection.gid, Refused(RejectReason.STALE_CONN), answered)
+        outputs = self._refuse(mad, way, Refused(RejectReason.STALE_CONN), answered)
         if connection.state is CmState.ESTABLISHED:
             outputs += self._settle(connection, connection.disconnect(now_ns))
         return outputs
 
     def _refuse(
-        self, mad: Mad, source: IPv6Address, why: Refused, answered: Answered = Answered.REQ
+        self, mad: Mad, way: Way, why: Refused, answered: Answered = Answered.REQ
     ) -> Outputs:
         message = mad.message
         assert isinstance(message, (Req, Rep))  # noqa: S101 - nothing else is refused so
@@ -642,7 +655,7 @@ class ConnectionManager:
             reason=why.reason,
             info=why.info,
         )
-        return [Send(source, Mad.of(mad.header.tid, refusal).build())]
+        return [Send(way, Mad.of(mad.header.tid, refusal).build())]
 
     def _drop(self, why: str) -> Outputs:
         self.dropped[why] += 1

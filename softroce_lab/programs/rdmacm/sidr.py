@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import errno
-from ipaddress import IPv6Address
 
 from softroce_lab.programs.rdmacm.connection import (
     CmEvent,
@@ -15,6 +14,7 @@ from softroce_lab.programs.rdmacm.connection import (
     Repeat,
     Send,
     UdParams,
+    Way,
     rdma_cm_event_type,
     time_ns,
 )
@@ -43,35 +43,35 @@ class Resolution:
     """A resolution request, sent or received."""
 
     comm_id: int
+    way: Way
     timing: CmTiming
     tid: int
     state: SidrState = SidrState.IDLE
     listen_id: int | None = None
-    gid: IPv6Address = IPv6Address(0)  # noqa: RUF009 - immutable
     request_id: int = 0
     service_id: int = 0
     repeat: Repeat | None = None
     header: IpHeader | None = None  # of a request: who asks, and whom
 
-    def ask(self, gid: IPv6Address, service_id: int, private_data: bytes, now_ns: int) -> Outputs:
+    def ask(self, service_id: int, private_data: bytes, now_ns: int) -> Outputs:
         """Send a SIDR_REQ."""
         self._must_be(SidrState.IDLE, "connect")
         message = SidrReq(self.comm_id, DEFAULT_PKEY, service_id, private_data)
         mad = Mad.of(self.tid, message).build()
         self.state = SidrState.REQ_SENT
-        self.gid, self.service_id = gid, service_id
+        self.service_id = service_id
         timeout_ns = time_ns(self.timing.response_timeout)
         due_ns = now_ns + timeout_ns
         self.repeat = Repeat(mad, timeout_ns, self.timing.max_cm_retries, due_ns)
-        return [Send(gid, mad)]
+        return [Send(self.way, mad)]
 
-    def asked(self, mad: Mad, req: SidrReq, source: IPv6Address) -> CmEvent:
+    def asked(self, mad: Mad, req: SidrReq) -> CmEvent:
         """A SIDR_REQ made this resolution."""
         self.state = SidrState.REQ_RCVD
         self.header = IpHeader.parse(req.private_data)
-        self.gid, self.tid = source, mad.header.tid
+        self.tid = mad.header.tid
         self.request_id, self.service_id = req.request_id, req.service_id
-        ud = UdParams(req.private_data[IP_HEADER_BYTES:], source)
+        ud = UdParams(req.private_data[IP_HEADER_BYTES:], self.way.peer)
         return self._event(rdma_cm_event_type.RDMA_CM_EVENT_CONNECT_REQUEST, ud=ud)
 
     def answer(
@@ -89,7 +89,7 @@ class Resolution:
         )
         mad = Mad.of(self.tid, message).build()
         self.state = SidrState.IDLE
-        return [Send(self.gid, mad)]
+        return [Send(self.way, mad)]
 
     def abandon(self) -> Outputs:
         """The final message to a peer when the user destroys the resolution."""
@@ -103,7 +103,7 @@ class Resolution:
             return []
         self.repeat = None
         self.state = SidrState.IDLE
-        ud = UdParams(rep.private_data, self.gid, rep.qpn, rep.qkey)
+        ud = UdParams(rep.private_data, self.way.peer, rep.qpn, rep.qkey)
         if rep.status == SidrStatus.SUCCESS:
             return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_ESTABLISHED, ud=ud)]
         return [self._event(rdma_cm_event_type.RDMA_CM_EVENT_UNREACHABLE, rep.status, ud)]
@@ -120,7 +120,7 @@ class Resolution:
         if self.repeat.left:
             self.repeat.left -= 1
             self.repeat.due_ns = now_ns + self.repeat.timeout_ns
-            return [Send(self.gid, self.repeat.mad)]
+            return [Send(self.way, self.repeat.mad)]
         self.repeat = None
         self.state = SidrState.IDLE
         unreachable = rdma_cm_event_type.RDMA_CM_EVENT_UNREACHABLE

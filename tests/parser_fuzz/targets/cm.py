@@ -16,6 +16,7 @@ from softroce_lab.programs.rdmacm.connection import (
     Outputs,
     PortIdentity,
     Send,
+    Way,
     qp_attributes,
     rdma_cm_event_type,
 )
@@ -53,8 +54,8 @@ class User:
     """One who listens, has asked for a connection and for a queue pair, and answers requests."""
 
     def __init__(self) -> None:
-        port = PortIdentity((gid_of(OWN),), 0x5054_00FF_FE00_0001)
-        self.manager = ConnectionManager(port, random.Random(3))
+        ports = {gid_of(OWN): PortIdentity(0x5054_00FF_FE00_0001)}
+        self.manager = ConnectionManager(ports, random.Random(3))
         self.now_ns = 0
         self._choice = 0
         for space in (_TCP, _UDP):
@@ -70,8 +71,8 @@ class User:
         self.now_ns += _TIMES_NS[how >> 3 & 3]
         self._take(self.manager.handle_timeout(self.now_ns))
         self._choice = how >> 1 & 3
-        source = gid_of(MALLORY if how & 1 else PEER)
-        self._take(self.manager.handle_mad(octets, source, self.now_ns))
+        way = Way(gid_of(OWN), gid_of(MALLORY if how & 1 else PEER))
+        self._take(self.manager.handle_mad(octets, way, self.now_ns))
 
     def wait(self) -> None:
         """Until nothing is awaited any more."""

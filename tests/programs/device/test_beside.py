@@ -1,65 +1,95 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The process beside a program: what some programs do not read holds nobody else up."""
+"""The process beside the programs: what some of them do not read holds nobody else up."""
 
 import contextlib
 import os
 import secrets
 import socket
 import threading
+import time
 
 import pytest
 
 from softroce_lab.programs.device import beside
+from softroce_lab.programs.rdmacm import server
+from softroce_lab.programs.rdmacm.host_service import ToProgram
 
 TIMEOUT_S = 10
-CLAIM = b"+"  # asks for an answer that comes once
-REPEATED = b"-" * 256  # asks for one that may be lost
-FLOOD = 4 * beside.MOST_WAITING
+CLAIM = b"+"  # asks for an answer
+FLOOD = 4 * server.MOST_WAITING
 
 
 class Echo:
     """Answers with what came."""
 
-    next_timeout_ns = None
+    def __init__(self):
+        self.left = []
+        self.is_disconnecting = False
 
-    def is_repeated(self, message):
-        return message == REPEATED
+    @property
+    def next_timeout_ns(self):
+        return time.monotonic_ns() + 10_000_000 if self.is_disconnecting else None
 
-    def handle(self, octets, now_ns):
-        if octets not in (CLAIM, REPEATED):
+    def handle(self, program, octets, now_ns):
+        if octets != CLAIM:
             raise ValueError("no message")
-        return [octets]
+        return [ToProgram(program, octets)]
 
-    def handle_timeout(self, now_ns):
+    def leave(self, program, now_ns):
+        self.left.append(program)
         return []
+
+
+class NoPort:
+    """No MAD comes."""
+
+    receivers = ()
+
+    def close(self):
+        pass
+
+
+class Served:
+    """A server at an address of its own, and the programs that it looks for."""
+
+    def __init__(self, stack, clients, *programs):
+        self.service = Echo()
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
+        listening.listen()
+        self._clients, self._address = clients, listening.getsockname()
+        left = iter(programs)
+        made = server.ConnectionServer(self.service, NoPort())
+        self.thread = threading.Thread(
+            target=beside.serve,
+            args=([listening], [lambda: made], lambda: next(left, None)),
+            daemon=True,
+        )
+        self.thread.start()
+
+    def connect(self):
+        made = self._clients.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        made.settimeout(TIMEOUT_S)
+        made.connect(self._address)
+        return made
+
+    def ends(self, timeout_s=TIMEOUT_S):
+        self.thread.join(timeout_s)
+        return not self.thread.is_alive()
 
 
 @pytest.fixture
 def connect():
     """Connects to a service; afterwards, one of its programs ends, then the other, and it ends."""
-    with contextlib.ExitStack() as stack:
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listening.bind(f"\0softroce_lab/test/{secrets.token_hex(8)}")
-        listening.listen()
-        address = listening.getsockname()
-        (program, ends), (later, ends_later) = os.pipe(), os.pipe()
-        served = (listening, iter((program, later)), Echo)
-        thread = threading.Thread(target=beside.serve, args=served, daemon=True)
-        thread.start()
-
-        def connected():
-            made = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            made.settimeout(TIMEOUT_S)
-            made.connect(address)
-            return made
-
-        yield connected
-        os.close(ends)
-        assert is_served(connected())
-        os.close(ends_later)
-        stack.close()
-        thread.join(TIMEOUT_S)
-        assert not thread.is_alive()
+    (program, ends), (later, ends_later) = os.pipe(), os.pipe()
+    with contextlib.ExitStack() as outer:
+        with contextlib.ExitStack() as stack:
+            served = Served(outer, stack, program, later)
+            yield served.connect
+            os.close(ends)
+            assert is_served(served.connect())
+            os.close(ends_later)
+        assert served.ends()
 
 
 def send_many(client):
@@ -72,24 +102,11 @@ def is_served(client):
     return client.recv(1) == CLAIM
 
 
-def test_repeated_messages_that_nobody_reads_are_lost(connect):
-    flooding, other = connect(), connect()
-    for _ in range(FLOOD):
-        flooding.send(REPEATED)
-    assert is_served(other)
-    flooding.send(CLAIM)
-    answers = 1
-    while flooding.recv(512) != CLAIM:
-        answers += 1
-    assert beside.MOST_REPEATED < answers < FLOOD / 2
-    assert is_served(flooding)
-
-
 def test_answers_that_wait_come_in_order_and_whole(connect):
     client = connect()
-    for _ in range(beside.MOST_WAITING):
+    for _ in range(server.MOST_WAITING):
         client.send(CLAIM)
-    assert all(client.recv(1) == CLAIM for _ in range(beside.MOST_WAITING))
+    assert all(client.recv(1) == CLAIM for _ in range(server.MOST_WAITING))
     assert is_served(client)
 
 
@@ -105,3 +122,29 @@ def test_who_speaks_another_language_is_left(connect):
     strange.send(b"?")
     assert strange.recv(1) == b""
     assert is_served(connect())
+
+
+@pytest.fixture
+def leaving(monkeypatch):
+    """A server whose only program has left, before its peers know; what may end it is not over."""
+    monkeypatch.setattr(server, "_LONGEST_FAREWELL_S", 1.0)
+    program, ends = os.pipe()
+    with contextlib.ExitStack() as stack:
+        served = Served(stack, stack, program)
+        client = served.connect()
+        assert is_served(client)
+        served.service.is_disconnecting = True
+        client.close()
+        os.close(ends)
+        assert not served.ends(0.3)
+        yield served
+
+
+def test_it_stays_until_the_peers_of_a_program_know(leaving):
+    assert len(leaving.service.left) == 1
+    leaving.service.is_disconnecting = False
+    assert leaving.ends(0.5)
+
+
+def test_it_does_not_stay_for_ever(leaving):
+    assert leaving.ends()

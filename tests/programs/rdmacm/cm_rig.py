@@ -18,6 +18,7 @@ from softroce_lab.programs.rdmacm.connection import (
     ConnParams,
     PortIdentity,
     Send,
+    Way,
     rdma_cm_event_type,
 )
 from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
@@ -49,6 +50,11 @@ TIMING = CmTiming()
 EVENTS = {each.name.removeprefix("RDMA_CM_EVENT_"): each for each in rdma_cm_event_type}
 
 
+def way(side, peer=None):
+    """From a side to the other one, or to a stranger."""
+    return Way(gid_of(ADDRESSES[side]), gid_of(peer or ADDRESSES[1 - side]))
+
+
 @dataclasses.dataclass(frozen=True)
 class Carried:
     """A MAD that one side sent."""
@@ -68,7 +74,7 @@ class Wire:
         self.lost, self.copies = lost, copies
         self.sides = [
             ConnectionManager(
-                PortIdentity((gid_of(address),), 0x5054_00FF_FE00_0000 + n),
+                {gid_of(address): PortIdentity(0x5054_00FF_FE00_0000 + n)},
                 random.Random(seed * 2 + n),
                 timing,
             )
@@ -92,7 +98,7 @@ class Wire:
                     reaction(output)
 
     def _carry(self, side, send):
-        assert send.gid == gid_of(ADDRESSES[1 - side])
+        assert send.way == way(side)
         kind = Mad.parse(send.mad).message.ATTRIBUTE.name
         carried = Carried(side, self._kinds[side, kind], kind, send.mad)
         self._kinds[side, kind] += 1
@@ -101,8 +107,7 @@ class Wire:
             self.flight.extend(self.copies * [(self.now_ns + WIRE_NS, 1 - side, send.mad)])
 
     def deliver(self, side, octets, source=None):
-        gid = gid_of(source or ADDRESSES[1 - side])
-        self.take(side, self.sides[side].handle_mad(octets, gid, self.now_ns))
+        self.take(side, self.sides[side].handle_mad(octets, way(side, source), self.now_ns))
 
     def step(self):
         """The next thing that happens. False: nothing ever will."""

@@ -51,6 +51,7 @@ from tests.programs.rdmacm.cm_rig import (
     refused,
     state,
     strangers,
+    way,
 )
 
 # --- Set-up --------------------------------------------------------------------------------------
@@ -509,7 +510,7 @@ def test_replies_with_numbers_in_use_are_not_taken(wire):
     active, passive = wire.connected()
     second = wire.connect()
     wire.flight.clear()
-    guid = wire.sides[PASSIVE].port.ca_guid
+    guid = next(iter(wire.sides[PASSIVE].ports.values())).ca_guid
     rep = dataclasses.replace(Rep(passive, second, local_qpn=0x77), local_ca_guid=guid)
     wire.deliver(ACTIVE, Mad.of(0, rep).build())
     assert wire.sides[ACTIVE].dropped["REP with a comm id in use"] == 1
@@ -539,7 +540,7 @@ def test_what_is_about_no_connection_is_dropped_with_a_reason(wire, number, sour
 def test_a_stranger_cannot_end_a_connection(wire):
     active, passive = wire.connected()
     dreq = Mad.of(0, Dreq(active, passive, QPNS[PASSIVE])).build()
-    outputs = wire.sides[PASSIVE].handle_mad(dreq, gid_of(MALLORY), 0)
+    outputs = wire.sides[PASSIVE].handle_mad(dreq, way(PASSIVE, MALLORY), 0)
     answer = Mad.parse(outputs[0].mad).message  # lets one get on whom nobody here remembers
     assert isinstance(answer, Drep)
     assert (answer.local_comm_id, answer.remote_comm_id) == (passive, active)
@@ -585,7 +586,7 @@ def test_a_hostile_peer_makes_no_memory_grow(wire):
     manager = wire.sides[PASSIVE]
     for _ in range(2000):
         octets = variations(stream, wire, active, passive)
-        outputs = manager.handle_mad(octets, gid_of(ADDRESSES[ACTIVE]), wire.now_ns)
+        outputs = manager.handle_mad(octets, way(PASSIVE), wire.now_ns)
         assert len(outputs) <= 2
         wire.now_ns += stream.choice([0, 10**6, 10**9])
         manager.handle_timeout(wire.now_ns)

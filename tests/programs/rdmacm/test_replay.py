@@ -16,6 +16,7 @@ from softroce_lab.programs.rdmacm.connection import (
     ConnParams,
     PortIdentity,
     Send,
+    Way,
 )
 from softroce_lab.programs.rdmacm.manager import ConnectionManager, Target
 from softroce_lab.programs.rdmacm.messages import IpHeader, Mad, gid_of, rdma_port_space
@@ -41,8 +42,8 @@ class Dealt:
 
 
 def manager(address, *numbers):
-    port = PortIdentity((gid_of(address),), GUIDS[address])
-    return ConnectionManager(port, Dealt(*numbers), TIMING)
+    ports = {gid_of(address): PortIdentity(GUIDS[address])}
+    return ConnectionManager(ports, Dealt(*numbers), TIMING)
 
 
 def output(outputs):
@@ -72,12 +73,12 @@ def test_our_passive_side_answers_as_linux_did(recorded):
     answer = message(rep)
     ours = manager(PASSIVE, answer.local_comm_id - 1, 0, answer.starting_psn)
     ours.listen(ours.create(), rdma_port_space.RDMA_PS_TCP, PORT)
-    active = gid_of(ACTIVE)
-    (request,) = ours.handle_mad(req, active, 0)
+    way = Way(gid_of(PASSIVE), gid_of(ACTIVE))
+    (request,) = ours.handle_mad(req, way, 0)
     params = ConnParams(qp_num=answer.local_qpn)
     assert output(ours.accept(request.id, params, 0)) == rep
-    assert reported(ours.handle_mad(rtu, active, 0)) == ["RDMA_CM_EVENT_ESTABLISHED"]
-    assert reported(ours.handle_mad(dreq, active, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+    assert reported(ours.handle_mad(rtu, way, 0)) == ["RDMA_CM_EVENT_ESTABLISHED"]
+    assert reported(ours.handle_mad(dreq, way, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
     assert output(ours.disconnect(request.id, 0)) == drep
 
 
@@ -92,11 +93,11 @@ def test_our_active_side_says_what_linux_said(recorded):
     ours.resolve_addr(comm_id, target)
     params = ConnParams(qp_num=asked.local_qpn)
     assert masked(output(ours.connect(comm_id, params, 0))) == masked(req)
-    passive = gid_of(PASSIVE)
-    assert reported(ours.handle_mad(rep, passive, 0)) == ["RDMA_CM_EVENT_CONNECT_RESPONSE"]
+    way = Way(gid_of(ACTIVE), gid_of(PASSIVE))
+    assert reported(ours.handle_mad(rep, way, 0)) == ["RDMA_CM_EVENT_CONNECT_RESPONSE"]
     assert masked(output(ours.establish(comm_id))) == masked(rtu)
     assert masked(output(ours.disconnect(comm_id, 0))) == masked(dreq)
-    assert reported(ours.handle_mad(drep, passive, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
+    assert reported(ours.handle_mad(drep, way, 0)) == ["RDMA_CM_EVENT_DISCONNECTED"]
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -106,7 +107,7 @@ def test_a_service_id_is_resolved_as_linux_does(number):
     header = IpHeader.parse(asked.private_data)
     theirs = manager(PASSIVE, 1, 0)
     theirs.listen(theirs.create(), rdma_port_space.RDMA_PS_UDP, PORT)
-    (request,) = theirs.handle_mad(req, gid_of(ACTIVE), 0)
+    (request,) = theirs.handle_mad(req, Way(gid_of(PASSIVE), gid_of(ACTIVE)), 0)
     params = ConnParams(qp_num=answered.qpn)
     assert output(theirs.accept(request.id, params, 0, answered.qkey)) == rep
 
@@ -115,5 +116,5 @@ def test_a_service_id_is_resolved_as_linux_does(number):
     target = Target(ACTIVE, header.port, PASSIVE, PORT, rdma_port_space.RDMA_PS_UDP)
     ours.resolve_addr(comm_id, target)
     assert masked(output(ours.connect(comm_id, ConnParams(), 0))) == masked(req)
-    (found,) = ours.handle_mad(rep, gid_of(PASSIVE), 0)
+    (found,) = ours.handle_mad(rep, Way(gid_of(ACTIVE), gid_of(PASSIVE)), 0)
     assert (found.ud.qp_num, found.ud.qkey) == (answered.qpn, answered.qkey)
