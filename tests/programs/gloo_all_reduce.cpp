@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// An all-reduce by Gloo's transport over verbs: gloo_all_reduce RANK RANKS FOLDER GID-INDEX INTS TIMES
+// An all-reduce by Gloo's transport over verbs: gloo_all_reduce RANK RANKS FOLDER GID-INDEX INTS
+// TIMES
 //
 // Ranks meet by files in FOLDER. Each checks every sum.
 
@@ -39,7 +40,8 @@ int main(int argc, char** argv) {
   }
   std::printf("%d sums right\n", times);
   std::fflush(stdout);
-  // Another rank may still wait for what is lost of the last sum, and Gloo's buffers must not be destroyed before.
+  // Another rank may still wait for what is lost of the last sum, and Gloo's buffers must not be
+  // destroyed before.
   std::this_thread::sleep_for(std::chrono::seconds(1));
   std::quick_exit(0);
 }
