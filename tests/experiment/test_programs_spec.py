@@ -105,6 +105,16 @@ def test_the_environment_of_a_launcher_is_overruled():
     assert command.environment["FI_PROVIDER"] == "verbs;ofi_rxm"
 
 
+def test_torchrun_runs_at_each_host():
+    text = "launcher: torchrun, hosts: [h2, h3], ranks_per_host: 2, run: a b, prints: c"
+    commands = launched(text).workload(1).commands
+    common = "--master-addr h2 --master-port 29500 --no-python sh -c 'a b'"
+    assert [(each.hosts, each.run, each.prints) for each in commands.values()] == [
+        ((host,), f"torchrun --nnodes 2 --nproc-per-node 2 --node-rank {rank} {common}", prints)
+        for rank, (host, prints) in enumerate([(1, "c"), (2, None)])
+    ]
+
+
 @pytest.mark.parametrize(
     ("keys", "what"),
     [

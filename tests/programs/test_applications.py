@@ -124,3 +124,16 @@ def test_mooncake(tmp_path, wheel, loss):
         "h1": {"run": line.format("move"), "prints": "bytes there and back$"},
     }
     carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 8 * MIB)
+
+
+def test_torchrun(tmp_path, wheel):
+    """PyTorch's wheel has Gloo over TCP alone: no host needs to send by RoCE."""
+    folder = wheel("torch==2.13.0+cpu", "numpy")
+    workload = {
+        "launcher": f"{folder}/torchrun",
+        "ranks_per_host": 2,
+        "run": f"{folder}/python {HERE}/torch_all_reduce.py",
+        "prints": "^4 processes, sum right",
+        "roce": False,
+    }
+    carried(*run(tmp_path, 2, workload), 0)

@@ -38,8 +38,8 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.parametrize("launcher", MPI)
-@pytest.mark.parametrize(("hosts", "loss"), [(2, None), (4, "1%")])
-def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, loss):
+@pytest.mark.parametrize(("hosts", "gid", "loss"), [(2, "0", None), (4, "1", "1%")])
+def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, gid, loss):
     found, recorded = run(
         tmp_path, hosts,
         {
@@ -47,7 +47,7 @@ def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, loss):
             "run": f"{built(launcher)} {BYTES} {TIMES}",
             "prints": f"^{hosts} ranks, .* all sums right$",
             "figures": [r"median (?P<median_ms>[\d.]+) ms, max (?P<max_ms>[\d.]+)"],
-            "environment": {"UCX_RC_TIMEOUT": "20ms"},
+            "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": gid},
         },
         loss,
         expect={"printed.median_ms": "> 0 ms", "printed.max_ms / printed.median_ms": ">= 1"},

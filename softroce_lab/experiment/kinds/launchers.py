@@ -11,11 +11,12 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from softroce_lab.errors import UserError
 
 _SSH = str(Path(sys.executable).with_name("lab-ssh"))
+_TORCH_PORT = "29500"  # torchrun's own default
 _UCX = {"UCX_TLS": "rc_v,sm,self", "UCX_NET_DEVICES": "softroce0:1"}
 _OPEN_MPI = {  # 4 has its own runtime; that of 5 is PRRTE
     **_UCX,
@@ -38,23 +39,42 @@ _MPICH = {
 }
 
 
+Words: TypeAlias = list[str]
+
+
 class Launcher(NamedTuple):
     environment: Mapping[str, str]
-    hosts: Callable[[Sequence[str], int], list[str]]  # options, of hosts and ranks a host
+    # Of launcher, hosts, ranks a host and what a rank runs: the command of the first host, or
+    # those of all hosts.
+    commands: Callable[[str, Sequence[str], int, Words], list[Words]]
 
 
-def _slots(hosts: Sequence[str], ranks: int) -> str:
-    return ",".join(f"{host}:{ranks}" for host in hosts)
+def _mpi(option: str) -> Callable[[str, Sequence[str], int, Words], list[Words]]:
+    def commands(launcher: str, hosts: Sequence[str], ranks: int, run: Words) -> list[Words]:
+        slots = ",".join(f"{host}:{ranks}" for host in hosts)
+        return [[launcher, option, slots, "-n", str(ranks * len(hosts)), *run]]
+
+    return commands
 
 
-_OF_OPEN_MPI = Launcher(_OPEN_MPI, lambda hosts, ranks: ["--host", _slots(hosts, ranks)])
-_OF_MPICH = Launcher(_MPICH, lambda hosts, ranks: ["-hosts", _slots(hosts, ranks)])
+def _torchrun(launcher: str, hosts: Sequence[str], ranks: int, run: Words) -> list[Words]:
+    group = ["--nnodes", str(len(hosts)), "--nproc-per-node", str(ranks)]
+    meeting = ["--master-addr", hosts[0], "--master-port", _TORCH_PORT]
+    return [
+        [launcher, *group, "--node-rank", str(number), *meeting, "--no-python", *run]
+        for number in range(len(hosts))
+    ]
+
+
+_OF_OPEN_MPI = Launcher(_OPEN_MPI, _mpi("--host"))
+_OF_MPICH = Launcher(_MPICH, _mpi("-hosts"))
 LAUNCHERS = {
     "mpirun": _OF_OPEN_MPI,
     "mpirun.openmpi": _OF_OPEN_MPI,
     "mpiexec": _OF_MPICH,
     "mpiexec.hydra": _OF_MPICH,
     "mpiexec.mpich": _OF_MPICH,
+    "torchrun": Launcher(_UCX, _torchrun),
 }
 
 
@@ -70,8 +90,7 @@ def environment(launcher: str) -> Mapping[str, str]:
     return LAUNCHERS[PurePath(launcher).name].environment
 
 
-def command(launcher: str, hosts: Sequence[str], ranks: int, run: str) -> str:
-    """What the first host runs, for sh(1): each rank is a shell that runs `run`."""
-    options = LAUNCHERS[PurePath(launcher).name].hosts(hosts, ranks)
-    count = ["-n", str(ranks * len(hosts))]
-    return shlex.join([launcher, *options, *count, "sh", "-c", run])
+def commands(launcher: str, hosts: Sequence[str], ranks: int, run: str) -> list[str]:
+    """For sh(1): what the first host runs, or what each host runs. A rank is `sh -c RUN`."""
+    known = LAUNCHERS[PurePath(launcher).name]
+    return list(map(shlex.join, known.commands(launcher, hosts, ranks, ["sh", "-c", run])))

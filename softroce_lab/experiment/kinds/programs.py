@@ -133,8 +133,8 @@ class ProgramSpec(WorkloadSpec):
         None,
         description=(
             f"What starts `run` on all hosts: {', '.join(f'`{each}`' for each in LAUNCHERS)}, "
-            "with or without its folder. `mpirun` is Open MPI's, `mpiexec` MPICH's. It runs at "
-            "the first host."
+            "with or without its folder. `mpirun` is Open MPI's, `mpiexec` MPICH's. They run at "
+            "the first host, `torchrun` at each host."
         ),
     )
     ranks_per_host: Annotated[int, Field(ge=1, le=MOST_RANKS)] = Field(
@@ -190,21 +190,26 @@ class ProgramSpec(WorkloadSpec):
         return Programs(commands)
 
     def _launched(self, launcher: str, setting: Setting) -> Programs:
+        """The first command prints for all."""
         hosts = self.ranks(setting)
         names = [setting.names[host] for host in hosts]
-        command = Command(
-            hosts=hosts,
-            run=launchers.command(launcher, names, self.ranks_per_host, str(self.run)),
-            environment={**launchers.environment(launcher), **self.environment},
-            after=None,
-            listens=None,
-            retries=self.retries,
-            status=self.status,
-            prints=self.prints,
-            figures=tuple(self.figures),
-            roce=self.roce,
-        )
-        return Programs({hosts[0]: command})
+        lines = launchers.commands(launcher, names, self.ranks_per_host, str(self.run))
+        commands = {
+            host: Command(
+                hosts=hosts if len(lines) == 1 else (host,),
+                run=line,
+                environment={**launchers.environment(launcher), **self.environment},
+                after=None,
+                listens=None,
+                retries=self.retries,
+                status=self.status,
+                prints=self.prints if host == hosts[0] else None,
+                figures=tuple(self.figures) if host == hosts[0] else (),
+                roce=self.roce,
+            )
+            for host, line in zip(hosts, lines, strict=False)
+        }
+        return Programs(commands)
 
     def _command_of(self, name: str, hosts: Mapping[str, int]) -> Command:
         spec = self.commands[name]
