@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The fabric: `switch_port` runs on every port of a switch, `host_port` on every uplink of a host.
+ * The fabric: `switch_port` runs on every port of a switch, `host_port` on every uplink of a host,
+ * `share_in` and `share_out` on the two ends of a share of such an uplink (lab_maps.h).
  * Compiled by bcc and loaded once per lab; everything that differs between ports is in the maps.
  *
  * Compile-time parameters: LAB_NAMES (packets that can be named), LAB_FLOWS (connections with
@@ -26,16 +27,22 @@
 #define LAB_GSI_QP 1 /* IBA 3.5.3.3 */
 #define LAB_LOOKS 8  /* of lb: adaptive at queues */
 
-/* Stand for those sizes: largest ifindex + 1, directed links, prefixes. */
+/* Stand for those sizes: largest ifindex + 1, ports of hosts, their shares, directed links,
+ * prefixes. */
 #define LAB_PORTS 1
+#define LAB_HOST_PORTS 1
+#define LAB_ALL_SHARES 1
 #define LAB_LINKS 1
 #define LAB_ROUTES 1
 
 BPF_ARRAY(ports, struct lab_port, LAB_PORTS);
 BPF_PERCPU_ARRAY(counters, struct lab_counters, LAB_PORTS);
 BPF_DEVMAP(egress, LAB_PORTS);
-BPF_XSKMAP(xsks, LAB_PORTS); /* of a host's port: its RNIC; of a switch's: the wire stage */
-BPF_ARRAY(token, u64, 1);    /* the lab's number, in its probes */
+BPF_XSKMAP(xsks, LAB_PORTS);        /* of a host's port: its RNIC; of a switch's: the wire stage */
+BPF_DEVMAP(shares, LAB_ALL_SHARES); /* the fabric's end of each */
+BPF_XSKMAP(share_xsks, LAB_ALL_SHARES);    /* the process's socket */
+BPF_DEVMAP(share_uplinks, LAB_HOST_PORTS); /* the ports of hosts */
+BPF_ARRAY(token, u64, 1);                  /* the lab's number, in its probes */
 BPF_ARRAY(probe_seen, u64, LAB_PORTS);
 
 BPF_HASH(exact_routes, struct lab_exact_key, struct lab_group, LAB_ROUTES);
@@ -510,6 +517,14 @@ static inline u16 open_frame(struct xdp_md *ctx, struct lab_frame *frame,
   return (void *)(eth + 1) > lab_data_end(ctx) ? 0 : eth->h_proto;
 }
 
+/* A frame that a host sends to itself crosses no link. It comes to the switch only because a port
+ * cannot turn round what it sends. */
+static inline void uncount(const struct lab_frame *frame, struct lab_counters *count) {
+  count->rx_packets--;
+  count->rx_bytes -= frame->length;
+  count->rx_roce -= frame->roce;
+}
+
 /* What chooses the bit to flip; never 0. */
 static inline u64 corrupt_draw(const struct decision *on) {
   return lab_mix64(on->verdict.draw[LAB_SLOT_CORRUPT] + LAB_GOLDEN) | 1;
@@ -617,29 +632,49 @@ int switch_port(struct xdp_md *ctx) {
       count->spoofed++;
       return XDP_DROP;
     }
+    if (on->frame.flow.dst == in->address) { /* from one of its processes to another */
+      uncount(&on->frame, count);
+      return XDP_TX;
+    }
     learn_flow(ctx, on, ingress);
   }
   return carry(ctx, in, on, count);
 }
 
-/* RoCE goes to the host's own socket if one is bound; all the rest is the kernel's. So is queue
- * pair 1, the general services interface: the host's connection manager has it. */
+/* RoCE goes to the socket of the process that has the queue pair, if there is one; all the rest is
+ * the kernel's. So is queue pair 1, the general services interface: the host's connection manager
+ * has it. */
 int host_port(struct xdp_md *ctx) {
   u32 ingress = ctx->ingress_ifindex;
   struct lab_port *in = ports.lookup(&ingress);
   struct lab_counters *count = counters.lookup(&ingress);
   struct lab_frame frame;
   u16 ethertype;
+  u32 qpn, share;
 
   if (!in || !count) return XDP_ABORTED;
   ethertype = open_frame(ctx, &frame, count);
   if (ethertype == bpf_htons(LAB_PROBE_ETHERTYPE)) return handle_probe(ctx, count);
   if (!lab_is_ip(ethertype) || !lab_parse_ip(ctx, &frame, ethertype)) return XDP_PASS;
   count->rx_roce += frame.roce;
+  if (frame.flow.src == in->address) uncount(&frame, count);
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
-  if (lab_take_roce(ctx, &frame) && (bpf_ntohl(frame.headers.bth.qpn) & LAB_24_BITS) == LAB_GSI_QP)
-    return XDP_PASS;
-  if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
+  if (!lab_load_qpn(ctx, &frame, &qpn) || qpn == LAB_GSI_QP) return XDP_PASS;
+  share = qpn >> LAB_SHARE_QPN_BITS;
+  if (!share || shares.redirect_map(in->first_share + share, 0) != XDP_REDIRECT)
+    if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
   count->to_xsk++;
   return XDP_REDIRECT;
+}
+
+/* At the process's end of a share. */
+int share_in(struct xdp_md *ctx) {
+  return share_xsks.redirect_map((ctx->ingress_ifindex - LAB_FIRST_SHARE_IFINDEX) / 2, XDP_DROP);
+}
+
+/* At the other end: what the process sends leaves by the port. */
+int share_out(struct xdp_md *ctx) {
+  u32 share = (ctx->ingress_ifindex - LAB_FIRST_SHARE_IFINDEX) / 2;
+
+  return share_uplinks.redirect_map(share / LAB_SHARES, XDP_DROP);
 }

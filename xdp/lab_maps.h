@@ -16,6 +16,16 @@
 #define LAB_IPV6_1 0x62000000U
 #define LAB_IPV6_2 0
 
+/*
+ * A host's port has shares, one for each process that opens it. The high bits of a queue pair's
+ * number say whose it is. Share 0 is the port itself, any other a veth pair in the host's network
+ * namespace: frames for its process go in at one end, and the process's socket is at the other.
+ */
+#define LAB_SHARES 64
+#define LAB_SHARE_QPN_BITS 17 /* of 24; half of all numbers are no queue pair of a program */
+/* Interfaces of share n: the end of the process at this + 2 * n, the other end behind it. */
+#define LAB_FIRST_SHARE_IFINDEX (1 << 24)
+
 #define LAB_PROBE_ETHERTYPE 0x88b5 /* IEEE 802 local experimental 1 */
 #define LAB_GROUP_PORTS 64
 #define LAB_SNAP_MAX 4096 /* a power of two, above any frame in one page */
@@ -33,6 +43,8 @@ struct lab_port {
   lab_u32 rx_link; /* directed link that ends here */
   lab_u32 tx_link; /* directed link that begins here */
   lab_u32 flags;
+  lab_u32 first_share; /* of a host's port: LAB_SHARES times its number among them */
+  lab_u32 zero;
   lab_u8 mac[6];
   lab_u8 peer_mac[6];
 };

@@ -131,6 +131,15 @@ LAB_PURE int lab_take_roce(struct xdp_md *ctx, struct lab_frame *frame) {
   return !bpf_xdp_load_bytes(ctx, at, &frame->headers.bth, sizeof(frame->headers.bth));
 }
 
+/* The destination's queue pair. 0: there is no BTH. */
+LAB_PURE int lab_load_qpn(struct xdp_md *ctx, const struct lab_frame *frame, lab_u32 *qpn) {
+  struct lab_bth bth;
+
+  if (bpf_xdp_load_bytes(ctx, frame->l4_offset + 8, &bth, sizeof(bth))) return 0;
+  *qpn = bpf_ntohl(bth.qpn) & LAB_24_BITS;
+  return 1;
+}
+
 /* What names the packet, all but its relative numbers. */
 LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
                              struct lab_packet *packet) {

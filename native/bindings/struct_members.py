@@ -30,6 +30,7 @@ HEADERS = {
     "native/endpoint/cm_wire.hpp": (
         "cm::Kind cm::Verb cm::LocalGid cm::Hello cm::Parameters cm::Call cm::Reply cm::Event"
     ),
+    "native/endpoint/port_wire.hpp": "ports::Request ports::Grant ports::State",
     "native/endpoint/loss_record.hpp": "LossKind LossRecord",
     "native/engine/verbs/qp_event.hpp": "RetransmitReason ParityReason",
     "native/endpoint/recoveries.hpp": "RecoveryKind Recovery",
@@ -48,10 +49,11 @@ HEADERS = {
     ),
 }
 CONSTANTS = (
-    "LAB_ARMED_RULES LAB_ARMED_SHAPED LAB_ARMED_SLOT LAB_DROPS_MAGIC LAB_FAULT_RULES LAB_GOLDEN "
-    "LAB_GROUP_PORTS LAB_KIND_BIT_OTHER LAB_KIND_BIT_PARITY LAB_KIND_BIT_PROBE LAB_KIND_BIT_TAIL "
-    "LAB_KIND_NONE LAB_NAME_BITS LAB_NAME_TUPLES LAB_SHAPE_PARTS cm::kAddress cm::kMostGids "
-    "cm::kNoAckTimeout wire::Histogram::kOctaveBits"
+    "LAB_ARMED_RULES LAB_ARMED_SHAPED LAB_ARMED_SLOT LAB_DROPS_MAGIC LAB_FAULT_RULES "
+    "LAB_FIRST_SHARE_IFINDEX LAB_GOLDEN LAB_GROUP_PORTS LAB_KIND_BIT_OTHER LAB_KIND_BIT_PARITY "
+    "LAB_KIND_BIT_PROBE LAB_KIND_BIT_TAIL LAB_KIND_NONE LAB_NAME_BITS LAB_NAME_TUPLES "
+    "LAB_SHAPE_PARTS LAB_SHARES cm::kAddress cm::kMostGids cm::kNoAckTimeout ports::kAddress "
+    "wire::Histogram::kOctaveBits"
 )
 
 

@@ -5,54 +5,68 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <vector>
 
 #include "objects.hpp"
 
 namespace softroce::verbs {
 namespace {
 
-// One for the life of the process, once there is one: programs keep pointers to it.
-Device* the_device() {
-  static Device* const device = []() -> Device* {
-    const auto settings = read_settings();
-    if (!settings) return nullptr;
-    auto* made = new Device;
-    made->settings = *settings;
-    made->node_type = IBV_NODE_CA;
-    made->transport_type = IBV_TRANSPORT_IB;
-    std::snprintf(made->name, sizeof made->name, "%s", settings->device.c_str());
-    std::snprintf(made->dev_name, sizeof made->dev_name, "uverbs0");
-    std::snprintf(made->dev_path, sizeof made->dev_path, "%s/class/infiniband_verbs/uverbs0",
-                  kSysfs);
-    std::snprintf(made->ibdev_path, sizeof made->ibdev_path, "%s/class/infiniband/%s", kSysfs,
-                  settings->device.c_str());
-    return made;
-  }();
-  return device;
+Device* made_of(const Settings& settings) {
+  auto* made = new Device;
+  made->settings = settings;
+  made->node_type = IBV_NODE_CA;
+  made->transport_type = IBV_TRANSPORT_IB;
+  std::snprintf(made->name, sizeof made->name, "%s", settings.device.c_str());
+  std::snprintf(made->dev_name, sizeof made->dev_name, "%s", settings.character_device.c_str());
+  std::snprintf(made->dev_path, sizeof made->dev_path, "%s/%s", kVerbsClass,
+                settings.character_device.c_str());
+  std::snprintf(made->ibdev_path, sizeof made->ibdev_path, "%s/class/infiniband/%s", kSysfs,
+                settings.device.c_str());
+  return made;
 }
 
-// Only an engine that exists: neither fork nor exit opens a device.
-Engine* engine_in_use = nullptr;
+// For the life of the process: programs keep pointers to them.
+const std::vector<Device*>& devices() {
+  static const std::vector<Device*> all = [] {
+    std::vector<Device*> made;
+    for (const Settings& settings : read_settings()) made.push_back(made_of(settings));
+    return made;
+  }();
+  return all;
+}
+
+// Only those that exist: neither fork nor exit opens a device. An engine stays for good.
+std::vector<Engine*> engines;
 
 void register_around_fork() {
-  pthread_atfork([] { engine_in_use->before_fork(); },
-                 [] { engine_in_use->after_fork_in_parent(); },
-                 [] { engine_in_use->after_fork_in_child(); });
+  pthread_atfork(
+      [] {
+        for (Engine* each : engines) each->before_fork();
+      },
+      [] {
+        for (Engine* each : engines) each->after_fork_in_parent();
+      },
+      [] {
+        for (Engine* each : engines) each->after_fork_in_child();
+      });
 }
 
 // Without the lock, what is due does not leave: the port goes with the process.
 void at_exit() {
-  if (const auto held = engine_in_use->hold_at_exit()) engine_in_use->close_port();
+  for (Engine* each : engines)
+    if (const auto held = each->hold_at_exit()) each->close_port();
 }
 
 void need_engine(Device& device) {
   if (device.engine) return;
   device.engine = std::make_unique<Engine>(device.settings);
-  engine_in_use = device.engine.get();
+  engines.push_back(device.engine.get());
+  if (engines.size() > 1) return;
   register_around_fork();
   std::atexit(at_exit);
 }
@@ -109,11 +123,10 @@ extern "C" {
 ibv_device** ibv_get_device_list(int* count) {
   if (count != nullptr) *count = 0;
   return made<ibv_device*>([&](ibv_device**& list) {
-    Device* device = the_device();
-    list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+    list = static_cast<ibv_device**>(std::calloc(devices().size() + 1, sizeof(ibv_device*)));
     if (list == nullptr) return ENOMEM;
-    list[0] = device;
-    if (count != nullptr) *count = device != nullptr;
+    std::ranges::copy(devices(), list);
+    if (count != nullptr) *count = static_cast<int>(devices().size());
     return 0;
   });
 }

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "../../xdp/lab_maps.h"
 #include "../live/port_turn.hpp"
 #include "../system/clock.hpp"
 #include "objects.hpp"
@@ -20,11 +21,13 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr std::uint32_t kQuickFrames = 2;  // are handled in no time
-constexpr int kLastTurns = 64;             // when the port closes
-constexpr long kLastWaitNs = 100'000;      // then, while the port holds back
+constexpr std::uint32_t kQuickFrames = 2;   // are handled in no time
+constexpr int kLastTurns = 64;              // when the port closes
+constexpr long kLastWaitNs = 100'000;       // then, while the port holds back
+constexpr std::uint32_t kFirstNumber = 16;  // below are those of the connection manager and others
 constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr int kMostDescriptors = 1 << 12;
+constexpr std::uint32_t kNumbersInShare = 1 << LAB_SHARE_QPN_BITS;
 
 MessageConfig config_of(const Settings& settings) {
   MessageConfig config;
@@ -35,15 +38,11 @@ MessageConfig config_of(const Settings& settings) {
 }
 
 // Queue pairs of one process after another get other numbers, so that packets that are still under
-// way to those of a process that was killed find none: the RNIC does not use a number again.
-void skip_numbers(Rnic& rnic, std::int64_t moment_ns) {
+// way to those of a process that was killed find none: the RNIC does not use a number again soon.
+std::uint32_t some_number(std::int64_t moment_ns) {
   const auto mixed = static_cast<std::uint64_t>(moment_ns ^ (std::int64_t{getpid()} << 32)) *
                      0x9E3779B97F4A7C15;  // Fibonacci hashing
-  QpConfig none;
-  none.send_cq = none.receive_cq = rnic.create_cq(1);
-  std::uint32_t number = 0;
-  for (std::uint64_t left = (mixed >> 40) % kMostSkipped; left != 0; --left)
-    if (rnic.create_qp(none, number) == 0) rnic.destroy_qp(number);
+  return kFirstNumber + static_cast<std::uint32_t>((mixed >> 40) % kMostSkipped);
 }
 
 // After fork(2) the frames are not in the child, nor after exec(2) the socket. The last frame of
@@ -72,7 +71,7 @@ void close_descriptors_of(const std::string& path) {
 Engine::Engine(const Settings& settings)
     : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
   for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
-  skip_numbers(rnic_, epoch_ns_);
+  number_queue_pairs(0);
   if (!settings.losses.empty()) log_losses();
 }
 
@@ -95,18 +94,14 @@ int Engine::open_port() {
     if (!helps_) start_helper();
     return 0;
   }
-  if (const int error = owner_.hold(settings_.interface)) return error;
+  if (!settings_.shares_map.empty()) {
+    if (const int error = share_.take(settings_.interface)) return error;
+    link_is_up_ = share_.grant().up != 0;
+    share_fd_ = share_.fd();
+  }
   try {
-    const XskConfig config{.interface = settings_.interface,
-                           .ifindex = settings_.ifindex,
-                           .xsks_map_path = settings_.xsks_map,
-                           .generic = settings_.generic};
-    port_ = std::make_unique<XskPort>(config);
-    pace_ = std::make_unique<PortPace>(settings_.queues_map, settings_.uplink, epoch_ns_);
-    keep_from_children(*port_, config);
-    if (!settings_.statistics.empty())
-      statistics_ = std::make_unique<StatisticsFile>(settings_.statistics);
-    port_fd_ = port_->fd();
+    number_queue_pairs(share_.grant().share);
+    open_socket();
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "softroce: the port %s: %s\n", settings_.interface.c_str(), error.what());
     abandon_port();
@@ -114,6 +109,47 @@ int Engine::open_port() {
   }
   start_helper();
   return 0;
+}
+
+void Engine::number_queue_pairs(std::uint32_t share) {
+  const std::uint32_t before = share << LAB_SHARE_QPN_BITS;
+  rnic_.number_from(before + some_number(epoch_ns_), before + kFirstNumber,
+                    before + kNumbersInShare);
+}
+
+void Engine::open_socket() {
+  const ports::Grant& grant = share_.grant();
+  const bool own_pair = grant.share != 0;
+  const XskConfig config{.interface = own_pair ? grant.interface : settings_.interface,
+                         .ifindex = own_pair ? grant.key : settings_.ifindex,
+                         .xsks_map_path = own_pair ? settings_.shares_map : settings_.xsks_map,
+                         .generic = settings_.generic};
+  port_ = std::make_unique<XskPort>(config);
+  pace_ = std::make_unique<PortPace>(settings_.queues_map, settings_.uplink, epoch_ns_);
+  keep_from_children(*port_, config);
+  if (const std::string path = statistics_path(); !path.empty())
+    statistics_ = std::make_unique<StatisticsFile>(path);
+  port_fd_ = port_->fd();
+}
+
+// Those of one port begin alike: telemetry/counters_file.py.
+std::string Engine::statistics_path() const {
+  const std::uint32_t share = share_.grant().share;
+  if (settings_.statistics.empty() || share == 0) return settings_.statistics;
+  return settings_.statistics + "@" + std::to_string(share);
+}
+
+bool Engine::link_is_up() const {
+  if (port_ || settings_.shares_map.empty()) return link_is_up_;
+  return PortShare::link_is_up(settings_.interface);
+}
+
+void Engine::look_at_link() {
+  const std::optional<bool> up = share_.news();
+  if (!up || *up == link_is_up_) return;
+  const auto held = hold();
+  link_is_up_ = *up;
+  hand_out_port_event(*this, *up);
 }
 
 void Engine::close_port() {
@@ -136,10 +172,10 @@ void Engine::close_port() {
 
 void Engine::abandon_port() {
   statistics_.reset();
-  port_fd_ = -1;
+  port_fd_ = share_fd_ = -1;
   port_.reset();
   pace_.reset();
-  owner_.release();
+  share_.give_back();
 }
 
 // The program goes on; whoever waits for a completion waits for ever, as with a device that is
@@ -158,7 +194,7 @@ void Engine::after_fork_in_child() {
   losses_.reset();
   if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
   port_.reset();
-  owner_.release();
+  share_.give_back();
   static_cast<void>(statistics_.release());  // its destructor would remove the parent's file
   close_descriptors_of(settings_.statistics);
   lock_.unlock();
@@ -244,8 +280,7 @@ std::uint32_t Engine::send_batch(Time at) {
       break;
     }
     packet.destination_mac = settings_.next_hop_mac;
-    const bool own = std::ranges::find(rnic_.gids(), packet.destination) != rnic_.gids().end();
-    if (own) {
+    if (is_own(packet)) {
       keep(packet);
     } else if (port_) {
       const auto bytes = static_cast<std::uint32_t>(encode(packet, settings_.mac, frame));
@@ -263,7 +298,13 @@ std::uint32_t Engine::send_batch(Time at) {
   return sent;
 }
 
-// The fabric does not send back what comes from a host: what the RNIC sends to itself stays here.
+// What the RNIC sends to itself stays here. What is for another process of the host leaves: its
+// first switch sends it back.
+bool Engine::is_own(const Packet& packet) const {
+  return std::ranges::find(rnic_.gids(), packet.destination) != rnic_.gids().end() &&
+         packet.destination_qp >> LAB_SHARE_QPN_BITS == share_.grant().share;
+}
+
 void Engine::keep(const Packet& packet) {
   std::vector<std::uint8_t> frame(XskPort::kFrameBytes * 2);
   frame.resize(encode(packet, settings_.mac, frame.data()));

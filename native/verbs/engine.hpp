@@ -22,7 +22,7 @@
 #include "../live/xsk_port.hpp"
 #include "exit_lock.hpp"
 #include "loss_log.hpp"
-#include "port_owner.hpp"
+#include "port_share.hpp"
 #include "settings.hpp"
 
 namespace softroce::verbs {
@@ -47,11 +47,12 @@ class Engine {
   // When the clock was read last: for what does not wait for its time.
   Time last_read() const { return read_; }
 
-  // Opens the port and starts the helper, unless that was done. 0, or the errno value of why not:
-  // EBUSY if another process has the port.
+  // Opens this process's share of the port and starts the helper, unless that was done. 0, or the
+  // errno value of why not: EBUSY if another process has the port for itself.
   int open_port();
-  // What is due leaves; others may open the port then.
+  // What is due leaves; the share is given back.
   void close_port();
+  bool link_is_up() const;
 
   // Whatever can be done now: receive, timers, send. False: there was nothing to do. Never throws.
   bool turn() { return turn(now()); }
@@ -84,6 +85,10 @@ class Engine {
   static constexpr Time kLongAgo = -kMillisecond;  // before the engine was there
 
   Time since_epoch() const;
+  void number_queue_pairs(std::uint32_t share);
+  void open_socket();
+  void look_at_link();
+  std::string statistics_path() const;
   static void* help(void* engine);
   void start_helper();
   void stop_helper();
@@ -99,6 +104,7 @@ class Engine {
   bool transmit(Time at);
   std::uint32_t send_batch(Time at);
   bool holds_back() const { return pace_ && pace_->holds_back() && rnic_.has_packet(); }
+  bool is_own(const Packet& packet) const;
   void keep(const Packet& packet);
   void abandon_port();
   void publish(Time at);
@@ -111,7 +117,8 @@ class Engine {
   Time read_ = 0;
   std::mutex lock_;
   Rnic rnic_;
-  PortOwner owner_;
+  PortShare share_;
+  std::atomic<bool> link_is_up_{true};
   std::unique_ptr<XskPort> port_;
   std::unique_ptr<PortPace> pace_;  // with the port
   bool orphan_ = false;
@@ -131,7 +138,7 @@ class Engine {
   Time busy_at_ = 0;  // when the helper last had something to do
   std::atomic<std::int64_t> doze_ns_{0};
   int wake_fd_ = -1;
-  std::atomic<int> port_fd_{-1};  // for the helper, which sleeps without the lock
+  std::atomic<int> port_fd_{-1}, share_fd_{-1};  // for the helper, which sleeps without the lock
   std::atomic<bool> asleep_{false};
 };
 

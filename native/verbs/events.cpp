@@ -19,7 +19,12 @@ void add(ibv_context* to, const ibv_async_event& event) {
   [[maybe_unused]] const ssize_t written = write(to->async_fd, &one, sizeof one);
 }
 
+bool is_of_port(const ibv_async_event& event) {
+  return event.event_type == IBV_EVENT_PORT_ACTIVE || event.event_type == IBV_EVENT_PORT_ERR;
+}
+
 bool concerns(const ibv_async_event& event, const void* object) {
+  if (is_of_port(event)) return false;
   switch (event.event_type) {
     case IBV_EVENT_CQ_ERR:
       return event.element.cq == object;
@@ -91,6 +96,13 @@ void hand_out_async_events(Engine& engine) {
   for (const AsyncEvent& event : engine.rnic().take_async_events()) hand_out(engine, event);
 }
 
+void hand_out_port_event(Engine& engine, bool up) {
+  ibv_async_event made{};
+  made.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  made.element.port_num = kPort;
+  for (Context* context : engine.contexts) add(&context->context, made);
+}
+
 void forget(Qp* qp) {
   forget_events(qp->context, qp);
   await_acknowledged(qp);
@@ -126,13 +138,14 @@ int ibv_get_async_event(ibv_context* base, ibv_async_event* event) {
     context.events.pop_front();
     if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
       count_taken(static_cast<Srq*>(event->element.srq));
-    else if (event->event_type != IBV_EVENT_CQ_ERR)
+    else if (event->event_type != IBV_EVENT_CQ_ERR && !is_of_port(*event))
       count_taken(static_cast<Qp*>(event->element.qp));
     return 0;
   }
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {
+  if (is_of_port(*event)) return;
   if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
     acknowledge(event->element.srq, event->element.srq->events_completed);
   else if (event->event_type == IBV_EVENT_CQ_ERR)

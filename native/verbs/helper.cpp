@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 
 #include "../system/clock.hpp"
@@ -80,6 +81,7 @@ void* Engine::help(void* engine) {
 void Engine::assist() {
   doze_ns_ = kShortestDozeNs;
   while (!stopping_) {
+    look_at_link();
     if (polls(since_epoch())) {
       const timespec doze = time_of(doze_ns_);
       nanosleep(&doze, nullptr);
@@ -113,9 +115,10 @@ std::int64_t Engine::turn_for_the_idle() {
 
 void Engine::sleep(std::int64_t longest_ns) {
   pollfd fds[] = {{.fd = wake_fd_, .events = POLLIN, .revents = 0},
-                  {.fd = port_fd_, .events = POLLIN, .revents = 0}};
+                  {.fd = port_fd_, .events = POLLIN, .revents = 0},
+                  {.fd = share_fd_, .events = POLLIN, .revents = 0}};
   const timespec timeout = time_of(longest_ns);
-  ppoll(fds, 2, &timeout, nullptr);
+  ppoll(fds, std::size(fds), &timeout, nullptr);
   asleep_ = false;
   std::uint64_t count;
   [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);

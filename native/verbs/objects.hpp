@@ -113,6 +113,8 @@ void fill_address(const AddressVector& vector, ibv_ah_attr& attr);
 
 // The events that the RNIC has reported, to the contexts that they concern. `engine` is held.
 void hand_out_async_events(Engine& engine);
+// The port's link came up or went down: to all contexts. `engine` is held.
+void hand_out_port_event(Engine& engine, bool up);
 // Its events that nobody took go; waits until those that somebody took are acknowledged.
 void forget(Qp* qp);
 void forget(Srq* srq);

@@ -54,16 +54,17 @@ ibv_device_attr device_attributes(Device& device) {
 
 ibv_port_attr port_attributes(const Device& device) {
   ibv_port_attr attr{};
-  attr.state = IBV_PORT_ACTIVE;
+  const bool up = !device.engine || device.engine->link_is_up();
+  attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = attr.active_mtu = mtu_of(device.settings.path_mtu);
   attr.gid_tbl_len = static_cast<int>(device.settings.gids.size());
   attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   attr.max_msg_sz = 1U << 31;  // IBA 9.7.1
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
-  attr.active_width = 1;  // 1X
-  attr.active_speed = 1;  // 2.5 Gb/s: nothing is known of the wire; rxe reports it, too
-  attr.phys_state = 5;    // link up
+  attr.active_width = 1;         // 1X
+  attr.active_speed = 1;         // 2.5 Gb/s: nothing is known of the wire; rxe reports it, too
+  attr.phys_state = up ? 5 : 3;  // link up, disabled
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   attr.flags = IBV_QPF_GRH_REQUIRED;
   return attr;

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "../engine/codec/bytes.hpp"
 
@@ -33,17 +35,14 @@ bool take(const std::string& name, const std::string& value, Settings& settings)
   if (name == "path_mtu") return settings.path_mtu = static_cast<std::uint32_t>(number()), true;
   if (name == "generic") return settings.generic = number() != 0, true;
   if (name == "xsks_map") return settings.xsks_map = value, true;
+  if (name == "shares_map") return settings.shares_map = value, true;
   if (name == "queues_map") return settings.queues_map = value, true;
   if (name == "uplink") return settings.uplink = static_cast<std::uint32_t>(number()), true;
   if (name == "statistics") return settings.statistics = value, true;
   return name == "gid" && take_gid(value, settings);
 }
 
-}  // namespace
-
-std::optional<Settings> read_settings() {
-  const char* named = secure_getenv("SOFTROCE_VERBS");
-  const std::string path = named != nullptr ? named : kSettings;
+std::optional<Settings> read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
   Settings settings;
@@ -62,6 +61,22 @@ std::optional<Settings> read_settings() {
   if (const char* folder = secure_getenv("SOFTROCE_LOSSES")) settings.losses = folder;
   if (settings.device.empty() || settings.gids.empty()) return std::nullopt;
   return settings;
+}
+
+}  // namespace
+
+std::vector<Settings> read_settings() {
+  const char* named = secure_getenv("SOFTROCE_VERBS");
+  std::vector<Settings> all;
+  for (std::size_t i = 0; i < (named != nullptr ? 1 : kMostDevices); ++i) {
+    const std::string device = "uverbs" + std::to_string(i);
+    const std::string beside = std::string(kVerbsClass) + "/" + device + "/softroce_lab";
+    auto settings = read_file(named != nullptr ? named : beside);
+    if (!settings) continue;
+    settings->character_device = device;
+    all.push_back(std::move(*settings));
+  }
+  return all;
 }
 
 }  // namespace softroce::verbs

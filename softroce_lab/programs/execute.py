@@ -9,7 +9,7 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from softroce_lab.errors import LabError, ProgramError, UserError
 from softroce_lab.fabric.net import host, syscalls
@@ -19,6 +19,9 @@ from softroce_lab.fabric.rights import needing_root
 from softroce_lab.paths import verbs_library
 from softroce_lab.plan.plan import Plan
 from softroce_lab.programs.device import beside, device, mounts
+
+if TYPE_CHECKING:
+    from softroce_lab.programs.device.ports import PortServer
 
 HOSTS = Path("/etc/hosts")
 _SCRATCH = "/run"
@@ -35,8 +38,9 @@ def execute(
     """Replace this process by `argv` inside `node` of a lab that is up.
 
     Its namespaces, /etc/hosts and /dev/shm are the node's. Processes, files and /sys stay, and
-    with it any bpffs. `with_rnic`: the host's RNIC is there as well, a connection manager, and the
-    libraries by which programs reach both. `preload` loads these libraries before a program's own.
+    with it any bpffs. `with_rnic`: the host's RNICs are there as well, the process that serves
+    their ports and connections, and the libraries by which programs reach all that. `preload` loads
+    these libraries before a program's own.
     UserError for an unknown node, LabError if it has lost its namespaces, ProgramError.
     """
     if not argv[0]:
@@ -49,8 +53,8 @@ def execute(
     with contextlib.suppress(OSError):  # names are a convenience; addresses work without
         _name_hosts(seen.plan)
     if with_rnic:
-        _show_rnic(seen, node, preload=preload)
-        beside.start()
+        _show_rnics(seen, node, preload=preload)
+        beside.start(lambda: _port_server(seen, node))
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:
@@ -70,7 +74,7 @@ def _enter_host(seen: View, node: str) -> None:
     host.mount_shm(folder)
 
 
-def _show_rnic(seen: View, node: str, *, preload: bool) -> None:
+def _show_rnics(seen: View, node: str, *, preload: bool) -> None:
     """UserError where no soft RNIC can live, EnvironmentLackError without the library."""
     if not has_rnic(seen.plan, node):
         raise UserError(
@@ -78,10 +82,17 @@ def _show_rnic(seen: View, node: str, *, preload: bool) -> None:
         )
     library = verbs_library()
     with needing_root():
-        mounts.show(device.class_files(seen, seen.plan.node(node)), library.parent)
+        host_ = seen.plan.node(node)
+        mounts.show(device.class_files(seen, host_), len(host_.ports), library.parent)
     _put_first("LD_LIBRARY_PATH", str(library.parent))
     if preload:
         _put_first("LD_PRELOAD", *(str(library.with_name(name)) for name in mounts.LIBRARIES))
+
+
+def _port_server(seen: View, node: str) -> PortServer:
+    from softroce_lab.programs.device.ports import PortServer
+
+    return PortServer.of(seen, node)
 
 
 def has_rnic(plan: Plan, node: str) -> bool:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads what an RNIC counted: native/endpoint/statistics.hpp, which has the layout.
 
-A process that owns a port publishes this in `/run/softroce_lab/<lab>/stats/<node>:<interface>`
-ten times a second, under a sequence lock: readers stop nobody. The process holds a lock (flock) on
-the file as long as it lives; a file that nobody holds is of a process that was killed.
+A process that has a port publishes this in `/run/softroce_lab/<lab>/stats/<node>:<interface>`
+ten times a second, under a sequence lock: readers stop nobody. Where several processes share a
+port, all but the first have `@` and the number of their share behind the name. The process holds a
+lock (flock) on the file as long as it lives; a file that nobody holds is of a process that was
+killed.
 """
 
 from __future__ import annotations
@@ -138,7 +140,7 @@ def _address(high: int, low: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Published:
-    """What the owner of a port has published, or had when it was killed."""
+    """What a process that has a port has published, or had when it was killed."""
 
     port: str  # node:interface
     snapshot: Snapshot
@@ -150,7 +152,7 @@ def read(path: Path) -> Published:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         alive = _is_held(fd)
-        return Published(path.name, _consistent(fd, path, alive=alive), alive)
+        return Published(path.name.partition("@")[0], _consistent(fd, path, alive=alive), alive)
     finally:
         os.close(fd)
 
@@ -187,10 +189,10 @@ def _sequence(data: bytes) -> int:
     return int.from_bytes(data[_SEQUENCE_AT : _SEQUENCE_AT + _WORD_BYTES], sys.byteorder)
 
 
-def read_all(directory: Path) -> list[Published]:
-    """What all owners of ports of a lab have published, by port."""
+def read_all(directory: Path, port: str = "*:*") -> list[Published]:
+    """What all processes with ports of a lab have published, by port; or those with one port."""
     found = []
-    for path in sorted(directory.glob("*:*")):
+    for path in sorted([*directory.glob(port), *directory.glob(f"{port}@*")]):
         if path.suffix == ".new":
             continue
         with contextlib.suppress(FileNotFoundError):

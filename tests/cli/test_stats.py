@@ -142,7 +142,7 @@ def test_again_and_again(up, talking):
     with up.start(*arguments) as watch:
         for name in ("port_rcv_data", "sent_pkts"):  # of the port, and of the RNIC at it
             with bounded(watch):
-                wanted = re.compile(rf"h2:eth1 +{name} .*/s$")
+                wanted = re.compile(rf"h2:eth1( process \d+)? +{name} .*/s$")
                 assert any(wanted.match(line) for line in watch.stdout), watch.stderr.read()
         watch.send_signal(signal.SIGINT)
         watch.communicate(timeout=30)

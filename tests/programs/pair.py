@@ -131,16 +131,17 @@ class Pair:
 
     def lose(self, share):
         """Set this share of loss on the host's link, both ways."""
-        self._fault("set", "h1<->s1", "loss", share)
+        self.fault("set", "h1<->s1", "loss", share)
 
     def shape(self, rate, limit):
         """Give the hosts' links a rate and a queue, both ways."""
-        self._fault("set", "*<->*", "rate", rate, "limit", limit)
+        self.fault("set", "*<->*", "rate", rate, "limit", limit)
 
     def clear(self):
-        self._fault("clear")
+        self.fault("clear")
 
-    def _fault(self, *arguments):
+    def fault(self, *arguments):
+        """`lab fault` with these words."""
         argv = [sys.executable, "-m", "softroce_lab.cli", "fault", *arguments, "--lab", self.name]
         subprocess.run(argv, cwd=PROJECT_ROOT, check=True, capture_output=True, timeout=TIMEOUT_S)
 

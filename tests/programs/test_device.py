@@ -44,11 +44,11 @@ def test_without_the_flag_there_is_no_device(pair):
         assert there == here
         assert pair.run("h1", "test", "-e", directory).returncode == 0
     listed = pair.run("h1", "ibv_devices", verbs=False)
-    assert device.NAME not in listed.stdout + listed.stderr
+    assert device.name(0) not in listed.stdout + listed.stderr
 
 
 def test_a_program_with_a_clean_environment_has_the_device(pair):
-    assert device.NAME in pair.run("h1", "env", "-i", "ibv_devices").stdout
+    assert device.name(0) in pair.run("h1", "env", "-i", "ibv_devices").stdout
 
 
 def test_preload_comes_before_a_library_of_the_programs_own(pair, run_lab):

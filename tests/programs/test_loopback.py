@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
+from softroce_lab.fabric.net.owner import PortOwner
 from tests.labs import eventually
 from tests.programs.pair import TIMEOUT_S, ended
 from tests.programs.test_device import name_of
@@ -32,14 +33,14 @@ def test_with_a_port(pair, program):
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_a_second_process_is_refused_as_busy(pair, program):
-    """By errno; and standard error names the first, which goes on."""
-    with ended(pair.start("h1", "ibv_rc_pingpong", "-g", "0")) as first:
-        pair.await_listener(first, host="h1")
+def test_a_port_that_another_process_has_alone_is_busy(pair, program):
+    """By errno; and standard error names who has it."""
+    with pair.lab.enter("h1"):
+        owner = PortOwner("eth1")
+    with owner:
         refused = pair.run("h1", program, "200", "100")
-        assert first.poll() is None
     assert refused.returncode == 5
-    assert f"in use by process {first.pid} (ibv_rc_pingpong)" in refused.stderr
+    assert f"in use by process {os.getpid()} (" in refused.stderr
     assert f"ibv_create_qp: {os.strerror(errno.EBUSY)}" in refused.stderr
 
 

@@ -59,6 +59,21 @@ std::vector<AsyncEvent> Rnic::take_async_events() {
 // ---------------------------------------------------------------- queue pairs
 
 // Numbers are not used again, so that packets in flight to a destroyed QP find none.
+void Rnic::number_from(std::uint32_t next, std::uint32_t first, std::uint32_t end) {
+  next_qp_ = next;
+  first_qp_ = first;
+  end_qp_ = end;
+}
+
+// A number comes again when all others have been used.
+std::uint32_t Rnic::new_number() {
+  for (;;) {
+    const std::uint32_t number = next_qp_;
+    next_qp_ = number + 1 == end_qp_ ? first_qp_ : number + 1;
+    if (!qps_.contains(number)) return number;
+  }
+}
+
 int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
   const QpCapacities& cap = config.cap;
   if (!config.send_cq || !config.receive_cq) return EINVAL;
@@ -66,8 +81,8 @@ int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
       cap.max_send_sge > limits_.max_sge || cap.max_recv_sge > limits_.max_sge ||
       cap.max_inline_data > limits_.max_inline_data)
     return EINVAL;
-  if (next_qp_ > kLastQp || qps_.size() >= limits_.max_qp) return ENOMEM;
-  number = next_qp_++;
+  if (qps_.size() >= std::min<std::size_t>(limits_.max_qp, end_qp_ - first_qp_)) return ENOMEM;
+  number = new_number();
   auto& qp = qps_[number];
   switch (config.type) {
     case QpType::rc:

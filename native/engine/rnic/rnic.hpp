@@ -58,6 +58,9 @@ class Rnic {
   // As ibv_modify_cq; an event that is held back is let go when its time has come.
   void moderate_cq(const std::shared_ptr<CompletionQueue>& cq, std::uint32_t count, Time period);
 
+  // Queue pairs that are made from now on get numbers from `next` on; behind `end` - 1 comes
+  // `first`.
+  void number_from(std::uint32_t next, std::uint32_t first, std::uint32_t end);
   // Capacities become what was granted. EINVAL: beyond the limits; EBUSY: there is a QP 1 already
   // (QpType::gsi); ENOMEM: no number is left.
   int create_qp(const QpConfig& config, std::uint32_t& number);
@@ -129,6 +132,7 @@ class Rnic {
   static constexpr std::size_t kMostAsyncEvents = 1 << 12;
 
   QueuePair* find(std::uint32_t number);
+  std::uint32_t new_number();
   void settle(QueuePair& qp, Time now);  // after anything that may have given it something to do
   void stand_in_line(QueuePair& qp, Time now);
   bool poll_qps(Packet& packet, Time now);
@@ -148,8 +152,9 @@ class Rnic {
   std::deque<AsyncEvent> async_events_;
   std::shared_ptr<QpEventSink> event_sink_;
   QpHome home_;
-  bool notifies_;  // senders, of congestion marks
-  std::uint32_t next_qp_ = kRecoveryQp + 1, next_srq_ = 1;
+  bool notifies_;                                                    // senders, of congestion marks
+  std::uint32_t first_qp_ = kRecoveryQp + 1, end_qp_ = kLastQp + 1;  // numbers to give
+  std::uint32_t next_qp_ = first_qp_, next_srq_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<QueuePair>> qps_;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedReceiveQueue>> srqs_;
   std::deque<QueuePair*> ready_;  // QPs with packets, which take turns

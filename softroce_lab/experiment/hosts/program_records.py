@@ -96,7 +96,7 @@ class ProgramCounters(ProgramFiles):
         self._looked_s = 0.0
         self._known: dict[str, dict[int, OfProcess]] = {host: {} for host in hosts}
         # A process that was killed leaves its counters until another opens the port.
-        self._before = {each.snapshot.pid for host in hosts if (each := self._published(host))}
+        self._before = {each.snapshot.pid for host in hosts for each in self._published(host)}
 
     def look(self, *, now: bool = False) -> None:
         """See what is published, unless that was done a moment ago."""
@@ -104,18 +104,16 @@ class ProgramCounters(ProgramFiles):
             return
         self._looked_s = time.monotonic()
         for host, known in self._known.items():
-            published = self._published(host)
-            if published is not None and (pid := published.snapshot.pid) not in self._before:
-                name = known[pid].program if pid in known else _name_of(pid)
-                known[pid] = OfProcess(name, published.snapshot)
+            for published in self._published(host):
+                if (pid := published.snapshot.pid) not in self._before:
+                    name = known[pid].program if pid in known else _name_of(pid)
+                    known[pid] = OfProcess(name, published.snapshot)
 
-    def _published(self, host: str) -> Published | None:
+    def _published(self, host: str) -> list[Published]:
         port = self._lab.plan.node(host).ports[0]
         with contextlib.suppress(RunError, OSError):
-            published = counters_files.of_port(self._lab.directory, port)
-            if published is not None and published.snapshot.pid:
-                return published
-        return None
+            return [p for p in counters_files.of_port(self._lab.directory, port) if p.snapshot.pid]
+        return []
 
     def end(self) -> dict[str, list[OfProcess]]:
         """Of all processes, by host, in the order of their numbers; all have ended."""

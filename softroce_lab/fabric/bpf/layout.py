@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
 GROUP_PORTS: int = CONSTANTS["LAB_GROUP_PORTS"]  # equal-cost ports of one route
+SHARES: int = CONSTANTS["LAB_SHARES"]  # of a host's port
+FIRST_SHARE_IFINDEX: int = CONSTANTS["LAB_FIRST_SHARE_IFINDEX"]
 
 FATE_AT_INGRESS, SPRAY, ADAPTIVE = enumerators("lab_port_flags").values()
 

@@ -34,10 +34,11 @@ Enter: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 SOURCE = "fabric.c"
 PROGRAM_OF = {False: "switch_port", True: "host_port"}  # Node.is_host -> its ports' program
+SHARE_PROGRAMS = "share_in", "share_out"  # at the process's end of a share, and at the other
 MAPS = (
-    "ports", "counters", "egress", "xsks", "token", "probe_seen", "exact_routes", "prefix_routes",
-    "links", "fault_sets", "fault_states", "names", "timeline", "flows", "flow_counts", "queues",
-    "taps",
+    "ports", "counters", "egress", "xsks", "shares", "share_xsks", "share_uplinks", "token",
+    "probe_seen", "exact_routes", "prefix_routes", "links", "fault_sets", "fault_states", "names",
+    "timeline", "flows", "flow_counts", "queues", "taps",
 )  # fmt: skip
 RECORDS = ("drops", "captures")  # for the monitor, which needs ring buffers
 
@@ -56,7 +57,14 @@ _NAMES = 1 << 14  # packets that can be named at a time, those of the slot about
 _FLOWS = 1 << 14  # connections that are numbered; the least recently used are forgotten
 
 
+def first_shares(plan: Plan) -> dict[int, int]:
+    """The first share of each host's port, by ifindex."""
+    ports = [port.ifindex for host in plan.plain_hosts for port in host.ports]
+    return {ifindex: layout.SHARES * number for number, ifindex in enumerate(ports)}
+
+
 def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
+    shares = first_shares(plan)
     nodes = {node.name: node for node in plan.nodes}
     per_packet = _PER_PACKET.get(plan.load_balancing, 0)
     for tx_link, port, peer in plan.halves:
@@ -72,6 +80,7 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
                 rx_link=tx_link ^ 1,
                 tx_link=tx_link,
                 flags=fate | per_packet,
+                first_share=shares.get(port.ifindex, 0),
                 mac=port.mac,
                 peer_mac=peer.mac,
             ),
@@ -93,7 +102,10 @@ def _entries(plan: Plan) -> dict[str, int]:
     """How large the maps are whose size depends on the lab."""
     ports = 1 + max(port.ifindex for node in plan.nodes for port in node.ports)
     links, routes = 2 * len(plan.links), max(1, len(plan.routes))
+    of_hosts = max(1, len(first_shares(plan)))
     return {
+        **dict.fromkeys(("shares", "share_xsks"), of_hosts * layout.SHARES),
+        "share_uplinks": of_hosts,
         **dict.fromkeys(
             ("ports", "counters", "egress", "xsks", "probe_seen", "flow_counts"), ports
         ),
@@ -136,7 +148,7 @@ class XdpFabric:
         namespace; `token` is the number below 2**64 that marks this lab's probes; with `records`
         there are ring buffers. EnvironmentLackError if the programs cannot be attached.
         """
-        programs = tuple(dict.fromkeys(PROGRAM_OF.values()))
+        programs = (*PROGRAM_OF.values(), *SHARE_PROGRAMS)
         parameters = _parameters(records=records)
         with Module(SOURCE, programs, parameters, _entries(plan)) as module:
             module.pin(bpffs, (*MAPS, *RECORDS) if records else MAPS)
@@ -146,10 +158,14 @@ class XdpFabric:
             for port, config in port_configs(plan):
                 fabric._maps["ports"].put(u32(port.ifindex), config)
             fabric.set_routes(plan, plan.routes)
+            shares = first_shares(plan)
             for node in plan.nodes:
                 with enter(node.name):  # the kernel resolves an ifindex in the caller's namespace
-                    for port in node.ports:
-                        fabric._maps["egress"].put(u32(port.ifindex), u32(port.ifindex))
+                    for ifindex in (port.ifindex for port in node.ports):
+                        fabric._maps["egress"].put(u32(ifindex), u32(ifindex))
+                        if ifindex in shares:
+                            number = shares[ifindex] // layout.SHARES
+                            fabric._maps["share_uplinks"].put(u32(number), u32(ifindex))
             fabric._attach_first(plan.nodes, enter, ways(mode))
         except BaseException:
             fabric.close()
@@ -171,7 +187,8 @@ class XdpFabric:
         self.mode = mode
         for node in nodes:
             with enter(node.name):
-                attach_pinned(self._bpffs / PROGRAM_OF[node.is_host], node.ports, mode)
+                ifindexes = [port.ifindex for port in node.ports]
+                attach_pinned(self._bpffs / PROGRAM_OF[node.is_host], ifindexes, mode)
 
     def close(self) -> None:
         """Close the descriptors; the lab stays up."""
@@ -327,6 +344,13 @@ class XdpFabric:
                     names.put(key, fault_layout.fresh_named(value))
             self._begin_round(epoch_ns=epoch_ns % 2**64)  # it may lie before the machine's boot
 
+    def offer_share(self, share: int, ifindex: int) -> None:
+        """Lead what is for a share of a port to this interface of the caller's namespace."""
+        self._maps["shares"].put(u32(share), u32(ifindex))
+
+    def withdraw_share(self, share: int) -> None:
+        self._maps["shares"].delete(u32(share))
+
     def set_routes(self, plan: Plan, routes: Iterable[Route]) -> None:
         """Put these routes in place of those for the same node and destination."""
         nodes = {node.name: node.index for node in plan.nodes}
@@ -339,12 +363,12 @@ class XdpFabric:
                 self._maps["prefix_routes"].put(layout.prefix_key(node, prefix), value)
 
 
-def attach_pinned(program: Path, ports: Iterable[Port], mode: Mode) -> None:
-    """Let the program pinned at `program` run on `ports` of the caller's network namespace."""
+def attach_pinned(program: Path, ifindexes: Iterable[int], mode: Mode) -> None:
+    """Let the program pinned at `program` run on interfaces of the caller's network namespace."""
     fd = libbpf.opened(program)
     try:
-        for port in ports:
-            libbpf.attach_xdp(port.ifindex, fd, ATTACH_FLAGS[mode])
+        for ifindex in ifindexes:
+            libbpf.attach_xdp(ifindex, fd, ATTACH_FLAGS[mode])
     finally:
         os.close(fd)
 

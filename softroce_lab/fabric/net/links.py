@@ -36,7 +36,7 @@ _ADDR_GEN_NONE = 1  # IN6_ADDR_GEN_MODE_NONE: no link-local address
 _STAND_IN = "02:54"  # how a MAC address begins in place of the plan's 02:53
 FIRST_TABLE = 100  # of the first rail's routes, the next one's follow
 IFF_UP = 0x1
-_IFF_NOARP = 0x80
+IFF_NOARP = 0x80
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _SIOCETHTOOL = 0x8946
@@ -111,7 +111,7 @@ def configure(node: Node, gateways: Mapping[int, str]) -> None:
                 _checksum_in_software(control, port.name)
             # Without ARP, thus without neighbour discovery, a host joins no multicast group of its
             # own and has nothing to report about it. Its only neighbours are permanent.
-            raise_flags(control, port.name, IFF_UP | (_IFF_NOARP if host else 0))
+            raise_flags(control, port.name, IFF_UP | (IFF_NOARP if host else 0))
     if host:
         rtnetlink.request([message for port in node.ports for message in _rail(port, gateways)])
         rtnetlink.request(list(_routes(node)))

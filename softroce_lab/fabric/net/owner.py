@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from pathlib import Path
 from typing import Self
 
 from softroce_lab.errors import RunError
@@ -52,5 +53,9 @@ def _holder(address: str) -> str:
         client.settimeout(_ASK_S)
         client.connect(address)
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return f"process {_CREDENTIALS.unpack(credentials)[0]}"
+        pid = _CREDENTIALS.unpack(credentials)[0]
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+            return f"process {pid} ({name})"
+        return f"process {pid}"
     return "another process"

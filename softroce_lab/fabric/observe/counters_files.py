@@ -22,21 +22,16 @@ def path_for(lab_directory: Path, port: Port) -> str:
     return str(directory / str(port)) if directory.is_dir() else ""
 
 
-def of_port(lab_directory: Path, port: Port) -> Published | None:
-    """What the owner of `port` has published; None: it has no owner. RunError."""
-    try:
-        return counters_file.read(lab_directory / counters_file.DIRECTORY / str(port))
-    except FileNotFoundError:
-        return None
+def of_port(lab_directory: Path, port: Port) -> list[Published]:
+    """What the processes that have `port` have published. RunError."""
+    return counters_file.read_all(lab_directory / counters_file.DIRECTORY, str(port))
 
 
 def transitions_of_port(lab_directory: Path, port: Port) -> list[dict[str, Any]]:
     """The newest of the owner's queue pairs with a backup; [] without an owner. RunError."""
-    published = of_port(lab_directory, port)
-    if published is None or not published.alive:
-        return []
     statistics = lab_directory / counters_file.DIRECTORY / str(port)
-    return published_transitions.read(statistics, published.snapshot.pid)
+    alive = [each.snapshot.pid for each in of_port(lab_directory, port) if each.alive]
+    return [row for pid in alive for row in published_transitions.read(statistics, pid)]
 
 
 def remove(directory: Path) -> None:

@@ -37,8 +37,9 @@ class Metrics(Collector):
                 counts = metric(name, _meaning(group.kind, counter), "counter")
                 counts.add_sample(f"{name}_total", dict(group.labels), value)
         for published in self._now.published:
-            labels = {"lab": self._now.lab, "port": published.port}
-            lives = metric("softroce_rnic_up", "whether the port's owner lives", "gauge")
+            pid = str(published.snapshot.pid)
+            labels = {"lab": self._now.lab, "port": published.port, "pid": pid}
+            lives = metric("softroce_rnic_up", "whether the process lives", "gauge")
             lives.add_sample(lives.name, labels, int(published.alive))
         return iter(found.values())
 

@@ -68,6 +68,8 @@ class Group:
         labels = self.labels
         if self.kind == "qp":
             return f"{labels['port']} qp {labels['qp']}"
+        if self.kind == "rnic":
+            return f"{labels['port']} process {labels['pid']}"
         return labels.get("link") or labels.get("port") or f"{labels['host']} {labels['device']}"
 
 
@@ -101,6 +103,7 @@ class Stats:
             "lab": self.lab,
             "host": published.port.partition(":")[0],
             "port": published.port,
+            "pid": str(published.snapshot.pid),
         }
         document = published.snapshot.document()
         yield Group("rnic", at, _merged(document))

@@ -135,23 +135,23 @@ class Tracer:
 
 
 def ports_in_use(lab_directory: pathlib.Path, flow: Flow) -> dict[int, list[str]]:
-    """Source ports that the owner of the flow's first port sends from to its target, and by what.
+    """Source ports that processes at the flow's first port send from to its target, and by what.
 
     A queue pair of verbs has one, by its number; a striped endpoint, which is none, has one a path.
     RunError if none does.
     """
-    published = counters_files.of_port(lab_directory, flow.source)
-    if published is None or not published.alive:
+    alive = [each for each in counters_files.of_port(lab_directory, flow.source) if each.alive]
+    if not alive:
         raise RunError(
             f"no process has queue pairs at {flow.source}",
             hint="without --sport live: the ports that a striped queue pair would use",
         )
     addresses = (flow.target.address, flow.target.address6)
     found: dict[int, list[str]] = collections.defaultdict(list)
-    for qp in published.snapshot.qps:
+    for qp in (qp for each in alive for qp in each.snapshot.qps):
         if qp.type == "UD" or qp.remote_address in addresses:
             found[FIRST_SPORT | qp.number & _SPORT_MASK].append(f"{qp.type} queue pair {qp.number}")
-    if not published.snapshot.qps:
+    if not all(each.snapshot.qps for each in alive):
         found |= {FIRST_SPORT + path: [f"striped, path {path}"] for path in range(PATHS)}
     if not found:
         raise RunError(f"no queue pair at {flow.source} is connected to {flow.target}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A host's RNIC as unmodified programs find it: its settings for native/verbs, its files in /sys.
+"""A host's RNICs as unmodified programs find them, one for each of its ports.
 
+Settings for native/verbs, and files in /sys.
 Names and contents of the files are those of Linux
 (Documentation/ABI/stable/sysfs-class-infiniband).
 """
@@ -16,9 +17,15 @@ from softroce_lab.plan import locate
 from softroce_lab.plan.path_mtu import path_mtu_bytes
 from softroce_lab.plan.plan import Node, Port
 
-NAME = "softroce0"
-CHARACTER_DEVICE = "uverbs0"
 SETTINGS = "softroce_lab"  # beside the files of /sys/class/infiniband_verbs/uverbs0
+
+
+def name(rail: int) -> str:
+    return f"softroce{rail}"
+
+
+def character_device(rail: int) -> str:
+    return f"uverbs{rail}"
 
 
 def gids(port: Port) -> list[ipaddress.IPv6Address]:
@@ -38,13 +45,13 @@ def path_mtu(netdev_mtu_bytes: int) -> int:
     return min(path_mtu_bytes(netdev_mtu_bytes, version) for version in (4, 6))
 
 
-def settings(seen: View, node: Node) -> str:
-    """What the library reads of the RNIC at the host's first port: a name and a value a line."""
+def settings(seen: View, node: Node, rail: int) -> str:
+    """What the library reads of the RNIC at one of the host's ports: a name and a value a line."""
     assert seen.condition is not None  # noqa: S101 - a lab that is up has one
-    port = node.ports[0]
+    port = node.ports[rail]
     _, next_hop = locate.peers(seen.plan)[port.ifindex]
     pairs: list[tuple[str, object]] = [
-        ("device", NAME),
+        ("device", name(rail)),
         ("guid", f"{guid(port.mac):#x}"),
         ("interface", port.name),
         ("ifindex", port.ifindex),
@@ -54,19 +61,28 @@ def settings(seen: View, node: Node) -> str:
         ("path_mtu", path_mtu(seen.plan.mtu)),
         ("generic", int(seen.condition.history.state_facts["xdp"] == "generic")),
         ("xsks_map", seen.bpffs / "xsks"),
+        ("shares_map", seen.bpffs / "share_xsks"),
         ("queues_map", seen.bpffs / "queues"),
         ("uplink", locate.uplink(seen.plan, port)),
         ("statistics", counters_files.path_for(seen.directory, port)),
     ]
-    return "".join(f"{name} {value}\n" for name, value in pairs)
+    return "".join(f"{key} {value}\n" for key, value in pairs)
 
 
 def class_files(seen: View, node: Node) -> Mapping[str, str]:
-    """Files below /sys/class that the device has there, and their contents."""
-    port = node.ports[0]
+    """Files below /sys/class that the devices have there, and their contents."""
+    files = {"infiniband_verbs/abi_version": "6\n"}
+    for rail, port in enumerate(node.ports):
+        verbs = f"infiniband_verbs/{character_device(rail)}"
+        files |= {path: f"{text}\n" for path, text in _files(seen, node, rail, port, verbs).items()}
+        files[f"{verbs}/{SETTINGS}"] = settings(seen, node, rail)
+    return files
+
+
+def _files(seen: View, node: Node, rail: int, port: Port, verbs: str) -> dict[str, str]:
     words = f"{guid(port.mac):016x}"
     shown = ":".join(words[at : at + 4] for at in range(0, 16, 4))
-    device, verbs = f"infiniband/{NAME}", f"infiniband_verbs/{CHARACTER_DEVICE}"
+    device = f"infiniband/{name(rail)}"
     files = {
         f"{device}/node_type": "1: CA",
         f"{device}/node_guid": shown,
@@ -83,14 +99,12 @@ def class_files(seen: View, node: Node) -> Mapping[str, str]:
         f"{device}/ports/1/sm_sl": "0",
         f"{device}/ports/1/cap_mask": "0x04010000",
         f"{device}/ports/1/pkeys/0": "0xffff",
-        "infiniband_verbs/abi_version": "6",
         f"{verbs}/abi_version": "1",
-        f"{verbs}/ibdev": NAME,
-        f"{verbs}/dev": "231:192",
+        f"{verbs}/ibdev": name(rail),
+        f"{verbs}/dev": f"231:{192 + rail}",
     }
     for index, gid in enumerate(gids(port)):
         files[f"{device}/ports/1/gids/{index}"] = gid.exploded
         files[f"{device}/ports/1/gid_attrs/types/{index}"] = "RoCE v2"
         files[f"{device}/ports/1/gid_attrs/ndevs/{index}"] = port.name
-    ended = {name: f"{text}\n" for name, text in files.items()}
-    return {**ended, f"{verbs}/{SETTINGS}": settings(seen, node)}
+    return files

@@ -2,7 +2,7 @@
 """What unmodified programs look for in /dev and /sys, in a mount namespace of their own.
 
 Neither directory can be extended for one process alone. So a file system in memory takes the place
-of /dev and of /sys/class there, with all that was in them mounted into it, and the device besides.
+of /dev and of /sys/class there, with all that was in them mounted into it, and the devices besides.
 It all goes with the last process of the namespace, however that ends.
 """
 
@@ -38,8 +38,8 @@ def separate(*paths: Path) -> None:
         syscalls.mount("", mount_point(path.resolve()), None, syscalls.MS_PRIVATE)
 
 
-def show(class_files: Mapping[str, str], libraries: Path) -> None:
-    """Let this process and its children have the device; no other process sees it.
+def show(class_files: Mapping[str, str], devices: int, libraries: Path) -> None:
+    """Let this process and its children have so many devices; no other process sees them.
 
     The folder `libraries` has the lab's. They are mounted over the installed ones: programs find
     those even if somebody clears LD_LIBRARY_PATH. OSError without the rights.
@@ -59,10 +59,11 @@ def show(class_files: Mapping[str, str], libraries: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
     with _rebuilt(DEV, without={_INFINIBAND}):
-        node = DEV / _INFINIBAND / device.CHARACTER_DEVICE
-        node.parent.mkdir()
-        node.touch()
-        syscalls.mount(_ANYTHING, str(node), None, syscalls.MS_BIND)
+        (DEV / _INFINIBAND).mkdir()
+        for rail in range(devices):
+            node = DEV / _INFINIBAND / device.character_device(rail)
+            node.touch()
+            syscalls.mount(_ANYTHING, str(node), None, syscalls.MS_BIND)
 
 
 @contextlib.contextmanager

@@ -294,6 +294,7 @@ class ConnectionManager:
         self._must_be_new(comm_id, "bind")
         taken = {port for space, port in self._bound.values() if space == port_space}
         first = self._stream.randrange(len(_PORTS))
+        port: int
         for port in (*_PORTS[first:], *_PORTS[:first]):
             if port not in taken:
                 self._bound[comm_id] = port_space, port

@@ -21,7 +21,7 @@ MOST_WAITING = 4096  # messages that wait for a program: above that, it is left
 _LONGEST_FAREWELL_S = 30  # that peers may take to confirm, once no program is left
 
 
-class Server:
+class ConnectionServer:
     """Whoever polls `awaited` calls `handle`, and `keep_time` after `wait_ms`."""
 
     def __init__(self, service: HostService, port: MadPort) -> None:

@@ -59,10 +59,10 @@ class Served:
         listening.listen()
         self._clients, self._address = clients, listening.getsockname()
         left = iter(programs)
-        made = server.Server(self.service, NoPort())
+        made = server.ConnectionServer(self.service, NoPort())
         self.thread = threading.Thread(
             target=beside.serve,
-            args=(listening, lambda: next(left, None), lambda: made),
+            args=([listening], [lambda: made], lambda: next(left, None)),
             daemon=True,
         )
         self.thread.start()

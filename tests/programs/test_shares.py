@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Several processes on a host's port, several devices, and what programs hear of a port's link."""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import paths, topology
+from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric.observe import stats, view
+from softroce_lab.programs.device import beside
+from softroce_lab.structs import Struct
+from tests.labs import eventually, prepare_verbs
+from tests.programs.pair import TIMEOUT_S, Pair, ended, finished
+
+REQUEST, GRANT = Struct("ports::Request"), Struct("ports::Grant")
+SHARES = 64
+HEARS_S = 0.1
+MOMENTS, FULL_MOMENTS = 3, 50
+
+
+def interfaces(lab, host):
+    with lab.enter(host):
+        return {name for _, name in socket.if_nameindex()}
+
+
+def write_bw(pair, port, seconds=2, to="h2", at="h1"):
+    """A server and its client."""
+    words = ["ib_write_bw", "-F", "-x", "0", "-p", str(port), "-D", str(seconds)]
+    server = pair.start(to, *words)
+    pair.await_listener(server, port, to)
+    return server, pair.start(at, *words, pair.address(to))
+
+
+def test_two_programs_at_once(pair):
+    with contextlib.ExitStack() as stack:
+        several = [write_bw(pair, port, seconds=4) for port in (18601, 18602)]
+        processes = [stack.enter_context(ended(each)) for both in several for each in both]
+        clients = {client.pid for _, client in several}
+        assert eventually(lambda: {each.snapshot.pid for each in published(pair, "h1")} == clients)
+        assert interfaces(pair.lab, "h1") >= {"eth1p1", "eth1f1"}
+        for process in processes:
+            done = finished(process)
+            assert done.returncode == 0, done.stdout + done.stderr
+    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1"})
+
+
+def published(pair, host):
+    """By the processes that have the host's port and send."""
+    seen = view.of_lab(pair.name)
+    with stats.collecting(seen, [host]) as collector:
+        return [each for each in collector.collect().published if each.alive]
+
+
+def test_two_programs_of_one_host_talk_without_its_link(pair):
+    """So no fault of a link meets what they say."""
+    pair.lose("100%")
+    before = pair.roce_packets("h1")
+    for process in map(finished, write_bw(pair, 18603, seconds=1, to="h1")):
+        assert process.returncode == 0, process.stdout + process.stderr
+    assert pair.roce_packets("h1") == before
+
+
+@pytest.mark.full("killed-beside-others")
+def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
+    """50 moments: the first, the second or the third of three clients."""
+    for moment in range(FULL_MOMENTS if full else MOMENTS):
+        with contextlib.ExitStack() as stack:
+            several = [write_bw(pair, 18610 + i, seconds=1) for i in range(3)]
+            for both in several:
+                for each in both:
+                    stack.enter_context(ended(each))
+            time.sleep(0.2 + 0.8 * moment / FULL_MOMENTS)
+            server, client = several.pop(moment % 3)
+            client.kill()
+            server.kill()
+            for both in several:
+                for process in both:
+                    done = finished(process)
+                    assert done.returncode == 0, f"moment {moment}: {done.stdout}{done.stderr}"
+        for host in ("h1", "h2"):
+            assert eventually(lambda host=host: interfaces(pair.lab, host) == {"lo", "eth1"})
+
+
+# ---------------------------------------------------------------- the service
+
+
+@pytest.fixture
+def asking(pair):
+    """Asks the service of h1 for a share, as a program's library does; the grants stay."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ended(pair.start("h1", "sleep", "60")))
+
+        def ask(message):
+            with pair.lab.enter("h1"):
+                client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stack.enter_context(client)
+            client.settimeout(TIMEOUT_S)
+
+            def connected():
+                with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
+                    client.connect(f"\0{beside.ADDRESSES[1]}")
+                    return True
+
+            assert eventually(connected)
+            client.send(message)
+            return client
+
+        yield ask
+
+
+def granted(client):
+    return GRANT.unpack(client.recv(GRANT.size))
+
+
+def test_a_port_has_64_shares_and_each_is_given_again(pair, asking):
+    request = REQUEST.pack(interface=b"eth1", share=1)
+    clients = [asking(request) for _ in range(SHARES)]
+    grants = [granted(client) for client in clients]
+    assert [grant.share for grant in grants] == list(range(SHARES))
+    assert len({grant.interface for grant in grants}) == SHARES
+    refused = granted(asking(request))
+    assert refused.error == errno.EBUSY
+    assert b"64 processes have the port eth1" in refused.problem
+    clients[7].close()
+    assert eventually(lambda: "eth1p7" not in interfaces(pair.lab, "h1"))
+    assert granted(asking(request)).share == 7
+    for client in clients:
+        client.close()
+    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1", "eth1p7", "eth1f7"})
+
+
+def test_who_asks_for_no_port_or_makes_no_sense_is_refused_and_harms_nobody(asking):
+    strange = granted(asking(REQUEST.pack(interface=b"eth9", share=1)))
+    assert strange.error == errno.ENODEV
+    assert b"no port eth9" in strange.problem
+    assert asking(b"?").recv(1) == b""
+    twice = asking(REQUEST.pack(interface=b"eth1", share=1))
+    assert granted(twice).share == 0
+    twice.send(REQUEST.pack(interface=b"eth1", share=1))
+    assert twice.recv(1) == b""
+    assert granted(asking(REQUEST.pack(interface=b"eth1", share=1))).share == 0
+
+
+# ---------------------------------------------------------------- links and devices
+
+
+@pytest.fixture(scope="module")
+def port_events(tmp_path_factory):
+    made = tmp_path_factory.mktemp("port_events") / "port_events"
+    source = Path(__file__).with_name("port_events.c")
+    subprocess.run(["cc", "-Wall", "-Werror", source, "-o", made, paths.verbs_library()],
+                   check=True, timeout=TIMEOUT_S)  # fmt: skip
+    return made
+
+
+def heard(process):
+    """The next line, and how long it took."""
+    begun_s = time.monotonic()
+    return process.stdout.readline().strip(), time.monotonic() - begun_s
+
+
+def fault(pair, *, up):
+    pair.fault(*(["clear", "h1<->s1"] if up else ["set", "h1<->s1", "down"]))
+
+
+def ip_link(pair, *, up):
+    """At the other end of the cable."""
+    with pair.lab.enter("s1"):
+        interface = pair.lab.plan.node("s1").ports[0].name
+        words = ["ip", "link", "set", interface, "up" if up else "down"]
+        subprocess.run(words, check=True, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("change", [fault, ip_link])
+def test_a_program_hears_that_its_link_goes_down_and_comes_up(pair, port_events, change):
+    with ended(pair.start("h1", port_events, "softroce0")) as process:
+        assert heard(process)[0] == "active before"
+        assert heard(process)[0] == "active with a queue pair"
+        change(pair, up=False)
+        line, took_s = heard(process)
+        assert line == "port error of port 1: down"
+        assert took_s < HEARS_S
+        change(pair, up=True)
+        assert heard(process)[0] == "port active of port 1: active"
+
+
+def test_a_link_that_is_down_is_so_from_the_beginning(pair, port_events):
+    fault(pair, up=False)
+    with ended(pair.start("h1", port_events, "softroce0")) as process:
+        assert heard(process)[0] == "down before"
+        assert heard(process)[0] == "down with a queue pair"
+
+
+@pytest.fixture(scope="module")
+def rails():
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with contextlib.ExitStack() as stack:
+        plan = topology.load("dual-rail", name=f"t{secrets.token_hex(3)}")
+        lab = fabric.up(plan, ephemeral=True)
+        stack.callback(lab.down)
+        prepare_verbs()
+        yield Pair(lab)
+
+
+def test_a_host_has_a_device_for_each_rail(rails):
+    listed = rails.run("h1", "ibv_devices").stdout
+    assert re.findall(r"softroce\d", listed) == ["softroce0", "softroce1"]
+    for device in ("softroce0", "softroce1"):
+        rails.converse("ib_write_bw", "-F", "-d", device, "-x", "0", "-n", "100")
+
+
+def test_a_link_that_goes_down_concerns_its_own_device(rails, port_events):
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(ended(rails.start("h1", port_events, f"softroce{rail}")))
+            for rail in range(2)
+        ]
+        for process in both:
+            assert heard(process)[0] == "active before"
+            assert heard(process)[0] == "active with a queue pair"
+        rails.fault("set", "h1:eth2", "down")
+        assert heard(both[1])[0] == "port error of port 1: down"
+        rails.fault("clear")
+        assert heard(both[1])[0] == "port active of port 1: active"
+        rails.fault("set", "h1:eth1", "down")
+        assert heard(both[0])[0] == "port error of port 1: down"
+        rails.fault("clear")
