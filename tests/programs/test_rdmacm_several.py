@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from softroce_lab.fabric.observe import traffic, view
 from tests.labs import eventually
 from tests.programs.pair import BEGINS_S, TIMEOUT_S, Pair, ended, finished
 
@@ -16,6 +15,13 @@ PORTS = 7174, 7175
 
 def rping(pair, port, *flags):
     return ["rping", "-a", str(pair.address("h2")), "-p", str(port), *flags]
+
+
+def roce_sent(pair):
+    """RoCE packets that h1 has sent, by rail."""
+    counted = pair.lab.xdp.counters()
+    far = {near.ifindex: far.ifindex for _, near, far in pair.lab.plan.halves}
+    return [counted[far[port.ifindex]].rx_roce for port in pair.lab.plan.node("h1").ports]
 
 
 def results(*processes):
@@ -57,8 +63,8 @@ def test_the_kill_of_one_leaves_the_others_connection(pair, victim):
             return stack.enter_context(ended(pair.start(host, *rping(pair, port, *flags))))
 
         def await_traffic():
-            goal = pair.roce_packets("h1") + 400
-            assert eventually(lambda: pair.roce_packets("h1") > goal, TIMEOUT_S)
+            goal = roce_sent(pair)[0] + 400
+            assert eventually(lambda: roce_sent(pair)[0] > goal, TIMEOUT_S)
 
         serving = [start("h2", port, "-s") for port in PORTS]
         time.sleep(2 * BEGINS_S)
@@ -74,23 +80,14 @@ def test_the_kill_of_one_leaves_the_others_connection(pair, victim):
         assert [killed[1].poll(), told[1].poll()] == [None, None]
 
 
-def roce_sent(lab):
-    """What h1 has sent, by rail."""
-    with traffic.metering(view.of_lab(lab.plan.name)) as meter:
-        ports = meter.sample().ports
-    own = [port.ifindex for port in lab.plan.node("h1").ports]
-    far = {near.ifindex: far.ifindex for _, near, far in lab.plan.halves}
-    return [ports[far[index]].rx_roce for index in own]
-
-
 @pytest.mark.parametrize("version", [0, 1], ids=["ipv4", "ipv6"])
 @pytest.mark.parametrize("rail", [0, 1])
 def test_the_servers_address_chooses_the_device_of_both_ends(rails, rail, version):
     port = rails.lab.plan.node("h2").ports[rail]
     words = ["rping", "-a", str(port.address6 if version else port.address), "-C", str(ROUNDS)]
-    before = roce_sent(rails.lab)
+    before = roce_sent(rails)
     rails.connect([*words, "-s"], [*words, "-c"])
-    after = roce_sent(rails.lab)
+    after = roce_sent(rails)
     grown = [now - then for now, then in zip(after, before, strict=True)]
     assert grown[rail] > ROUNDS
     assert grown[1 - rail] == 0
