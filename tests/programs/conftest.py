@@ -23,16 +23,26 @@ from tests.labs import (  # noqa: F401
 from tests.programs.pair import Pair
 
 
-@pytest.fixture(scope="session")
-def pair():
+def _pair(topology_name):
     if os.geteuid() != 0:
         pytest.skip("needs root")
     with contextlib.ExitStack() as stack:
-        plan = topology.load("two-hosts", name=f"t{secrets.token_hex(3)}")
+        plan = topology.load(topology_name, name=f"t{secrets.token_hex(3)}")
         lab = fabric.up(plan, ephemeral=True)
         stack.callback(lab.down)
         prepare_verbs()
         yield Pair(lab)
+
+
+@pytest.fixture(scope="session")
+def pair():
+    yield from _pair("two-hosts")
+
+
+@pytest.fixture(scope="module")
+def rails():
+    """Two hosts with two ports each."""
+    yield from _pair("dual-rail")
 
 
 @pytest.fixture(autouse=True)

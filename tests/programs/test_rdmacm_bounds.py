@@ -25,7 +25,7 @@ from tests.programs.test_loopback import ALONE
 TIMEOUT_S = 40
 LONGEST_CALL_S = 10  # native/verbs/rdmacm/manager.cpp
 PROGRAM = (
-    f"ADDRESS = {beside.ADDRESS!r}"
+    f"ADDRESS = {beside.ADDRESSES[0]!r}"
     + """
 import ctypes, errno, os, socket, sys, time
 
@@ -74,7 +74,7 @@ class Manager:
         self.namespace = netns.create()
         with netns.entered(self.namespace):
             self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind(f"\0{beside.ADDRESS}")
+        self._listening.bind(f"\0{beside.ADDRESSES[0]}")
         self._listening.listen()
         self._refrain = refrain  # the verb whose call meets it
         self.verbs = []

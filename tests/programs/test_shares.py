@@ -3,9 +3,7 @@
 
 import contextlib
 import errno
-import os
 import re
-import secrets
 import socket
 import subprocess
 import time
@@ -13,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from softroce_lab import paths, topology
-from softroce_lab.fabric import lab as fabric
+from softroce_lab import paths
 from softroce_lab.fabric.observe import stats, view
 from softroce_lab.programs.device import beside
 from softroce_lab.structs import Struct
-from tests.labs import eventually, prepare_verbs
-from tests.programs.pair import TIMEOUT_S, Pair, ended, finished
+from tests.labs import eventually
+from tests.programs.pair import TIMEOUT_S, ended, finished
 
 REQUEST, GRANT = Struct("ports::Request"), Struct("ports::Grant")
 SHARES = 64
@@ -198,18 +195,6 @@ def test_a_link_that_is_down_is_so_from_the_beginning(pair, port_events):
     with ended(pair.start("h1", port_events, "softroce0")) as process:
         assert heard(process)[0] == "down before"
         assert heard(process)[0] == "down with a queue pair"
-
-
-@pytest.fixture(scope="module")
-def rails():
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    with contextlib.ExitStack() as stack:
-        plan = topology.load("dual-rail", name=f"t{secrets.token_hex(3)}")
-        lab = fabric.up(plan, ephemeral=True)
-        stack.callback(lab.down)
-        prepare_verbs()
-        yield Pair(lab)
 
 
 def test_a_host_has_a_device_for_each_rail(rails):
