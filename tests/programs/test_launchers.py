@@ -38,14 +38,18 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.parametrize("launcher", MPI)
-@pytest.mark.parametrize(("hosts", "gid", "loss"), [(2, "0", None), (4, "1", "1%")])
-def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, gid, loss):
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "gid", "loss"),
+    [(2, 1, "0", None), (4, 1, "1", "1%"), (4, 2, "0", "1%"), (4, 4, "0", None)],
+)
+def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, ranks, gid, loss):
     found, recorded = run(
         tmp_path, hosts,
         {
             "launcher": launcher,
+            "ranks_per_host": ranks,
             "run": f"{built(launcher)} {BYTES} {TIMES}",
-            "prints": f"^{hosts} ranks, .* all sums right$",
+            "prints": f"^{hosts * ranks} ranks, .* all sums right$",
             "figures": [r"median (?P<median_ms>[\d.]+) ms, max (?P<max_ms>[\d.]+)"],
             "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": gid},
         },
@@ -57,7 +61,7 @@ def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, gid, loss)
     program = recorded["programs"]["h1"]
     assert program["environment"]["UCX_RC_TIMEOUT"] == "20ms"
     places = {(each.get("host", "h1"), each["rank"]) for each in program["processes"]}
-    assert places == {(f"h{number + 1}", number) for number in range(hosts)}
+    assert places == {(f"h{rank // ranks + 1}", rank) for rank in range(hosts * ranks)}
     if loss:
         explained = CliRunner().invoke(app, ["results", "explain", found["run_dir"]]).stdout
         assert re.search(r"process \d+, rank \d\), h\d->h\d, queue pair", explained), explained
