@@ -59,7 +59,7 @@ def test_a_program_puts_one_queue_pair_in_error_while_the_failure_of_another_wai
     other.modify(QPAttr(qp_state=IBV_QPS_ERR), IBV_QP_STATE)
     rig.run(DETECTION_NS)
     assert a.state is Sender.FALLBACK
-    assert other.machine.sender is Sender.FAILED
+    assert other.sender is Sender.FAILED
     ended = {wc.wr_id: (wc.qp_num, wc.status) for wc in a.poll()}
     assert ended[1] == (a.qp.qp_num, IBV_WC_SUCCESS)
     assert ended[2][0] == other.qp_num
