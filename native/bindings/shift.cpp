@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// SHIFT as softroce_lab.transports.shift uses it. Who holds the backup's lock may wait for Python's:
-// nothing here waits for the backup's lock with Python's held.
+// SHIFT as softroce_lab.transports.shift uses it. Who holds the backup's lock may wait for
+// Python's: nothing here waits for the backup's lock with Python's held.
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -75,9 +75,9 @@ class PythonDirectory final : public Directory {
 
   void publish(std::uint32_t qp, const BackupAddress& backup) override {
     const auto& [gid, number, psn, control] = backup;
-    directory_.call<nb::object>("publish", qp,
-                                Published{gid, number, psn, control.qp, control.psn,
-                                          control.mailbox, control.rkey});
+    directory_.call<nb::object>(
+        "publish", qp,
+        Published{gid, number, psn, control.qp, control.psn, control.mailbox, control.rkey});
   }
   std::optional<BackupAddress> find(const Gid& nic, std::uint32_t qp) override {
     const auto found = ask<std::optional<Published>>("find", nic, qp);
@@ -94,8 +94,8 @@ class PythonDirectory final : public Directory {
     try {
       return directory_.call<R>(method, arguments...);
     } catch (const nb::python_error& error) {
-      if (!error.matches(nb::module_::import_("softroce_lab._native").attr("shift").attr(
-              "Unreachable")))
+      if (!error.matches(
+              nb::module_::import_("softroce_lab._native").attr("shift").attr("Unreachable")))
         throw;
       throw Unreachable(nb::str(error.value()).c_str());
     }
@@ -163,12 +163,9 @@ std::shared_ptr<ShiftQp> add_qp(Backup& backup, std::uint32_t number, const Capa
                                 std::shared_ptr<Completions> sends,
                                 std::shared_ptr<Completions> receives) {
   const auto [send_wr, recv_wr, send_sge, recv_sge, inline_data] = cap;
-  ShiftQp::Config config{number,
-                         {send_wr, recv_wr, send_sge, recv_sge, inline_data},
-                         signal_all,
-                         std::move(domain),
-                         std::move(sends),
-                         std::move(receives)};
+  ShiftQp::Config config{number,           {send_wr, recv_wr, send_sge, recv_sge, inline_data},
+                         signal_all,       std::move(domain),
+                         std::move(sends), std::move(receives)};
   const nb::gil_scoped_release release;
   return backup.add(std::move(config));
 }
@@ -203,7 +200,9 @@ void bind_protocol(nb::module_& m) {
       .def(
           "__init__",
           [](Settings* self, std::int64_t handshake, std::int64_t probe, std::int64_t most_probe,
-             std::int64_t drain) { new (self) Settings{handshake, probe, most_probe, drain}; },
+             std::int64_t drain) {
+            new (self) Settings{handshake, probe, most_probe, drain};
+          },
           nb::kw_only(), "handshake_timeout_ns"_a = usual.handshake_timeout_ns,
           "probe_interval_ns"_a = usual.probe_interval_ns,
           "most_probe_interval_ns"_a = usual.most_probe_interval_ns,
@@ -252,7 +251,8 @@ void bind_protocol(nb::module_& m) {
         return nb::make_tuple(message, sequence, nb::bytes(gid.data(), gid.size()),
                               owner.default_qp, owner.backup_qp);
       },
-      "bytes"_a, "(message, its number, GID of 16 bytes and queue pairs of its end); None: no message");
+      "bytes"_a,
+      "(message, its number, GID of 16 bytes and queue pairs of its end); None: no message");
   nb::class_<Transition>(m, "Transition", "A transition of one side.")
       .def_ro("at_ns", &Transition::at_ns)
       .def_ro("qp_num", &Transition::qp_num)
@@ -333,14 +333,13 @@ void bind_queue_pair(nb::module_& m) {
             qp.decide_by<SteppedMachine>(std::make_unique<PythonWay>(std::move(way)));
           },
           "way"_a, "ask it for the steps of a failover, and for what is done (stepped_machine.hpp)")
-      .def_prop_ro("twin_number", &ShiftQp::twin_number)
-      .def_prop_ro("control_number", &ShiftQp::control_number)
-      .def_prop_ro("backup_ready", &ShiftQp::backup_ready)
+      .def_prop_ro("twin_number", &ShiftQp::twin_number, Release())
+      .def_prop_ro("control_number", &ShiftQp::control_number, Release())
+      .def_prop_ro("backup_ready", &ShiftQp::backup_ready, Release())
+      .def_prop_ro("waiting_requests", &ShiftQp::waiting_requests, Release())
       .def_prop_ro("plain", [](const ShiftQp& qp) { return qp.machine().plain(); })
       .def_prop_ro("sender", [](const ShiftQp& qp) { return qp.machine().sender(); })
-      .def_prop_ro("epoch", [](const ShiftQp& qp) { return qp.machine().epoch(); })
-      .def_prop_ro("waiting_requests",
-                   [](const ShiftQp& qp) { return qp.machine().waiting_requests(); });
+      .def_prop_ro("epoch", [](const ShiftQp& qp) { return qp.machine().epoch(); });
 }
 
 }  // namespace

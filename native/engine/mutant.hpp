@@ -112,6 +112,8 @@ namespace softroce {
   M(shift_fence_skipped, "an end says that it has drained without looking") \
   M(shift_resume_ignored, "an end drains on although its peer gave up the failback") \
   M(shift_waits_for_ever, "a peer that does not answer is waited for without end") \
+  M(shift_moves_alone, "an end goes back although its peer has not drained") \
+  M(shift_mailbox_stuck, "an end reads the same slot of its mailbox for ever") \
   M(shift_number_of_backup, "completions tell the number of the backup's queue pair") \
   /* dcqcn.cpp, swift.cpp: congestion control */ \
   M(dcqcn_stops, "a rate is cut to a bit a second") \

@@ -49,8 +49,8 @@ class Backup : public std::enable_shared_from_this<Backup> {
 
   void advance();
   std::optional<std::int64_t> next_time_ns();
-  void arm();  // ring at the next failure or control message
-  bool is_active();  // a queue pair is moving, or away from its default NIC
+  void arm();                             // ring at the next failure or control message
+  bool is_active();                       // a queue pair is moving, or away from its default NIC
   void fail_all(const std::string& why);  // nobody drives it any more: errors surface
   // One part of setting up. False: there is none, or it is to be tried later.
   bool work();

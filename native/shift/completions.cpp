@@ -26,9 +26,8 @@ Completions::~Completions() {
 
 const std::shared_ptr<CompletionQueue>& Completions::far() {
   if (!far_) {
-    far_ = backup_.far().ask([capacity = capacity_](Rnic& rnic, Time) {
-      return rnic.create_cq(capacity);
-    });
+    far_ = backup_.far().ask(
+        [capacity = capacity_](Rnic& rnic, Time) { return rnic.create_cq(capacity); });
     if (ring_) far_->on_event(ring_);
   }
   return far_;

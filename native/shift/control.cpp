@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "../engine/mutant.hpp"
+
 namespace softroce::shift {
 namespace {
 
@@ -15,17 +17,17 @@ constexpr std::uint8_t kRnrTimer = 12;  // 0.64 ms
 constexpr std::uint32_t kToInit = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccess;
 constexpr std::uint32_t kToRtr = kAttrState | kAttrAddress | kAttrPathMtu | kAttrDestQpn |
                                  kAttrRqPsn | kAttrMaxDestReads | kAttrMinRnrTimer;
-constexpr std::uint32_t kToRts = kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCount |
-                                 kAttrRnrRetry | kAttrMaxReads;
+constexpr std::uint32_t kToRts =
+    kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCount | kAttrRnrRetry | kAttrMaxReads;
 
 }  // namespace
 
 void bring_to_rts(Nic& nic, std::uint32_t qp, const QpAttr& attr) {
   const int error = nic.ask([qp, attr](Rnic& rnic, Time now) {
     QpAttr next = attr;
-    for (const auto& [state, mask] : {std::pair{QpState::init, kToInit},
-                                     std::pair{QpState::rtr, kToRtr},
-                                     std::pair{QpState::rts, kToRts}}) {
+    for (const auto& [state, mask] :
+         {std::pair{QpState::init, kToInit}, std::pair{QpState::rtr, kToRtr},
+          std::pair{QpState::rts, kToRts}}) {
       next.state = state;
       if (const int refused = rnic.modify_qp(qp, next, mask, now)) return refused;
     }
@@ -36,13 +38,16 @@ void bring_to_rts(Nic& nic, std::uint32_t qp, const QpAttr& attr) {
 
 Control::Control(Nic& nic, std::uint32_t protection_domain, std::shared_ptr<CompletionQueue> queue,
                  std::uint32_t psn, const Owner& owner)
-    : nic_(nic),
-      owner_(owner),
-      mailbox_(std::make_shared<Mailbox>()) {
+    : nic_(nic), owner_(owner), mailbox_(std::make_shared<Mailbox>()) {
   // Its address is in packets: one of the process would differ from run to run.
   constexpr std::uint64_t kMailboxAt = 0;
-  const QpConfig config{QpType::rc, protection_domain,
-                        {4 * kSlots, 2 * kSlots, 1, 1, kMessageBytes}, queue, queue, nullptr, true};
+  const QpConfig config{QpType::rc,
+                        protection_domain,
+                        {4 * kSlots, 2 * kSlots, 1, 1, kMessageBytes},
+                        queue,
+                        queue,
+                        nullptr,
+                        true};
   const auto [error, number, key] = nic_.ask([=, at = mailbox_](Rnic& rnic, Time) {
     const std::uint32_t rkey = rnic.memory().add(at->data(), at->size(), kLocalWrite | kRemoteWrite,
                                                  protection_domain, kMailboxAt);
@@ -115,7 +120,7 @@ std::optional<Message> Control::take(const WorkCompletion& completion) {
     broken_ = true;
     return std::nullopt;
   }
-  ++received_;
+  if (!mutated(Mutant::shift_mailbox_stuck)) ++received_;
   post_receive();
   return found->message;
 }

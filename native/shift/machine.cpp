@@ -11,9 +11,7 @@ namespace {
 
 constexpr std::uint32_t kPsnBits = 0xFFFFFF;
 
-void append(Sends& to, Sends from) {
-  std::ranges::move(from, std::back_inserter(to));
-}
+void append(Sends& to, Sends from) { std::ranges::move(from, std::back_inserter(to)); }
 
 Sends requests_of(const std::vector<UnfinishedSend>& unfinished) {
   Sends requests;
@@ -180,8 +178,7 @@ void Machine::resolve(const Message& move, std::int64_t now_ns) {
     const auto first = unresolved_.begin();
     unresolved_.erase(first, first + static_cast<std::ptrdiff_t>(done.size()));
   }
-  if (culprit)
-    return surface("request " + std::to_string(about) + " may not be repeated", now_ns);
+  if (culprit) return surface("request " + std::to_string(about) + " may not be repeated", now_ns);
   executed_ = move.received;
   unresolved_.clear();
   waiting_ = false;
@@ -266,8 +263,8 @@ void Machine::probed(bool ok, std::int64_t now_ns) {
 }
 
 // The default queue pair begins anew with the PSN of its last probe, which failed or is in flight.
-// If the peer executed that probe, its PSN is a duplicate: nothing but a probe may have it. What the
-// peer's own probe used stays used.
+// If the peer executed that probe, its PSN is a duplicate: nothing but a probe may have it. What
+// the peer's own probe used stays used.
 void Machine::reprepare() {
   const Unfinished left = actions_.leave(Path::primary);
   probe_unsure_ = !mutated(Mutant::shift_probe_forgotten);
@@ -299,7 +296,7 @@ void Machine::fenced(std::int64_t now_ns) {
 }
 
 void Machine::move_if_drained(std::int64_t now_ns) {
-  if (!drained_ || !peer_drained_) return;
+  if (!drained_ || (!peer_drained_ && !mutated(Mutant::shift_moves_alone))) return;
   peer_drained_ = false;
   move("both ends have drained", now_ns);
 }
@@ -381,7 +378,7 @@ void Machine::advance(std::int64_t now_ns) {
 // ---------------------------------------------------------------- transitions
 
 void Machine::enter(Sender state, const std::string& why, std::int64_t now_ns) {
-  const Sender before = std::exchange(sender_, state);
+  const Sender before = sender_.exchange(state);
   if (before != state)
     actions_.note(transition("sender", name_of(before), name_of(state), why, now_ns));
 }

@@ -68,10 +68,15 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  // Requests may be posted to the default queue pair without asking. Read from any thread.
-  bool plain() const { return plain_.load(); }
+  // ---- from any thread
+
+  // Requests may be posted to the default queue pair without asking.
+  bool plain() const { return plain_; }
   Sender sender() const { return sender_; }
   std::uint32_t epoch() const { return epoch_; }
+
+  // ---- from one thread at a time, as all below
+
   Path path() const { return path_of(epoch_); }  // where the application's requests go
   const Settings& settings() const { return settings_; }
   // How many requests are neither posted nor over.
@@ -111,8 +116,8 @@ class Machine {
   const Settings settings_;
   const std::uint32_t qp_num_;
   std::atomic<bool> plain_{true};
-  Sender sender_ = Sender::primary;
-  std::uint32_t epoch_ = 0;
+  std::atomic<Sender> sender_{Sender::primary};
+  std::atomic<std::uint32_t> epoch_{0};
   Path left_ = Path::primary;
   std::uint64_t executed_ = 0;  // notifications that the peer has executed, as far as is known
   std::uint64_t received_ = 0;  // notifications executed here, in earlier epochs
@@ -148,7 +153,7 @@ class Machine {
   bool probe_unsure_ = false;  // whether the peer executed the last probe
   bool returning_ = false;     // requests wait until that is known
   std::int64_t interval_ns_;
-  std::optional<std::int64_t> returned_ns_;               // to the default path
+  std::optional<std::int64_t> returned_ns_;                // to the default path
   std::pair<std::uint32_t, std::uint32_t> psns_ = {0, 0};  // own and peer's, of the default path
 };
 

@@ -40,9 +40,7 @@ const char* name_of(Sender state) {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-const char* name_of(Receiver state) {
-  return state == Receiver::primary ? "Default" : "Fallback";
-}
+const char* name_of(Receiver state) { return state == Receiver::primary ? "Default" : "Fallback"; }
 
 MessageBytes encode(const Message& message, std::uint32_t sequence, const Owner& owner) {
   MessageBytes bytes{};

@@ -15,7 +15,8 @@ namespace softroce::shift {
 namespace {
 
 constexpr std::uint32_t kOwnRequests = 8;  // of the lab's own, that the twin has room for besides
-constexpr std::uint32_t kNoKey = 0;  // of no region: ends in a protection error, as on the default NIC
+constexpr std::uint32_t kNoKey =
+    0;  // of no region: ends in a protection error, as on the default NIC
 constexpr std::uint64_t kSpread = 2654435761;  // Knuth's multiplicative hashing
 
 // A PSN to begin with: spread, and the same in each run.
@@ -73,7 +74,7 @@ ShiftQp::ShiftQp(std::shared_ptr<Backup> backup, Config config)
 
 ShiftQp::~ShiftQp() {
   try {
-    close();
+    if (!closed_) close();
   } catch (const std::system_error&) {  // an engine that does not answer
   }
 }
@@ -89,12 +90,8 @@ void ShiftQp::start() {
 
 bool ShiftQp::make_twin() {
   if (closed_) return true;
-  QpConfig config{QpType::rc,
-                  config_.domain->number,
-                  config_.cap,
-                  config_.sends->far(),
-                  config_.receives->far(),
-                  nullptr,
+  QpConfig config{QpType::rc,           config_.domain->number,  config_.cap,
+                  config_.sends->far(), config_.receives->far(), nullptr,
                   config_.signal_all};
   config.cap.max_send_wr += kOwnRequests;
   const auto& failures = backup_->failures(Path::backup);
@@ -112,8 +109,8 @@ bool ShiftQp::make_twin() {
                                        backup_->control_queue(), first_psn(number() + 1),
                                        Owner{number(), twin, backup_->near().gid()});
   backup_->add_control(control_->qp(), *this);
-  backup_->directory().publish(
-      number(), {backup_->far().gid(), twin, first_psn(twin), control_->address()});
+  backup_->directory().publish(number(),
+                               {backup_->far().gid(), twin, first_psn(twin), control_->address()});
   return true;
 }
 
@@ -128,9 +125,8 @@ bool ShiftQp::connect() {
 
 bool ShiftQp::connect_twin() {
   if (closed_) return true;
-  QpAttr attr = backup_->near().ask([qp = number()](Rnic& rnic, Time) {
-    return rnic.find_qp(qp)->attributes();
-  });
+  QpAttr attr = backup_->near().ask(
+      [qp = number()](Rnic& rnic, Time) { return rnic.find_qp(qp)->attributes(); });
   peer_gid_ = attr.address.destination;
   std::optional<BackupAddress> peer;
   try {
@@ -158,14 +154,30 @@ bool ShiftQp::connect_twin() {
   return true;
 }
 
+std::optional<std::uint32_t> ShiftQp::twin_number() const {
+  const auto held = backup_->hold();
+  return twin_;
+}
+
 std::optional<std::uint32_t> ShiftQp::control_number() const {
+  const auto held = backup_->hold();
   if (!control_) return std::nullopt;
   return control_->qp();
 }
 
+bool ShiftQp::backup_ready() const {
+  const auto held = backup_->hold();
+  return control_ && control_->connected();
+}
+
+std::size_t ShiftQp::waiting_requests() const {
+  const auto held = backup_->hold();
+  return machine_->waiting_requests();
+}
+
 void ShiftQp::close() {
   const auto held = backup_->hold();
-  if (std::exchange(closed_, true)) return;
+  if (closed_.exchange(true)) return;
   machine_->close();
   backup_->remove(*this);
   for_each_queue([&](Completions& queue) { queue.forget(*this); });

@@ -43,11 +43,12 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   ~ShiftQp() override;
 
   std::uint32_t number() const { return config_.number; }
-  std::optional<std::uint32_t> twin_number() const { return twin_; }
-  std::optional<std::uint32_t> control_number() const;
+  std::optional<std::uint32_t> twin_number() const;     // nothing: not made yet
+  std::optional<std::uint32_t> control_number() const;  // likewise
   const Machine& machine() const { return *machine_; }
+  std::size_t waiting_requests() const;
   // Whether a failure now would be survived.
-  bool backup_ready() const { return control_ && control_->connected(); }
+  bool backup_ready() const;
 
   // ---- what the application does
 
@@ -79,9 +80,9 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   // Another machine, before anything happens.
   template <typename M, typename... More>
   void decide_by(More&&... more) {
-    machine_ = std::make_unique<M>(static_cast<Actions&>(*this), config_.number,
-                                   machine_->settings(), config_.signal_all,
-                                   std::forward<More>(more)...);
+    machine_ =
+        std::make_unique<M>(static_cast<Actions&>(*this), config_.number, machine_->settings(),
+                            config_.signal_all, std::forward<More>(more)...);
   }
 
   // ---- what the backup tells it, under its lock
@@ -132,7 +133,8 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::string lack_ = "the backup is not ready";
   std::deque<Notice> notices_;
   std::atomic<unsigned> posting_{0};  // threads that post without the lock
-  bool connecting_ = false, closed_ = false;
+  bool connecting_ = false;
+  std::atomic<bool> closed_{false};
 };
 
 }  // namespace softroce::shift

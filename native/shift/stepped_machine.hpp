@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A machine that asks a `Way` for the order of its steps when it moves, and for what is done and
-// what is posted again. For the learning lab about SHIFT: each step takes time, as modifying a queue
-// pair of a NIC does, so a wrong order has consequences. It never goes back to the default NIC.
+// what is posted again. For the learning lab about SHIFT: each step takes time, as modifying a
+// queue pair of a NIC does, so a wrong order has consequences. It never goes back to the default
+// NIC.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Way {
   virtual std::optional<Answer> divide(const std::vector<UnfinishedSend>& unfinished,
                                        std::int64_t executed, std::int64_t now_ns) = 0;
   virtual std::uint64_t notifications_taken() = 0;  // by the application
-  virtual void step_done() = 0;  // what the network held back may arrive now
+  virtual void step_done() = 0;                     // what the network held back may arrive now
   virtual void write_down(const std::string& text, std::int64_t now_ns) = 0;
 };
 

@@ -54,7 +54,8 @@ struct Unreachable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-using Keys = std::unordered_map<std::uint32_t, std::uint32_t>;  // of regions: one NIC's, the other's
+using Keys =
+    std::unordered_map<std::uint32_t, std::uint32_t>;  // of regions: one NIC's, the other's
 
 // A key-value service or whatever else connects the ends. A NIC is named by its GID.
 class Directory {

@@ -54,20 +54,25 @@ class World(Protocol):
     def note(self, host: int, text: str, at_ns: int | None = None) -> None:
         """Write down what happens."""
 
+    def break_off(self, error: Exception) -> None:
+        """Keep the way's exception."""
+
 
 class Asker:
-    """What a machine asks. `decisions` lists what was decided; `broken` is the way's exception."""
+    """What a machine asks. `decisions` lists what was decided.
+
+    A native queue pair holds this, which therefore must not lead back to it.
+    """
 
     def __init__(self, world: World, host: int) -> None:
         self._world, self._host = world, host
         self.decisions: list[Decision] = []
-        self.broken: Exception | None = None
 
     def order_steps(self) -> list[str] | None:
         try:
             return list(self._world.way.on_failure(self._host))
         except Exception as error:
-            self.broken = error
+            self._world.break_off(error)
             return None
 
     def divide(
@@ -77,7 +82,7 @@ class Asker:
         try:
             done, again = self._world.way.on_move(self._host, unfinished, executed)
         except Exception as error:
-            self.broken = error
+            self._world.break_off(error)
             return None
         numbers = tuple(each.request.wr_id for each in unfinished)
         right, _, culprit = shift.classify(unfinished, executed)

@@ -83,7 +83,7 @@ class _Run(Rig):
         self.sender, self.receiver = self.ends
         if way is not None:
             self.way = way
-            world: Any = weakref.proxy(self)  # the native queue pairs hold their askers
+            world: Any = weakref.proxy(self)
             self.askers = [Asker(world, end.which) for end in self.ends]
             for end, asker in zip(self.ends, self.askers, strict=True):
                 end.qp.native.decide_by(asker)
@@ -116,6 +116,10 @@ class _Run(Rig):
     def note(self, host: int, text: str, at_ns: int | None = None) -> None:
         """Write down what happens at a host."""
         self.result.events.append(Event(self.now_ns if at_ns is None else at_ns, host, text))
+
+    def break_off(self, error: Exception) -> None:
+        """The way failed; its first exception counts."""
+        self.result.broken = self.result.broken or error
 
     # ---------------------------------------------------------------- while it runs
 
@@ -256,7 +260,6 @@ class _Run(Rig):
     def _count(self) -> None:
         if self._asks:
             self.result.decisions = self.askers[0].decisions
-            self.result.broken = next((each.broken for each in self.askers if each.broken), None)
         if self.sender.backup is not None:
             for event in self.sender.backup.events:
                 self.result.consumed += event.consumed

@@ -73,7 +73,7 @@ class Backup:
             other.new_pd_number(),
             self.channel.native,
             _WAKE,
-            lambda transition: note()(transition),  # type: ignore[misc]
+            lambda transition: (alive := note()) and alive(transition),
             self.settings,
             in_background,
         )

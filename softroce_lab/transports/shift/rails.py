@@ -51,7 +51,11 @@ class Rails:
                 context.close()
 
     def backup(
-        self, host: int, settings: _native.shift.Settings | None = None, *, in_background: bool = False
+        self,
+        host: int,
+        settings: _native.shift.Settings | None = None,
+        *,
+        in_background: bool = False,
     ) -> Backup:
         """The second NIC of a host, for QPs of the first; `advance` does what is due of it."""
         first, second = self.contexts[host]

@@ -5,7 +5,6 @@ import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, Rig
 from softroce_lab.transports.shift import Sender, ShiftQP
-from softroce_lab.transports.shift.protocol import Path
 from softroce_lab.verbs import QPAttr, QPInitAttr
 from softroce_lab.verbs.enums import (
     IBV_QP_STATE,
@@ -37,21 +36,6 @@ def two():
     rig.pass_time(2 * DETECTION_NS)
     yield rig, a, more[0]
     rig.close()
-
-
-def test_failures_of_others_are_taken_once_and_its_own_never(two, monkeypatch):
-    _, a, other = two
-    reported = []
-
-    def failed_on(self, path, native):
-        reported.append((self.qp_num, path, native.wr_id))
-        assert len(reported) < 3
-
-    monkeypatch.setattr(ShiftQP, "failed_on", failed_on)
-    a.backup.purge_failures(a.qp, Path.DEFAULT)
-    for _ in range(3):
-        a.backup.advance()
-    assert reported == [(other.qp_num, Path.DEFAULT, 2)]
 
 
 def test_a_program_puts_one_queue_pair_in_error_while_the_failure_of_another_waits(two):
