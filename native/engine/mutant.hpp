@@ -110,7 +110,7 @@ namespace softroce {
   M(shift_psns_kept, "a queue pair that is used again begins with its first PSNs") \
   M(shift_probe_forgotten, "requests follow a failed probe with its PSN") \
   M(shift_fence_skipped, "an end says that it has drained without looking") \
-  M(shift_resume_ignored, "an end drains on although its peer gave up the failback") \
+  M(shift_resume_ignored, "an end never gives a failback up, nor when its peer does") \
   M(shift_waits_for_ever, "a peer that does not answer is waited for without end") \
   M(shift_moves_alone, "an end goes back although its peer has not drained") \
   M(shift_mailbox_stuck, "an end reads the same slot of its mailbox for ever") \

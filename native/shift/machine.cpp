@@ -365,7 +365,7 @@ void Machine::advance(std::int64_t now_ns) {
     deadline_ns_.reset();
     if (waiting_ && !mutated(Mutant::shift_waits_for_ever))
       surface("the peer did not answer", now_ns);
-    else if (draining_)
+    else if (draining_ && !mutated(Mutant::shift_resume_ignored))
       give_up_failback("the failback took too long", now_ns);
   }
   if (probe_at_ns_ && now_ns >= *probe_at_ns_) {
