@@ -159,13 +159,16 @@ using Capacities = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::
                               std::uint32_t>;  // in the order of struct ibv_qp_cap
 
 std::shared_ptr<ShiftQp> add_qp(Backup& backup, std::uint32_t number, const Capacities& cap,
-                                bool signal_all, std::shared_ptr<ShadowDomain> domain,
-                                std::shared_ptr<Completions> sends,
-                                std::shared_ptr<Completions> receives) {
+                                bool signal_all, std::shared_ptr<Completions> sends,
+                                std::shared_ptr<Completions> receives,
+                                std::function<std::shared_ptr<ShadowDomain>()> shadow_domain) {
   const auto [send_wr, recv_wr, send_sge, recv_sge, inline_data] = cap;
-  ShiftQp::Config config{number,           {send_wr, recv_wr, send_sge, recv_sge, inline_data},
-                         signal_all,       std::move(domain),
-                         std::move(sends), std::move(receives)};
+  ShiftQp::Config config{number,
+                         {send_wr, recv_wr, send_sge, recv_sge, inline_data},
+                         signal_all,
+                         std::move(sends),
+                         std::move(receives),
+                         std::move(shadow_domain)};
   const nb::gil_scoped_release release;
   return backup.add(std::move(config));
 }
@@ -294,8 +297,8 @@ void bind_backup(nb::module_& m) {
                   "settings"_a, "in_background"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 3>())
       .def("completions", &make_completions, "near"_a, "capacity"_a, "channel"_a.none(), "cookie"_a,
            nb::keep_alive<0, 1>())
-      .def("add", &add_qp, "number"_a, "cap"_a, "signal_all"_a, "domain"_a, "sends"_a, "receives"_a,
-           nb::keep_alive<0, 1>())
+      .def("add", &add_qp, "number"_a, "cap"_a, "signal_all"_a, "sends"_a, "receives"_a,
+           "shadow_domain"_a, nb::keep_alive<0, 1>())
       .def(
           "add_region",
           [](Backup& backup, ShadowDomain& domain, std::uint32_t key, std::uint32_t other) {

@@ -90,7 +90,8 @@ void ShiftQp::start() {
 
 bool ShiftQp::make_twin() {
   if (closed_) return true;
-  QpConfig config{QpType::rc,           config_.domain->number,  config_.cap,
+  domain_ = std::exchange(config_.shadow_domain, {})();
+  QpConfig config{QpType::rc,           domain_->number,         config_.cap,
                   config_.sends->far(), config_.receives->far(), nullptr,
                   config_.signal_all};
   config.cap.max_send_wr += kOwnRequests;
@@ -256,11 +257,10 @@ Unfinished ShiftQp::leave(Path path) {
   }
   const Keys remote = reversed(backup_->known_keys(peer_gid_));
   for (UnfinishedSend& each : left.sends) {
-    move_local_keys(each.request.sources, config_.domain->to_default);
+    move_local_keys(each.request.sources, domain_->to_default);
     move_remote_key(each.request, remote);
   }
-  for (ReceiveRequest& each : left.receives)
-    move_local_keys(each.targets, config_.domain->to_default);
+  for (ReceiveRequest& each : left.receives) move_local_keys(each.targets, domain_->to_default);
   return left;
 }
 
@@ -280,7 +280,7 @@ void ShiftQp::prepare(Path path, std::uint32_t own_psn, std::uint32_t peer_psn) 
 void ShiftQp::post_receives(Path path, const Receives& receives) {
   Receives moved = receives;
   if (path == Path::backup)
-    for (ReceiveRequest& each : moved) move_local_keys(each.targets, config_.domain->to_backup);
+    for (ReceiveRequest& each : moved) move_local_keys(each.targets, domain_->to_backup);
   check(nic(path).ask([qp = number(path), moved](Rnic& rnic, Time now) {
     for (const ReceiveRequest& each : moved)
       if (const int error = rnic.post_receive(qp, ReceiveRequest(each), now)) return error;
@@ -309,7 +309,7 @@ std::optional<Refusal> ShiftQp::post_sends(Path path, const Sends& requests) {
 
 // To the backup's keys; returns why not.
 std::optional<std::string> ShiftQp::move_keys(SendRequest& request) {
-  move_local_keys(request.sources, config_.domain->to_backup);
+  move_local_keys(request.sources, domain_->to_backup);
   if (move_remote_key(request, backup_->known_keys(peer_gid_))) return std::nullopt;
   try {
     if (move_remote_key(request, backup_->fetch_keys(peer_gid_))) return std::nullopt;

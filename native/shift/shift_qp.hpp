@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +33,9 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
     std::uint32_t number = 0;  // of the queue pair on the default NIC, of RC, without an SRQ
     QpCapacities cap{};        // as granted
     bool signal_all = false;
-    std::shared_ptr<ShadowDomain> domain{};
     std::shared_ptr<Completions> sends{}, receives{};
+    // Of its protection domain; called once, when the twin is made.
+    std::function<std::shared_ptr<ShadowDomain>()> shadow_domain{};
   };
 
   // (0, how many were posted), or the errno value and the number of the request that was refused.
@@ -124,8 +126,9 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   }
 
   const std::shared_ptr<Backup> backup_;
-  const Config config_;
+  Config config_;
   std::unique_ptr<Machine> machine_;
+  std::shared_ptr<ShadowDomain> domain_;  // with the twin
   std::optional<std::uint32_t> twin_{};
   std::unique_ptr<Control> control_;
   std::array<QpAttr, 2> attrs_{};  // with which each queue pair is brought to RTS, by path

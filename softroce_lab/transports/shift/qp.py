@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 
 from softroce_lab._native import shift
 from softroce_lab.transports.shift.backup import Backup
@@ -62,9 +63,9 @@ class ShiftQP(QP):
             self.qp_num,
             self._cap.native(),
             bool(init_attr.sq_sig_all),
-            backup.domain(creator),
             backup.completions(self.scq),
             backup.completions(self.rcq),
+            functools.partial(backup.domain, creator),
         )
         if qp_attr is not None:
             self.to_init(qp_attr)
