@@ -25,7 +25,8 @@ void bind_work_requests(nb::module_& m);
 void bind_own_memory(nb::module_& m);
 void bind_congestion(nb::module_& m, EndpointClass& cls);
 void bind_path_picker(nb::module_& m);
-void bind_verbs(nb::module_& m, EndpointClass& cls);
+void bind_verbs(EndpointClass& cls);
+void bind_shift(nb::module_& m);
 void bind_coding(EndpointClass& cls);
 void bind_policy(nb::module_& m, EndpointClass& cls);
 void bind_telemetry(nb::module_& m);
@@ -59,6 +60,16 @@ auto call_in_engine(Endpoint& endpoint, F body) {
   }
   return std::move(*result);
 }
+
+// (0, number of requests), or the errno value and the index of the request that it is about. Those
+// before it are posted, those after it are not.
+using Posted = std::pair<int, std::size_t>;
+
+Posted post_sends(Endpoint& endpoint, std::uint32_t qp, std::vector<SendRequest> requests);
+Posted post_receives(Endpoint& endpoint, std::uint32_t qp, std::vector<ReceiveRequest> requests);
+// The bytes of inline requests, taken from memory that needs no region. Requests from the first on
+// that cannot be taken are left out.
+Posted take_inline(Endpoint& endpoint, std::vector<SendRequest>& requests);
 
 // A numpy array that owns the vector's elements.
 template <typename T>

@@ -427,7 +427,7 @@ void bind_endpoint(nb::module_& m) {
   bind_states(m);
   EndpointClass cls(m, "Endpoint", "An RNIC as a program holds it, whatever drives it.");
   bind_messages(cls);
-  bind_verbs(m, cls);
+  bind_verbs(cls);
   bind_session(cls);
   bind_policy_face(cls);
   bind_policy(m, cls);

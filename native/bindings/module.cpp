@@ -38,6 +38,7 @@ NB_MODULE(_native, m) {
   softroce::bind_capture(m);
   softroce::bind_rnic_limits(m);
   softroce::bind_sim(m);
+  softroce::bind_shift(m);
 #ifdef SOFTROCE_HAS_LIVE
   softroce::bind_host(m);
   softroce::bind_traffic(m);

@@ -169,10 +169,6 @@ int destroy_qp(Endpoint& endpoint, std::uint32_t qp) {
   return call_in_engine(endpoint, [=](Rnic& rnic, Time) { return rnic.destroy_qp(qp); });
 }
 
-// (0, number of requests), or the errno value and the index of the request that it is about. Those
-// before it are posted, those after it are not.
-using Posted = std::pair<int, std::size_t>;
-
 template <typename Request, typename Post>
 Posted post_all(Endpoint& endpoint, std::vector<Request>&& requests, Post post) {
   const auto chain = std::make_shared<std::vector<Request>>(std::move(requests));
@@ -185,75 +181,6 @@ Posted post_all(Endpoint& endpoint, std::vector<Request>&& requests, Post post) 
   });
 }
 
-Posted post_send(Endpoint& endpoint, std::uint32_t qp, std::vector<SendRequest> requests) {
-  const std::uint64_t most_inline = endpoint.rnic().limits().max_inline_data;
-  const bool carries = endpoint.rnic().messages().config().carries_payload;
-  Posted refused{0, requests.size()};
-  for (std::size_t i = 0; i < requests.size() && refused.first == 0; ++i) {
-    if (!(requests[i].flags & kInline) || !carries) continue;
-    if (const int error = take_inline(requests[i], most_inline)) refused = {error, i};
-  }
-  requests.resize(refused.second);
-  const Posted posted =
-      post_all(endpoint, std::move(requests), [qp](Rnic& rnic, SendRequest&& request, Time now) {
-        return rnic.post_send(qp, std::move(request), now);
-      });
-  return posted.first != 0 ? posted : refused;
-}
-
-Posted post_receive(Endpoint& endpoint, std::uint32_t qp, std::vector<ReceiveRequest> requests) {
-  return post_all(endpoint, std::move(requests),
-                  [qp](Rnic& rnic, ReceiveRequest&& request, Time now) {
-                    return rnic.post_receive(qp, std::move(request), now);
-                  });
-}
-
-// ---------------------------------------------------------------- requests that go on elsewhere
-
-// As `post_send`, of requests that were taken before: what they have inline is with them.
-Posted post_again(Endpoint& endpoint, std::uint32_t qp, std::vector<SendRequest> requests) {
-  return post_all(endpoint, std::move(requests), [qp](Rnic& rnic, SendRequest&& request, Time now) {
-    return rnic.post_send(qp, std::move(request), now);
-  });
-}
-
-// A copy that no longer depends on memory that is named without a key.
-std::pair<int, SendRequest> detached(Endpoint& endpoint, SendRequest request) {
-  int error = 0;
-  if (request.flags & kInline)
-    error = take_inline(request, endpoint.rnic().limits().max_inline_data);
-  return {error, request};
-}
-
-int keep_unfinished(Endpoint& endpoint, std::uint32_t qp, CompletionQueue& failures) {
-  return call_in_engine(endpoint, [qp, queue = failures.shared_from_this()](Rnic& rnic, Time) {
-    return rnic.keep_unfinished(qp, queue);
-  });
-}
-
-std::optional<Unfinished> leave_qp(Endpoint& endpoint, std::uint32_t qp) {
-  return call_in_engine(endpoint, [qp](Rnic& rnic, Time now) { return rnic.leave_qp(qp, now); });
-}
-
-void bind_unfinished(nb::module_& m, EndpointClass& cls) {
-  nb::class_<UnfinishedSend>(m, "UnfinishedSend", "A request that did not succeed.")
-      .def_prop_ro("request", [](const UnfinishedSend& s) { return s.request; })
-      .def_ro("begun", &UnfinishedSend::begun, "a packet of it has left");
-  nb::class_<Unfinished>(m, "Unfinished", "What a queue pair had not finished when it was left.")
-      .def(nb::init<>())
-      .def_ro("sends", &Unfinished::sends)
-      .def_ro("receives", &Unfinished::receives)
-      .def_ro("notified", &Unfinished::notified, "acknowledged, and consumed a peer's receive")
-      .def_ro("received", &Unfinished::received, "consumed a receive here")
-      .def_ro("next_psn", &Unfinished::next_psn, "the first that no request has used")
-      .def_ro("expected_psn", &Unfinished::expected_psn, "of the peer's next request");
-  cls.def("keep_unfinished", &keep_unfinished, "qp"_a, "failures"_a,
-          "keep requests instead of flushing them; `failures` gets what failed")
-      .def("leave_qp", &leave_qp, "qp"_a, "to the state of error; what was kept. None: no such QP")
-      .def("post_again", &post_again, "qp"_a, "requests"_a, "post_sends of what was kept")
-      .def("detached", &detached, "request"_a, "(errno, a copy with its inline bytes)");
-}
-
 void bind_queue_pairs(EndpointClass& cls) {
   cls.def("create_qp", &create_qp, "type"_a, "send_cq"_a, "receive_cq"_a, "srq"_a, "cap"_a,
           "protection_domain"_a, "signal_all"_a, "(errno, number, capacities); srq 0: none")
@@ -261,8 +188,8 @@ void bind_queue_pairs(EndpointClass& cls) {
       .def("bring_qp", &bring_qp, "qp"_a, "attr"_a, "masks"_a, "(errno, step that was refused)")
       .def("query_qp", &query_qp, "qp"_a, "(attributes, capacities, draining); None: no such QP")
       .def("destroy_qp", &destroy_qp, "qp"_a)
-      .def("post_sends", &post_send, "qp"_a, "requests"_a, "(errno, index of the one refused)")
-      .def("post_receives", &post_receive, "qp"_a, "requests"_a,
+      .def("post_sends", &post_sends, "qp"_a, "requests"_a, "(errno, index of the one refused)")
+      .def("post_receives", &post_receives, "qp"_a, "requests"_a,
            "(errno, index of the one refused)");
 }
 
@@ -355,9 +282,36 @@ void bind_device(EndpointClass& cls) {
 
 }  // namespace
 
-void bind_verbs(nb::module_& m, EndpointClass& cls) {
+Posted take_inline(Endpoint& endpoint, std::vector<SendRequest>& requests) {
+  const std::uint64_t most = endpoint.rnic().limits().max_inline_data;
+  const bool carries = endpoint.rnic().messages().config().carries_payload;
+  Posted taken{0, requests.size()};
+  for (std::size_t i = 0; i < requests.size() && taken.first == 0; ++i) {
+    if (!(requests[i].flags & kInline) || !carries) continue;
+    if (const int error = take_inline(requests[i], most)) taken = {error, i};
+  }
+  requests.resize(taken.second);
+  return taken;
+}
+
+Posted post_sends(Endpoint& endpoint, std::uint32_t qp, std::vector<SendRequest> requests) {
+  const Posted taken = take_inline(endpoint, requests);
+  const Posted posted =
+      post_all(endpoint, std::move(requests), [qp](Rnic& rnic, SendRequest&& request, Time now) {
+        return rnic.post_send(qp, std::move(request), now);
+      });
+  return posted.first != 0 ? posted : taken;
+}
+
+Posted post_receives(Endpoint& endpoint, std::uint32_t qp, std::vector<ReceiveRequest> requests) {
+  return post_all(endpoint, std::move(requests),
+                  [qp](Rnic& rnic, ReceiveRequest&& request, Time now) {
+                    return rnic.post_receive(qp, std::move(request), now);
+                  });
+}
+
+void bind_verbs(EndpointClass& cls) {
   bind_completion_queue(cls);
-  bind_unfinished(m, cls);
   bind_queue_pairs(cls);
   bind_shared_receive_queues(cls);
   bind_device(cls);

@@ -94,6 +94,27 @@ namespace softroce {
   M(rc_goes_back_too_little, "a requester goes back to the packet behind the one that is missed") \
   M(rc_duplicate_executed, "a responder executes a duplicate once more") \
   M(rc_retries_unlimited, "a requester never gives up") \
+  /* ../shift: failover of reliable connections */ \
+  M(shift_counts_one_more, "a sender takes one request more for executed than the peer counts") \
+  M(shift_counts_one_less, "a sender takes one request less for executed than the peer counts") \
+  M(shift_notified_repeated, "a WRITE is repeated although its notification was executed") \
+  M(shift_unsignaled_completes, "an executed request completes although nobody asked for it") \
+  M(shift_atomic_repeated, "an atomic that may have been executed is repeated") \
+  M(shift_lost_result_is_done, "a READ whose result is lost counts as done") \
+  M(shift_receives_not_counted, "MOVE does not count what the queue pair that is left received") \
+  M(shift_receives_reversed, "receives are posted to the backup in the wrong order") \
+  M(shift_receives_forgotten, "receives are not posted to the backup") \
+  M(shift_sends_do_not_wait, "requests are posted before the peer's MOVE is here") \
+  M(shift_held_forgotten, "requests that were held during a move are never posted") \
+  M(shift_keys_kept, "requests go to the backup with the default NIC's keys") \
+  M(shift_psns_kept, "a queue pair that is used again begins with its first PSNs") \
+  M(shift_probe_forgotten, "requests follow a failed probe with its PSN") \
+  M(shift_fence_skipped, "an end says that it has drained without looking") \
+  M(shift_resume_ignored, "an end never gives a failback up, nor when its peer does") \
+  M(shift_waits_for_ever, "a peer that does not answer is waited for without end") \
+  M(shift_moves_alone, "an end goes back although its peer has not drained") \
+  M(shift_mailbox_stuck, "an end reads the same slot of its mailbox for ever") \
+  M(shift_number_of_backup, "completions tell the number of the backup's queue pair") \
   /* dcqcn.cpp, swift.cpp: congestion control */ \
   M(dcqcn_stops, "a rate is cut to a bit a second") \
   M(swift_stops, "who may send less than a packet a round trip waits for thousands of them")

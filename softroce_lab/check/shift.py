@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from softroce_lab._native import shift
 from softroce_lab.check import opcodes
 from softroce_lab.check.connections import unwrapped
 from softroce_lab.check.evidence import Evidence
@@ -96,20 +97,18 @@ def check(evidence: Evidence, once: Tally, atomic: Tally, count: Tally) -> None:
 def _ends(evidence: Evidence) -> list[_End]:
     """The ends whose MOVE messages were captured."""
     packets = evidence.packets
-    from softroce_lab.transports.shift import protocol  # late: few captures need it
-
-    size = packets["payload_bytes"] == protocol.BYTES
+    size = packets["payload_bytes"] == shift.MESSAGE_BYTES
     rows = evidence.in_time[(evidence.is_roce & size & (packets["opcode"] == _CONTROL))[
         evidence.in_time
     ]]  # fmt: skip
     found: dict[tuple[bytes, int, bytes, int], dict[int, _Move]] = collections.defaultdict(dict)
     for row in rows.tolist():
         number = int(packets["number"][row])
-        control = protocol.read(evidence.capture.payload(number))
-        if control is None or control[0].kind is not protocol.Kind.MOVE:
+        control = shift.read_message(evidence.capture.payload(number))
+        if control is None or control[0].kind is not shift.Kind.MOVE:
             continue
-        message, _, whose = control
-        end = (whose.gid, whose.default_qp, bytes(packets["source"][row]), whose.backup_qp)
+        message, _, gid, default_qp, backup_qp = control
+        end = (gid, default_qp, bytes(packets["source"][row]), backup_qp)
         place = int(evidence.place_in_time[row])
         found[end].setdefault(message.epoch, _Move(message.epoch, message.received, place, number))
     return [

@@ -8,7 +8,7 @@ import errno
 import itertools
 import select
 import time
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from softroce_lab import _native
 from softroce_lab.errors import ibv_wc_status
@@ -19,6 +19,7 @@ from softroce_lab.verbs.pyverbs_error import PyverbsRDMAError
 
 if TYPE_CHECKING:
     from softroce_lab._native import WorkCompletion
+    from softroce_lab._native.shift import Completions
 
 
 _NO_FLAGS = ibv_wc_flags(0)
@@ -167,16 +168,6 @@ class ModifyCQAttr:
     moderate: ModerateCQ = dataclasses.field(default_factory=ModerateCQ)
 
 
-class ShadowQueue(Protocol):
-    """A second queue behind a CQ: completions of QPs of another RNIC (transports/shift)."""
-
-    def poll(self, num_entries: int) -> tuple[int, list[WC]]:
-        """What both have, in the order of each QP."""
-
-    def arm(self, solicited_only: bool) -> None:
-        """Ask for one event, as `CQ.req_notify`."""
-
-
 class CQ(Closable):
     """A completion queue for any number of QPs.
 
@@ -209,10 +200,7 @@ class CQ(Closable):
         self.cq_context = cq_context
         self.context = context
         self.channel = channel
-        self.shadow: ShadowQueue | None = None  # while completions come from there, too
-        self.polling: list[None] | None = (
-            None  # of a queue whose QPs may move: an entry for each that polls
-        )
+        self.merged: Completions | None = None  # of a queue whose QPs have a backup
         if channel is None:
             super().__init__(context)
         else:
@@ -221,28 +209,17 @@ class CQ(Closable):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """(count, completions): at most `num_entries` of what has completed, without waiting."""
-        polling = self.polling
-        if polling is not None:
-            polling.append(None)
-        try:
-            if self.shadow is None:
-                self.check_open("Failed to poll CQ")
-                expect("num_entries", num_entries, int)
-                most = min(max(num_entries, 0), MAX_CQE)
-                of = self.completion.of
-                completions = [of(each) for each in self.native.poll_completions(most)]
-                return len(completions), completions
-        finally:
-            if polling is not None:
-                polling.pop()
-        return self.shadow.poll(num_entries)
+        self.check_open("Failed to poll CQ")
+        expect("num_entries", num_entries, int)
+        most = min(max(num_entries, 0), MAX_CQE)
+        of = self.completion.of
+        completions = [of(each) for each in (self.merged or self.native).poll_completions(most)]
+        return len(completions), completions
 
     def req_notify(self, solicited_only: bool = False) -> None:
         """Ask for one event, at the next completion, or the next that is solicited or an error."""
         self.check_open("Request notify CQ failed")
-        self.native.arm(bool(solicited_only))
-        if self.shadow is not None:
-            self.shadow.arm(bool(solicited_only))
+        (self.merged or self.native).arm(bool(solicited_only))
 
     def ack_events(self, num_events: int) -> None:
         """Acknowledge events; nothing waits for it, a queue can be closed at any time."""

@@ -14,9 +14,9 @@ from softroce_lab.experiment.fuzz import seeds as fuzz
 from softroce_lab.experiment.fuzz.failover import campaign
 from softroce_lab.experiment.fuzz.failover import case as failover_case
 from softroce_lab.experiment.fuzz.failover.draw import Drawn
+from softroce_lab.experiment.fuzz.failover.rig import Rig
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.inputs import yaml_source
-from softroce_lab.transports.shift.machine import Machine
 from tests import own_policy
 
 RC = Transport.named("rc")
@@ -169,12 +169,17 @@ def test_a_failover_is_written_as_it_was_drawn():
         assert failover_case.of(yaml_source.parse(failover_case.text(drawn))) == drawn
 
 
-class ForgetsTheProbe(Machine):
-    """Requests follow a failed probe with its PSN: seed 203 finds it (shift/test_fuzz.py)."""
+@pytest.fixture
+def lost_backups(monkeypatch):
+    """What fails: the backup's data queue pair is gone when its connection falls back to it."""
+    prepared = Rig.__init__
 
-    def reprepare(self):
-        super().reprepare()
-        self._probe_unsure = False
+    def without(self, **options):
+        prepared(self, **options)
+        for end in self.ends:
+            end.contexts[1].endpoint.destroy_qp(end.qp.twin_qp_num)
+
+    monkeypatch.setattr(Rig, "__init__", without)
 
 
 def _requests(drawn):
@@ -183,8 +188,9 @@ def _requests(drawn):
 
 
 @pytest.mark.parametrize("shrinks", [True, False])
-def test_a_failover_that_fails_becomes_a_file_that_fails_alike(tmp_path, monkeypatch, shrinks):
-    monkeypatch.setattr("softroce_lab.transports.shift.qp.Machine", ForgetsTheProbe)
+def test_a_failover_that_fails_becomes_a_file_that_fails_alike(
+    tmp_path, monkeypatch, lost_backups, shrinks
+):
     monkeypatch.setattr(fuzz_pool, "over", lambda seeds, *_: map(campaign.run_seed, seeds))
     shrink = () if shrinks else ("--no-shrink",)
     options = ("-o", str(tmp_path / "kept"), *shrink, "--json", "-q")

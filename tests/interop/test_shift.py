@@ -125,7 +125,7 @@ class Near:
     def until(self, condition):
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < deadline, self.qp.machine.sender
+            assert time.monotonic() < deadline, self.qp.sender
             self._go_on()
             for each in self.cq.poll(64)[1]:
                 assert each.status == IBV_WC_SUCCESS, self.backup.events
@@ -134,7 +134,7 @@ class Near:
 
     @property
     def state(self):
-        return self.qp.machine.sender
+        return self.qp.sender
 
 
 def expected(rounds):
@@ -174,7 +174,7 @@ def talk(near, set_link, goes_on):
     set_link("up")
     near.until(lambda: near.state is not Sender.FALLBACK)
     near.rounds(2)
-    near.until(lambda: near.state is Sender.DEFAULT and near.qp.machine.plain)
+    near.until(lambda: near.state is Sender.DEFAULT and near.qp.plain)
     near.rounds(6)
     goes_on()
 

@@ -54,7 +54,7 @@ REFUSED = {
     "open('/etc/passwd')": "FileNotFoundError|PermissionError",
     "open('/proc/1/environ')": "FileNotFoundError",
     "import softroce_lab.learn.judge": "ModuleNotFoundError|FileNotFoundError",
-    "import softroce_lab.transports.shift.protocol": "ModuleNotFoundError|FileNotFoundError",
+    "import softroce_lab.transports.shift.qp": "ModuleNotFoundError|FileNotFoundError",
 }
 
 

@@ -16,22 +16,6 @@ bool is_path_mtu(std::uint32_t bytes) {
   return bytes == 256 || bytes == 512 || bytes == 1024 || bytes == 2048 || bytes == 4096;
 }
 
-WcOpcode completed_opcode(WrOpcode opcode) {
-  switch (opcode) {
-    case WrOpcode::rdma_write:
-    case WrOpcode::rdma_write_with_immediate:
-      return WcOpcode::rdma_write;
-    case WrOpcode::rdma_read:
-      return WcOpcode::rdma_read;
-    case WrOpcode::compare_swap:
-      return WcOpcode::compare_swap;
-    case WrOpcode::fetch_add:
-      return WcOpcode::fetch_add;
-    default:
-      return WcOpcode::send;
-  }
-}
-
 // In addition to those of all that end in error.
 std::optional<Counter> counted_error(WcStatus status, bool receive) {
   if (status == WcStatus::wr_flush_err)
@@ -57,6 +41,22 @@ std::optional<Counter> counted_error(WcStatus status, bool receive) {
 }
 
 }  // namespace
+
+WcOpcode completed_opcode(WrOpcode opcode) {
+  switch (opcode) {
+    case WrOpcode::rdma_write:
+    case WrOpcode::rdma_write_with_immediate:
+      return WcOpcode::rdma_write;
+    case WrOpcode::rdma_read:
+      return WcOpcode::rdma_read;
+    case WrOpcode::compare_swap:
+      return WcOpcode::compare_swap;
+    case WrOpcode::fetch_add:
+      return WcOpcode::fetch_add;
+    default:
+      return WcOpcode::send;
+  }
+}
 
 QueuePair::QueuePair(std::uint32_t number, QpConfig config, QpHome& home)
     : number_(number),

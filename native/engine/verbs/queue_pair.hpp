@@ -94,6 +94,9 @@ struct Keeper {
   std::shared_ptr<CompletionQueue> failures;  // gets what ended in error, and nothing flushed
 };
 
+// What a send's completion is called.
+WcOpcode completed_opcode(WrOpcode opcode);
+
 class QueuePair {
  public:
   QueuePair(std::uint32_t number, QpConfig config, QpHome& home);

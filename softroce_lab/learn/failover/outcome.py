@@ -14,7 +14,7 @@ from softroce_lab.learn.failover.machine import STEPS, Decision
 from softroce_lab.learn.failover.scene import PostedRequest, Scene
 from softroce_lab.learn.isolation import POLICY, Workers
 from softroce_lab.learn.picture import Picture, draw_events
-from softroce_lab.transports.shift.protocol import SEND_ONCE
+from softroce_lab.transports.shift import SEND_ONCE
 
 _MAX_STEPS, _MAX_AGAIN = 16, 64
 _KINDS = {int(opcode): kind for kind, opcode in run.OPCODES.items()}
@@ -124,8 +124,8 @@ def _list_problems(played: Scene, steps: Sequence[str] | None, result: run.Resul
         reasons += _judge_decision(played, decision)
     failed = len(played.requests) - result.succeeded
     if not reasons and not result.wrong and failed:
-        expected = all(made.expected.culprit is not None for made in result.decisions)
-        if not result.decisions or not expected:
+        surfaces = all(made.culprit is not None for made in result.decisions)
+        if not result.decisions or not surfaces:
             reasons.append(f"{failed} requests did not end well")
     worst = [text for text in result.wrong if "twice" in text or "again" in text] or result.wrong
     consequences = [f"so {worst[0]}"] if reasons and worst else worst[:1]
@@ -158,18 +158,14 @@ def _judge_order(steps: Sequence[str]) -> list[str]:
 
 def _judge_decision(played: Scene, made: Decision) -> list[str]:
     """What is wrong with a decision of on_move."""
-    done = {request.wr_id for request in made.expected.consumed}
-    culprit = made.expected.culprit
-    wrong = _wrong(played.requests, made, done, None if culprit is None else culprit.wr_id)
+    wrong = _wrong(played.requests, made)
     at = units.format_duration(made.at_ns)
     where = f"at {at}, in on_move: h2 counts {made.executed} of the notifications in flight"
     return [] if wrong is None else [f"{where}. {wrong}"]
 
 
-def _wrong(
-    requests: Sequence[PostedRequest], made: Decision, done: set[int], culprit: int | None
-) -> str | None:
-    again = made.again
+def _wrong(requests: Sequence[PostedRequest], made: Decision) -> str | None:
+    again, done, culprit = made.again, set(made.right), made.culprit
     for number in again or ():
         if number in done:
             return (

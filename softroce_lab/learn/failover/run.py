@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from softroce_lab import units
+from softroce_lab._native import shift
 from softroce_lab.experiment.fuzz.failover.rig import Rig
 from softroce_lab.experiment.fuzz.failover.work import FA, REUSED, SLOT, SOURCES, WI, R, S, W
-from softroce_lab.learn.failover.machine import STEPS, AskingMachine, Decision, Way
+from softroce_lab.learn.failover.machine import STEPS, Asker, Decision, Way
 from softroce_lab.learn.failover.scene import MAX_REQUESTS, WRITING, PostedRequest, Scene
 from softroce_lab.learn.picture import Event
 from softroce_lab.transports.shift import SEND_ONCE, Settings
-from softroce_lab.transports.shift.protocol import classify
 from softroce_lab.verbs import WC
 from softroce_lab.verbs.enums import IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WC_WITH_IMM
 
@@ -83,9 +83,10 @@ class _Run(Rig):
         self.sender, self.receiver = self.ends
         if way is not None:
             self.way = way
-            for end in self.ends:
-                face: Any = weakref.proxy(end.qp)
-                end.qp.machine = AskingMachine(face, end.qp.qp_num, _SETTINGS, self, end.which)
+            world: Any = weakref.proxy(self)
+            self.askers = [Asker(world, end.which) for end in self.ends]
+            for end, asker in zip(self.ends, self.askers, strict=True):
+                end.qp.native.decide_by(asker)
         self.receiver.memory[_TO_READ : _TO_READ + SLOT] = _READ_VALUE
         self.notifying = [request for request in scene.requests if request.notifies]
         self._receives = 0
@@ -116,6 +117,10 @@ class _Run(Rig):
         """Write down what happens at a host."""
         self.result.events.append(Event(self.now_ns if at_ns is None else at_ns, host, text))
 
+    def break_off(self, error: Exception) -> None:
+        """The way failed; its first exception counts."""
+        self.result.broken = self.result.broken or error
+
     # ---------------------------------------------------------------- while it runs
 
     def go(self) -> None:
@@ -131,7 +136,7 @@ class _Run(Rig):
             self.pass_time(_STEP_NS)
             self._poll()  # before what is due: what applications have taken is counted
             self.advance()
-            moves = self.sender.backup is not None and not self.sender.qp.machine.plain
+            moves = self.sender.backup is not None and not self.sender.qp.plain
             if moves and self.result.detected_ns is None:
                 self.result.detected_ns = self.now_ns
             if not is_over and len(self.result.ended) == len(self.scene.requests):
@@ -254,9 +259,7 @@ class _Run(Rig):
 
     def _count(self) -> None:
         if self._asks:
-            self.result.decisions = self.sender.qp.machine.decisions
-            broken = [end.qp.machine.broken for end in self.ends]
-            self.result.broken = next(filter(None, broken), None)
+            self.result.decisions = self.askers[0].decisions
         if self.sender.backup is not None:
             for event in self.sender.backup.events:
                 self.result.consumed += event.consumed
@@ -304,12 +307,10 @@ class Shift(RepeatsAll):
         self, _: int, unfinished: Sequence[Any], executed: int
     ) -> tuple[Sequence[int], Sequence[int] | None]:
         """What the peer counts is done; the rest is posted again, if it may be."""
-        classes = classify(unfinished, executed)
-        done = len(classes.consumed)
-        if classes.culprit is None:
-            return range(done), range(done, len(unfinished))
-        lost = any(request is classes.culprit for request in classes.consumed)
-        return range(0 if lost else done), None
+        done, again, culprit = shift.classify(unfinished, executed)
+        if culprit is None:
+            return done, again
+        return [] if culprit in done else done, None
 
 
 def compare_ways(scene: Scene) -> dict[str, Result]:

@@ -3,17 +3,13 @@
 
 backup = Backup(context, other_context, store)
 qp = ShiftQP(pd, init_attr, backup=backup)  # instead of QP(pd, init_attr)
+
+What a failover does is written in native/shift; here it has the face of the verbs.
 """
 
+from softroce_lab._native import shift
 from softroce_lab.transports.shift.backup import Backup, Pump
-from softroce_lab.transports.shift.protocol import (
-    SEND_ONCE,
-    Event,
-    Path,
-    Receiver,
-    Sender,
-    Settings,
-)
+from softroce_lab.transports.shift.event import SEND_ONCE, Event
 from softroce_lab.transports.shift.qp import ShiftQP
 from softroce_lab.transports.shift.store import (
     LocalStore,
@@ -22,14 +18,15 @@ from softroce_lab.transports.shift.store import (
     TcpStore,
 )
 
+Sender = shift.Sender
+Settings = shift.Settings
+
 __all__ = [
     "SEND_ONCE",
     "Backup",
     "Event",
     "LocalStore",
-    "Path",
     "Pump",
-    "Receiver",
     "Sender",
     "Settings",
     "ShiftQP",

@@ -3,34 +3,36 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from softroce_lab._native import shift
 from softroce_lab.telemetry.published_transitions import Publisher
-from softroce_lab.transports.shift.protocol import Event, Path, Settings
-from softroce_lab.transports.shift.shadows import Owners, ShadowDomain, ShadowedQueue
+from softroce_lab.transports.shift.event import Event
 from softroce_lab.transports.shift.store import Store, StoreUnreachableError
-from softroce_lab.verbs import CQ, PD, CompChannel, Context, PyverbsUserError
-from softroce_lab.verbs.base import expect
+from softroce_lab.verbs import CQ, GID, MR, PD, CompChannel, Context, PyverbsUserError
+from softroce_lab.verbs.base import Closable, expect
 from softroce_lab.verbs.device import MAX_CQE
 from softroce_lab.verbs.pyverbs_error import PyverbsError
 
-_CONTROL_CQE = 1 << 16
-_PATHS = tuple(Path)  # to go through an enumeration takes longer than to find a queue empty
+if TYPE_CHECKING:
+    from softroce_lab._native.shift import Completions, ShadowDomain, Transition
+
+_ROOM = 64  # completions of the lab's own requests in the queue at the backup NIC
+_WAKE = 1  # the cookie of what wakes who drives a backup
 
 
 class Backup:
     """Another NIC for the QPs of `context`, and how their peers' backups are found.
 
     `advance` does what is due. A `Pump` calls it on the real clock; on a clock that a program moves
-    the program does. With `in_background`, what a new QP needs at the backup is made by `advance`,
+    the program does. With `in_background`, what a new QP needs at the backup is made by `work`,
     not by its constructor.
 
     PyverbsUserError: both contexts are of one NIC, or their path MTUs differ.
@@ -41,7 +43,7 @@ class Backup:
         context: Context,
         other: Context,
         store: Store,
-        settings: Settings | None = None,
+        settings: shift.Settings | None = None,
         *,
         in_background: bool = False,
     ) -> None:
@@ -49,9 +51,8 @@ class Backup:
         expect("other", other, Context)
         _check(context, other)
         self.context, self.other, self.store = context, other, store
-        self.settings = settings or Settings()
+        self.settings = settings or shift.Settings()
         self.in_background = in_background
-        self.lock = threading.RLock()
         self.gid = context.query_gid(1, 0).gid
         self.events: list[Event] = []
         self.on_event: Callable[[Event], None] = self.events.append
@@ -60,31 +61,31 @@ class Backup:
             self._publisher = Publisher(context.statistics)
             context.when_closed.append(self._publisher.close)
         self.channel = CompChannel(context)
-        self.failures = CQ(context, MAX_CQE, channel=self.channel)
-        self.twin_failures = CQ(other, MAX_CQE)
-        self.twin_failures.native.ring(self.channel.native, self.twin_failures.cookie)
-        self.control_pd = PD(other)
-        self.control_cq = CQ(other, _CONTROL_CQE)
-        self.control_cq.native.ring(self.channel.native, self.control_cq.cookie)
         self._domains: weakref.WeakKeyDictionary[PD, ShadowDomain] = weakref.WeakKeyDictionary()
-        self._queues: dict[CQ, ShadowedQueue] = {}
-        self._rkeys: dict[str, dict[int, int]] = {}  # of the NIC with a GID: default -> backup
-        self._unpublished: dict[str, Any] = {}
-        self._tasks: collections.deque[Callable[[], bool]] = collections.deque()
-        # By path and number. A QP that its program forgets is closed, as every QP is.
-        self._by_number = (Owners(), Owners())
-        self._by_control = Owners()
-        self._put_back: list[list[tuple[Any, Any]]] = [[], []]
-        self._active: set[Any] = set()  # QPs whose machine is not plain
-        self._advancing = False
+        self._directory = _Directory(store, self.gid)
+        note = weakref.WeakMethod(self._note)  # the native object would hold this one
+        self.native = shift.Backup.create(
+            context.endpoint,
+            context.next_hop_mac,
+            other.endpoint,
+            other.next_hop_mac,
+            self._directory,
+            other.new_pd_number(),
+            self.channel.native,
+            _WAKE,
+            lambda transition: (alive := note()) and alive(transition),
+            self.settings,
+            in_background,
+        )
 
     @property
     def now_ns(self) -> int:
         """The clock of the default NIC."""
         return int(self.context.endpoint.now_ns)
 
-    def note(self, event: Event) -> None:
-        """A transition: for the program, and for `lab inspect node`."""
+    def _note(self, transition: Transition) -> None:
+        """For the program, and for `lab inspect node`."""
+        event = Event.of(transition)
         self.on_event(event)
         if self._publisher is not None:
             self._publisher.add(event.row())
@@ -92,170 +93,122 @@ class Backup:
     # ---------------------------------------------------------------- what the QPs share
 
     def domain(self, pd: PD) -> ShadowDomain:
-        """The PD's counterpart."""
+        """What a PD has at the backup: a region for each of its regions, with the same bytes."""
         if pd not in self._domains:
-            self._domains[pd] = ShadowDomain(pd, self.other, self._publish_region)
+            shadow = PD(self.other)
+            domain = self._domains[pd] = shift.ShadowDomain(shadow.handle)
+            kept: list[MR] = []  # parents do not hold their children
+
+            def add(region: Closable) -> None:
+                if isinstance(region, MR):
+                    other = MR(shadow, region.array, region.access, iova=region.iova)
+                    region.adopt(other)  # it is closed first
+                    kept.append(other)
+                    self.native.add_region(domain, region.lkey, other.lkey)
+                    self._directory.publish_region(region.rkey, other.rkey)
+
+            for child in pd.children():
+                add(child)
+            pd.on_region = add
         return self._domains[pd]
 
-    def queue(self, cq: CQ) -> ShadowedQueue:
-        """The CQ's counterpart."""
-        found = self._queues.get(cq)
-        if found is None:
-            found = ShadowedQueue(cq, self.other, self.lock, self.advance, self._by_number)
-            self._queues[cq] = found
-            cq.polling = []
-        return found
-
-    def add(self, qp: Any, path: Path, number: int) -> None:
-        """Tell a QP what fails on its QP with this number on a path."""
-        self._by_number[path][number] = weakref.ref(qp)
-
-    def add_control(self, qp: Any, number: int) -> None:
-        """Tell a QP what comes to its control QP."""
-        self._by_control[number] = weakref.ref(qp)
-
-    def remove(self, qp: Any) -> None:
-        """It is closed."""
-        numbers = (qp.qp_num, qp.twin_qp_num, qp.control_qp_num)
-        for owners, number in zip((*self._by_number, self._by_control), numbers, strict=True):
-            if number is not None:
-                owners.pop(number, None)
-        self._active.discard(qp)
-
-    def set_active(self, qp: Any, active: bool) -> None:
-        """Whether a QP has times of its own."""
-        (self._active.add if active else self._active.discard)(qp)
-
-    def do(self, task: Callable[[], bool]) -> None:
-        """A part of setting up: now, or in the background; False: it is to be tried again."""
-        if self.in_background:
-            if not self._tasks:
-                self.channel.native.ring(self.failures.cookie)
-            self._tasks.append(task)
-        elif not task():
-            raise PyverbsUserError(
-                "the peer's QP has no backup in the key-value service",
-                hint="both ends are to be ShiftQPs that use the same service",
-            )
-
-    # ---------------------------------------------------------------- the key-value service
-
-    def publish(self, key: str, value: Any) -> None:
-        """Set a key, or keep it until the service is back."""
-        self._unpublished[key] = value
-        with contextlib.suppress(StoreUnreachableError):
-            for pending in list(self._unpublished):
-                self.store.put(pending, self._unpublished[pending])
-                del self._unpublished[pending]
-
-    def _publish_region(self, rkey: int, backup_rkey: int) -> None:
-        self.publish(f"region/{self.gid}/{rkey}", backup_rkey)
-
-    def fetch_rkeys(self, gid: str) -> dict[int, int]:
-        """Of the NIC with this GID: keys of its regions, and those of its backup's."""
-        prefix = f"region/{gid}/"
-        found = self.store.scan(prefix)
-        known = self._rkeys.setdefault(gid, {})
-        known.update({int(key[len(prefix) :]): int(value) for key, value in found.items()})
-        return known
-
-    def rkeys(self, gid: str) -> dict[int, int]:
-        """What is known, without asking."""
-        return self._rkeys.setdefault(gid, {})
+    def completions(self, cq: CQ) -> Completions:
+        """Where the QPs of a CQ complete, on both NICs; the CQ is polled by way of it."""
+        if cq.merged is None:
+            channel = None if cq.channel is None else cq.channel.native
+            capacity = min(cq.cqe + _ROOM, MAX_CQE)
+            cq.merged = self.native.completions(cq.native, capacity, channel, cq.cookie)
+        return cq.merged
 
     # ---------------------------------------------------------------- what drives all
 
+    def advance(self) -> None:
+        """Take failures, control messages and completions, and do what is due."""
+        self.native.advance()
+
     def next_time_ns(self) -> int | None:
         """When something is due without anything happening before."""
-        with self.lock:
-            times = [qp.machine.next_time_ns() for qp in self._active]
-        return min((each for each in times if each is not None), default=None)
+        due_ns: int | None = self.native.next_time_ns()
+        return due_ns
 
-    def arm(self) -> None:
-        """Ring `channel` at the next failure or control message."""
-        for cq in (self.failures, self.twin_failures, self.control_cq):
-            cq.native.arm(False)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a QP is not on its default NIC, or is moving."""
-        return bool(self._active)
-
-    def fail_all(self, why: str) -> None:
-        """Nobody drives them any more: errors surface at all QPs."""
-        with self.lock:
-            for qp in self._by_number[Path.DEFAULT].all():
-                qp.fail(why)
+    def work(self) -> bool:
+        """One part of setting up; False, if there is none, or it is to be tried later."""
+        return bool(self.native.work())
 
     @property
     def tasks(self) -> int:
         """How many parts of setting up are to be done."""
-        return len(self._tasks)
+        return int(self.native.tasks())
 
-    def work(self) -> bool:
-        """One part of setting up; False, if there is none, or it is to be tried later."""
-        if not self._tasks:
-            return False
-        task = self._tasks.popleft()
-        with self.lock:
-            done = task()
-        if not done:
-            self._tasks.append(task)
-        return done
+    @property
+    def is_active(self) -> bool:
+        """Whether a QP is not on its default NIC, or is moving."""
+        return bool(self.native.is_active())
 
-    def advance(self) -> None:
-        """Take failures, control messages and completions, and do what is due."""
-        with self.lock:
-            if self._advancing:
-                return
-            self._advancing = True
-            try:
-                while self._step():
-                    continue
-            finally:
-                self._advancing = False
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Meanwhile no other thread drives it, or posts to a QP that is moving."""
+        self.native.acquire()
+        try:
+            yield
+        finally:
+            self.native.release()
 
-    def _step(self) -> bool:
-        """Whether anything happened."""
-        happened = False
-        for path in _PATHS:
-            for qp, failure in self._failed(path):
-                qp.failed_on(path, failure)
-                happened = True
-        for native in self.control_cq.native.poll_completions(MAX_CQE):
-            qp = self._by_control.of(native.qp_num)
-            if qp is not None:
-                qp.handle_control(native)
-                happened = True
-        for qp in list(self._active):
-            happened |= qp.advance()
-        return happened
-
-    def _failed(self, path: Path) -> Sequence[tuple[Any, Any]]:
-        """(QP, completion) of what failed on a path; what is put back comes first."""
-        cq = self.twin_failures if path is Path.BACKUP else self.failures
-        waiting = self._put_back[path]
-        found = cq.native.poll_completions(MAX_CQE)
-        if not (waiting or found):
-            return _NONE
-        self._put_back[path] = []
-        for native in found:
-            if (qp := self._by_number[path].of(native.qp_num)) is not None:
-                waiting.append((qp, native))
-        return waiting
-
-    def purge_failures(self, qp: Any, path: Path) -> None:
-        """Forget failures of a QP that is left there."""
-        others = [each for each in self._failed(path) if each[0] is not qp]
-        self._put_back[path] = others
+    def wake(self) -> None:
+        """Let a Pump look at once."""
+        self.channel.native.ring(_WAKE)
 
 
-_NONE: tuple[tuple[Any, Any], ...] = ()
+class _Directory:
+    """The key-value service, as native/shift asks for what it has."""
+
+    def __init__(self, store: Store, gid: str) -> None:
+        self._store, self._gid = store, gid
+        self._unpublished: dict[str, Any] = {}
+
+    def _put(self, key: str, value: Any) -> None:
+        """Set a key, or keep it until the service is back."""
+        self._unpublished[key] = value
+        with contextlib.suppress(StoreUnreachableError):
+            for pending in list(self._unpublished):
+                self._store.put(pending, self._unpublished[pending])
+                del self._unpublished[pending]
+
+    def publish_region(self, rkey: int, backup_rkey: int) -> None:
+        self._put(f"region/{self._gid}/{rkey}", backup_rkey)
+
+    def publish(self, qp: int, backup: tuple[int, ...]) -> None:
+        gid, number, psn, *control = backup
+        self._put(
+            f"qp/{self._gid}/{qp}",
+            {
+                "gid": GID.of_address(gid).gid,
+                "qp": number,
+                "psn": psn,
+                "control": dict(zip(_CONTROL, control, strict=True)),
+            },
+        )
+
+    def find(self, nic: int, qp: int) -> tuple[int, ...] | None:
+        key = f"qp/{GID.of_address(nic).gid}/{qp}"
+        found = self._scan(key).get(key)
+        if found is None:
+            return None
+        control = (found["control"][name] for name in _CONTROL)
+        return (GID(found["gid"]).address, found["qp"], found["psn"], *control)
+
+    def region_keys(self, nic: int) -> dict[int, int]:
+        prefix = f"region/{GID.of_address(nic).gid}/"
+        return {int(key[len(prefix) :]): value for key, value in self._scan(prefix).items()}
+
+    def _scan(self, prefix: str) -> dict[str, Any]:
+        try:
+            return self._store.scan(prefix)
+        except StoreUnreachableError as error:
+            raise shift.Unreachable(str(error)) from error
 
 
-def first_psn(number: int) -> int:
-    """A PSN to begin with, for a QP with a number: spread, and the same in each run."""
-    return number * 2654435761 >> 4 & 0xFFFFFF
+_CONTROL = ("qp", "psn", "mailbox", "rkey")
 
 
 def _check(context: Context, other: Context) -> None:
@@ -307,13 +260,13 @@ class Pump:
         try:
             while not self._stopping:
                 self._wait(self._patience_s())
-                backup.arm()
+                backup.native.arm()
                 backup.advance()
                 self._work()
         except BaseException as error:
             self.error = error
             with contextlib.suppress(PyverbsError):
-                backup.fail_all(f"the thread that drives the backup ended: {error!r}")
+                backup.native.fail_all(f"the thread that drives the backup ended: {error!r}")
 
     def _patience_s(self) -> float:
         due_ns = self._backup.next_time_ns()

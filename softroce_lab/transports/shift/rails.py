@@ -7,7 +7,6 @@ from typing import Any
 
 from softroce_lab import _native
 from softroce_lab.transports.shift.backup import Backup
-from softroce_lab.transports.shift.protocol import Settings
 from softroce_lab.transports.shift.store import LocalStore
 from softroce_lab.verbs import Context
 
@@ -52,7 +51,11 @@ class Rails:
                 context.close()
 
     def backup(
-        self, host: int, settings: Settings | None = None, *, in_background: bool = False
+        self,
+        host: int,
+        settings: _native.shift.Settings | None = None,
+        *,
+        in_background: bool = False,
     ) -> Backup:
         """The second NIC of a host, for QPs of the first; `advance` does what is due of it."""
         first, second = self.contexts[host]

@@ -71,6 +71,15 @@ def first_violation(transports, seeds):
     return None
 
 
+def first_failover(seeds):
+    """[seed, "shift", what] of the first seed of `lab fuzz failover` that breaks a promise."""
+    from softroce_lab.experiment.fuzz.failover import campaign
+
+    found = (campaign.run_seed(seed) for seed in seeds)
+    broken = next((each for each in found if each.outcome is None), None)
+    return broken and [broken.seed, "shift", broken.what]
+
+
 def met(transports, seeds):
     """What runs of these seeds met."""
     from softroce_lab.experiment.fuzz import seeds as fuzz
@@ -90,6 +99,8 @@ def fails(test):
 def answer(transports, seeds, question):
     if "::" in question:
         return fails(question)
+    if transports == ["shift"]:
+        return first_failover(seeds)
     return (met if question == "met" else first_violation)(transports, seeds)
 
 
@@ -102,7 +113,7 @@ def main():
         mutant, transports, seeds, question = json.loads(line)
         with native.made(mutant):
             found = answer(transports, seeds, question)
-        if question == "violation" and found and first_violation(transports, found[:1]):
+        if question == "violation" and found and answer(transports, found[:1], question):
             found = None  # it breaks without the mistake, too
         print(json.dumps(found), flush=True)
 

@@ -103,11 +103,39 @@ TIME_ALONE = {  # its sender's timers bring all there, so that no promise is bro
 }
 
 
+SHIFT = {  # seeds of `lab fuzz failover` that notice it
+    "shift_counts_one_more": 1,
+    "shift_counts_one_less": 4,
+    "shift_notified_repeated": 3,
+    "shift_unsignaled_completes": 7,
+    "shift_atomic_repeated": 128,
+    "shift_receives_not_counted": 1,
+    "shift_receives_reversed": 1,
+    "shift_receives_forgotten": 1,
+    "shift_sends_do_not_wait": 51,
+    "shift_held_forgotten": 1,
+    "shift_psns_kept": 43,
+    "shift_probe_forgotten": 203,
+    "shift_fence_skipped": 1,
+    "shift_moves_alone": 43,
+    "shift_mailbox_stuck": 1,
+}
+
+
+_SHIFT = "tests/transports/shift/"
 _TAIL_PARITY = "tests/native/test_tail_parity.py::test_"
-MORE_PARITY = {  # than there should be breaks no promise: the test that fails
+BY_A_TEST = {  # no seed notices it: the test that fails
     "parity_while_busy": _TAIL_PARITY + "parity_waits_until_nothing_else_may_leave",
     "parity_despite_marks": _TAIL_PARITY + "no_parity_to_a_peer_whose_newest_report_has_marks",
     "parity_over_budget": _TAIL_PARITY + "parity_stays_within_its_budget[0.15-1]",
+    "shift_lost_result_is_done": _SHIFT
+    + "test_trilemma.py::test_a_read_is_repeated_unless_the_peer_went_on",
+    "shift_keys_kept": _SHIFT + "test_failures.py::test_a_key_that_was_not_fetched_ahead[True]",
+    "shift_waits_for_ever": _SHIFT + "test_failures.py::test_a_peer_that_does_not_answer",
+    "shift_resume_ignored": _SHIFT
+    + "test_failures.py::test_a_failback_that_takes_too_long_is_given_up",
+    "shift_number_of_backup": _SHIFT
+    + "test_as_a_qp.py::test_completions_have_the_number_of_the_qp_that_the_program_made",
 }
 
 
@@ -153,7 +181,9 @@ def native_mutants():
 
 
 def test_the_product_has_no_mistakes_in_it(native_mutants):
-    assert {*NATIVE, *TIME_ALONE, *MORE_PARITY, "none"} == set(NativeMutants(native_mutants).names)
+    assert {*NATIVE, *SHIFT, *TIME_ALONE, *BY_A_TEST, "none"} == set(
+        NativeMutants(native_mutants).names
+    )
     product = Path(_native.__file__).read_bytes()
     mutants = Path(native_mutants).read_bytes()
     for word in (b"softroce_choose_mutant", b"rc_gap_accepted", b"chosen_mutant"):
@@ -198,6 +228,13 @@ def test_every_native_mistake_is_noticed(full, native_mutants):
         }
 
 
+def test_every_mistake_of_a_failover_is_noticed(native_mutants):
+    with asking(native_mutants) as ask:
+        found = {name: ask(name, ["shift"], [seed], "violation") for name, seed in SHIFT.items()}
+    tell(found)
+    assert [name for name, violation in found.items() if violation is None] == []
+
+
 def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(native_mutants):
     """A receiver that never falls back, or never decodes."""
     with asking(native_mutants) as ask:
@@ -210,10 +247,10 @@ def test_a_mistake_that_costs_time_alone_is_missed_in_what_was_met(native_mutant
         assert missed in fuzz.expected_features()
 
 
-@pytest.mark.parametrize("mistake", MORE_PARITY)
-def test_parity_that_should_not_leave_is_noticed_by_its_test(native_mutants, mistake):
+@pytest.mark.parametrize("mistake", BY_A_TEST)
+def test_a_mistake_that_no_seed_notices_is_noticed_by_its_test(native_mutants, mistake):
     noticed = []
     for name in ("none", mistake):
         with asking(native_mutants) as ask:  # a process each: pytest leaves what it changed
-            noticed.append(ask(name, [], [], MORE_PARITY[mistake]))
+            noticed.append(ask(name, [], [], BY_A_TEST[mistake]))
     assert noticed == [False, True]

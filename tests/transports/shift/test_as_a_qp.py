@@ -98,7 +98,7 @@ def test_a_full_queue_has_room_for_the_fence(rig):
     for number in range(64):
         a.memory[100 + number] = number + 1
         a.post(IBV_WR_SEND, 1, 100 + number, flags=0, wr_id=3)
-    assert a.qp.machine.waiting_requests == 0  # all of them are in flight, until there are receives
+    assert a.qp.native.waiting_requests == 0  # all of them are in flight, until there are receives
     assert rig.until(lambda: a.state is Sender.WAIT_DRAINED, 100_000)
     for number in range(64):
         b.receive(1, 1000 + number)

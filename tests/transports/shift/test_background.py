@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Backups that are made in the background: by hand here, by the Pump on the real clock."""
 
-import dataclasses
 import threading
 import time
 
 from softroce_lab.experiment.fuzz.failover.rig import DETECTION_NS, SETTINGS, Rig
 from softroce_lab.experiment.fuzz.failover.work import Case
-from softroce_lab.transports.shift import Pump, Sender
+from softroce_lab.transports.shift import Pump, Sender, Settings
 from softroce_lab.verbs.enums import (
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
@@ -53,7 +52,12 @@ def test_a_failure_before_the_backup_is_ready_surfaces():
 
 def test_a_pump_makes_backups_and_drives_a_failover():
     """The program only runs its clock and polls, however late threads are by that clock."""
-    patient = dataclasses.replace(SETTINGS, handshake_timeout_ns=3600 * 10**9)
+    patient = Settings(
+        handshake_timeout_ns=3600 * 10**9,
+        probe_interval_ns=SETTINGS.probe_interval_ns,
+        most_probe_interval_ns=SETTINGS.most_probe_interval_ns,
+        drain_timeout_ns=SETTINGS.drain_timeout_ns,
+    )
     rig = Rig(in_background=True, settings=patient)
     a, b = rig.ends
     with Pump(a.backup) as first, Pump(b.backup) as second:
@@ -64,7 +68,7 @@ def test_a_pump_makes_backups_and_drives_a_failover():
         a.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=1)
         done = []
         while not done and time.monotonic() < until:
-            with a.backup.lock, b.backup.lock:  # a Pair is of one thread at a time
+            with a.backup.hold(), b.backup.hold():  # a Pair is of one thread at a time
                 for pair in rig.pairs:
                     pair.run(pair.now_ns + 2000)
             done = a.cq.poll(8)[1]
@@ -86,7 +90,7 @@ def test_a_pump_that_fails_says_why_and_lets_errors_surface(monkeypatch):
     with Pump(a.backup) as pump:
         assert pump.error is None
         monkeypatch.setattr(a.backup, "advance", mistake)
-        a.backup.channel.native.ring(a.backup.failures.cookie)  # it wakes up
+        a.backup.wake()
         until = time.monotonic() + 10
         while a.state is not Sender.FAILED and time.monotonic() < until:
             time.sleep(0.001)

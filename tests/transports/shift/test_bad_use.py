@@ -108,7 +108,7 @@ def test_inline_bytes_are_those_of_the_post(rig):
     a.memory[:8] = 1
     a.post(IBV_WR_RDMA_WRITE, 8, 0, to=100, wr_id=1, flags=flags)
     a.memory[:8] = 2
-    assert rig.until(lambda: a.qp.machine.epoch, 2 * DETECTION_NS)
+    assert rig.until(lambda: a.qp.epoch, 2 * DETECTION_NS)
     a.post(IBV_WR_RDMA_WRITE, 8, 0, to=200, wr_id=2, flags=flags)
     a.memory[:8] = 3
     rig.run(DETECTION_NS)
@@ -122,7 +122,7 @@ def test_no_more_requests_are_held_than_the_queue_takes(rig):
     rig.cut(0)
     a.post(IBV_WR_RDMA_WRITE, 8, 0, wr_id=1)
     rig.ends[1].backup.advance = lambda: None  # the handshake does not end
-    assert rig.until(lambda: a.qp.machine.epoch, 2 * DETECTION_NS)
+    assert rig.until(lambda: a.qp.epoch, 2 * DETECTION_NS)
     for number in range(2, 65):
         a.post(IBV_WR_RDMA_WRITE, 8, 0, wr_id=number)
     with pytest.raises(PyverbsRDMAError) as caught:

@@ -5,7 +5,7 @@ import pytest
 
 from softroce_lab.experiment.fuzz.failover.rig import Rig
 from softroce_lab.experiment.fuzz.failover.work import Case, Op, W
-from softroce_lab.transports.shift.protocol import Sender
+from softroce_lab.transports.shift import Sender
 
 DESTINATION_QP = slice(14 + 20 + 8 + 5, 14 + 20 + 8 + 8)  # in the BTH
 DIRECTIONS = {"there": (0,), "back": (1,), "both": (0, 1)}
@@ -36,7 +36,7 @@ def fail(direction, packet, loses=((), ())):
 def after_repair(rig):
     """The rail is back: the next signaled request is the fence, and all is on the default NIC."""
     rig.cut(down=False)
-    most_ns = rig.ends[0].qp.machine.settings.most_probe_interval_ns
+    most_ns = rig.ends[0].backup.settings.most_probe_interval_ns
     waiting = (Sender.WAIT_SIGNALED, Sender.DEFAULT)
     assert rig.until(lambda: all(end.state in waiting for end in rig.ends), 2 * most_ns)
     for end in rig.ends:  # their slots and receives are numbered anew
@@ -54,7 +54,7 @@ def test_a_failure_at_every_packet(direction):
     moved = 0
     for packet in range(most):
         rig = fail(direction, packet)
-        if any(end.qp.machine.epoch for end in rig.ends):
+        if any(end.qp.epoch for end in rig.ends):
             moved += 1
             after_repair(rig)
         rig.close()

@@ -10,15 +10,28 @@ from softroce_lab.experiment.fuzz.failover.rig import (
     STEP_NS,
     Rig,
 )
-from softroce_lab.experiment.fuzz.failover.work import BOUND_NS, FIXED, SI, WI, Case, Op, R, S, W
+from softroce_lab.experiment.fuzz.failover.work import (
+    BOUND_NS,
+    DEPTH,
+    FIXED,
+    SI,
+    WI,
+    Case,
+    Op,
+    R,
+    S,
+    W,
+)
 from softroce_lab.transports.shift import Sender
 from softroce_lab.verbs import MR
 from softroce_lab.verbs.enums import (
     IBV_QPS_ERR,
+    IBV_WC_RDMA_WRITE,
     IBV_WC_RETRY_EXC_ERR,
     IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
     IBV_WR_RDMA_WRITE,
+    IBV_WR_SEND,
 )
 
 # A control message is tried eight times, each for at most four timeouts.
@@ -124,6 +137,25 @@ def test_every_message_of_the_failback_lost(side, twice):
         lost += rig.pairs[1].totals(side)["lost"] > before
         rig.close()
     assert lost >= 4
+
+
+def test_a_failback_that_takes_too_long_is_given_up():
+    """One end cannot drain: its SEND waits for a receive, which may depend on what is held."""
+    rig = Rig()
+    fallen(rig)
+    a, b = rig.ends
+    a.poll(), b.poll()
+    for _ in range(DEPTH + 1):  # one more than there are receives
+        a.post(IBV_WR_SEND, 8, 0, flags=0)
+    b.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=1)  # the fence: b drains, and so does a
+    b.post(IBV_WR_RDMA_WRITE, 8, 0, to=8, wr_id=2)  # held
+    rig.run(SETTINGS.drain_timeout_ns // 2)
+    assert a.state is b.state is Sender.WAIT_DRAINED
+    assert [wc.wr_id for wc in b.poll() if wc.opcode == IBV_WC_RDMA_WRITE] == [1]
+    rig.run(SETTINGS.drain_timeout_ns)
+    assert [wc.wr_id for wc in b.poll() if wc.opcode == IBV_WC_RDMA_WRITE] == [2]
+    assert not {Sender.WAIT_DRAINED, Sender.FAILED} & {a.state, b.state}
+    rig.close()
 
 
 def test_a_path_that_fails_soon_after_a_failback_is_probed_half_as_often_each_time():

@@ -107,7 +107,7 @@ def old_packets_of_the_backup_case():
         raise BrokenError("an error surfaced")
     for talk in case.talks:
         talk.check_end()
-    assert all(end.qp.machine.epoch == 3 for end in rig.ends)
+    assert all(end.qp.epoch == 3 for end in rig.ends)
     rig.close()
 
 

@@ -179,7 +179,7 @@ def run(drawn: Drawn) -> Outcome:
         if talk.failed or (talk.is_over and not failed):
             talk.check_end()
     _check_failbacks(rig)
-    epochs = [end.qp.machine.epoch for end in rig.ends]
+    epochs = [end.qp.epoch for end in rig.ends]
     rig.close()
     features = {*drawn.features(), *_came_to(max(epochs), failed)}
     return Outcome(sum(epochs), failed, frozenset(features))

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from softroce_lab.transports.shift import Backup, Settings, ShiftQP
-from softroce_lab.transports.shift.protocol import Sender
+from softroce_lab.transports.shift import Backup, Sender, Settings, ShiftQP
 from softroce_lab.transports.shift.rails import Rails
 from softroce_lab.verbs import (
     CQ,
@@ -130,8 +129,7 @@ class End:
     @property
     def state(self) -> Sender:
         """Of its sending side."""
-        sender: Sender = self.qp.machine.sender
-        return sender
+        return self.qp.sender
 
 
 class Rig(Rails):
@@ -178,4 +176,4 @@ class Rig(Rails):
 
     def is_default(self) -> bool:
         """Whether both ends are back on the first rail."""
-        return all(end.state is Sender.DEFAULT and end.qp.machine.plain for end in self.ends)
+        return all(end.state is Sender.DEFAULT and end.qp.plain for end in self.ends)
