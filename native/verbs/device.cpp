@@ -62,6 +62,11 @@ void fill_operations(Context& context) {
   context.query_device_ex = query_device_ex;
   context.modify_cq = modify_cq;
   context.get_srq_num = get_srq_num;
+  context.create_qp_ex = create_qp_ex;
+  context.create_cq_ex = create_cq_ex;
+  context.alloc_td = alloc_td;
+  context.dealloc_td = dealloc_td;
+  context.alloc_parent_domain = alloc_parent_domain;
   context.sz = sizeof(verbs_context);
   ibv_context& base = context.context;
   base.ops.poll_cq = poll_cq;

@@ -50,6 +50,17 @@ class MemoryTable {
     regions_.erase(found);
   }
 
+  // Makes the region another one with the same key, as ibv_rereg_mr does.
+  void change(std::uint32_t key, std::uint8_t* base, std::uint64_t length, std::uint32_t access,
+              std::uint32_t protection_domain, std::uint64_t iova) {
+    const std::lock_guard lock(mutex_);
+    Region& region = regions_.at(key);
+    if (region.pins != 0)
+      throw std::system_error(EBUSY, std::generic_category(),
+                              "register again: work requests still use the memory region");
+    region = {base, length, iova, access, protection_domain};
+  }
+
   // The address of `offset` in region `key`, when `length` bytes from there lie within it (else
   // EINVAL), it is of the same protection domain (else EINVAL) and all of `access` was granted
   // (else EACCES). The region stays until `unpin`.

@@ -164,9 +164,9 @@ void QueuePair::drop(Counter why, const Packet& packet, Time now) {
 
 // ---------------------------------------------------------------- posting
 
-int QueuePair::post_send(SendRequest&& request, Time now) {
+int QueuePair::why_refused(const SendRequest& request, std::size_t before) const {
   if (state_ < QpState::rts) return EINVAL;
-  if (sends_.size() >= config_.cap.max_send_wr) return ENOMEM;
+  if (sends_.size() + before >= config_.cap.max_send_wr) return ENOMEM;
   if (request.sources.size() > config_.cap.max_send_sge) return EINVAL;
   if ((request.flags & kInline) &&
       (request.reads_remote() || request.bytes() > config_.cap.max_inline_data))
@@ -176,6 +176,10 @@ int QueuePair::post_send(SendRequest&& request, Time now) {
     if (request.opcode == WrOpcode::send_with_invalidate) return EOPNOTSUPP;
     if ((request.flags & kOnce) && (request.flags & kInline)) return EINVAL;
   }
+  return 0;
+}
+
+void QueuePair::take_send(SendRequest&& request, Time now) {
   Send send;
   send.bytes = request.bytes();
   send.posted_at = now;
@@ -189,6 +193,18 @@ int QueuePair::post_send(SendRequest&& request, Time now) {
   send.request = std::move(request);
   sends_.push_back(std::move(send));
   if (state_ >= QpState::sqe) flush_sends(now);
+}
+
+int QueuePair::post_send(SendRequest&& request, Time now) {
+  if (const int error = why_refused(request, 0)) return error;
+  take_send(std::move(request), now);
+  return 0;
+}
+
+int QueuePair::post_sends(std::span<SendRequest> requests, Time now) {
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (const int error = why_refused(requests[i], i)) return error;
+  for (auto& request : requests) take_send(std::move(request), now);
   return 0;
 }
 

@@ -122,6 +122,8 @@ class QueuePair {
   // As ibv_post_send and ibv_post_recv: 0, EINVAL, ENOMEM, EOPNOTSUPP. What is wrong with memory or
   // peer is reported by the completion.
   int post_send(SendRequest&& request, Time now);
+  // All of them, or none if one is refused.
+  int post_sends(std::span<SendRequest> requests, Time now);
   int post_receive(ReceiveRequest&& request, Time now);
 
   // From now on requests that do not succeed are kept, for another queue pair to carry out, instead
@@ -239,6 +241,9 @@ class QueuePair {
   QpCounters counters_;
   bool acceptable(const QpAttr& attr, std::uint32_t mask) const;
   void take(const QpAttr& attr, std::uint32_t mask);
+  // 0, or the errno value of why this request is not posted behind `before` others.
+  int why_refused(const SendRequest& request, std::size_t before) const;
+  void take_send(SendRequest&& request, Time now);
   void enter(QpState state, Time now);
   const std::uint8_t* gather(const SendRequest& request, std::uint64_t offset, std::uint32_t bytes);
   void push(CompletionQueue& queue, const WorkCompletion& completion);
