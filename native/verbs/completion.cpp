@@ -172,11 +172,15 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
   return made<Cq>([&](Cq*& cq) { return create_cq(context, cqe, cq_context, channel, vector, cq); });
 }
 
+// Refused by what is asked for, although more is granted.
 int ibv_resize_cq(ibv_cq* base, int cqe) {
   if (cqe <= 0 || cqe > kMostCqe) return EINVAL;
   const auto held = engine_of(base->context).hold();
+  auto& queue = *static_cast<Cq*>(base)->queue;
   const int entries = granted(cqe);
-  if (!static_cast<Cq*>(base)->queue->resize(static_cast<std::size_t>(entries))) return EINVAL;
+  if (queue.size() > static_cast<std::size_t>(cqe) ||
+      !queue.resize(static_cast<std::size_t>(entries)))
+    return EINVAL;
   base->cqe = entries;
   return 0;
 }

@@ -31,6 +31,12 @@ bool is_supported(unsigned type) {
   return type == kGsi || type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
 
+// Who begins anew finds nothing of before, as with rdma-core's drivers of mlx4 and mlx5.
+void forget_completions(const ibv_qp& qp) {
+  static_cast<Cq*>(qp.send_cq)->queue->forget(qp.qp_num);
+  static_cast<Cq*>(qp.recv_cq)->queue->forget(qp.qp_num);
+}
+
 int attributes_of(Engine& engine, const ibv_qp_attr& from, int mask, QpAttr& to) {
   const unsigned state = number_of(from.qp_state), current = number_of(from.cur_qp_state);
   if ((mask & IBV_QP_STATE) && state > IBV_QPS_ERR) return EINVAL;
@@ -140,6 +146,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     if (const int error = engine.rnic().modify_qp(qp->qp_num, wanted, kept, engine.now()))
       return error;
     if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
+    if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) forget_completions(*qp);
     hand_out_async_events(engine);
     return 0;
   });

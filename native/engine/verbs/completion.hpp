@@ -125,6 +125,12 @@ class CompletionQueue : public std::enable_shared_from_this<CompletionQueue> {
     return n;
   }
 
+  // Without what this queue pair completed.
+  void forget(std::uint32_t qp_num) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [=](const auto& entry) { return entry.qp_num == qp_num; });
+  }
+
   std::size_t size() const {
     const std::lock_guard lock(mutex_);
     return entries_.size();
