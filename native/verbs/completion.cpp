@@ -169,7 +169,8 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int vector) {
-  return made<Cq>([&](Cq*& cq) { return create_cq(context, cqe, cq_context, channel, vector, cq); });
+  return made<Cq>(
+      [&](Cq*& cq) { return create_cq(context, cqe, cq_context, channel, vector, cq); });
 }
 
 // Refused by what is asked for, although more is granted.

@@ -165,22 +165,20 @@ void fill_functions(ibv_qp_ex& qp) {
   };
   qp.wr_atomic_cmp_swp = [](Qpx to, std::uint32_t rkey, std::uint64_t address,
                             std::uint64_t compare, std::uint64_t swap) {
-    begin(to, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, WrOpcode::compare_swap,
-          [&](SendRequest& request) {
-            request.rkey = rkey;
-            request.remote_address = address;
-            request.compare_add = compare;
-            request.swap = swap;
-          });
+    begin(to, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, WrOpcode::compare_swap, [&](SendRequest& request) {
+      request.rkey = rkey;
+      request.remote_address = address;
+      request.compare_add = compare;
+      request.swap = swap;
+    });
   };
   qp.wr_atomic_fetch_add = [](Qpx to, std::uint32_t rkey, std::uint64_t address,
                               std::uint64_t add) {
-    begin(to, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, WrOpcode::fetch_add,
-          [&](SendRequest& request) {
-            request.rkey = rkey;
-            request.remote_address = address;
-            request.compare_add = add;
-          });
+    begin(to, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, WrOpcode::fetch_add, [&](SendRequest& request) {
+      request.rkey = rkey;
+      request.remote_address = address;
+      request.compare_add = add;
+    });
   };
   qp.wr_set_ud_addr = set_address;
   qp.wr_set_sge = [](Qpx to, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {

@@ -96,8 +96,8 @@ struct Srq : ibv_srq {
 
 // Requests of an extended queue pair, between ibv_wr_start and ibv_wr_complete.
 struct Builder {
-  std::mutex lock;                // held meanwhile
-  std::uint64_t operations = 0;   // enum ibv_qp_create_send_ops_flags that the program asked for
+  std::mutex lock;               // held meanwhile
+  std::uint64_t operations = 0;  // enum ibv_qp_create_send_ops_flags that the program asked for
   std::vector<SendRequest> requests{};
   int error = 0;  // the first, since ibv_wr_start
 };
