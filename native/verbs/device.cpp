@@ -74,13 +74,9 @@ void fill_operations(Context& context) {
   base.ops.post_send = post_send;
   base.ops.post_recv = post_recv;
   base.ops.post_srq_recv = post_srq_recv;
-  base.ops.alloc_mw = [](ibv_pd*, ibv_mw_type type) -> ibv_mw* {
-    const unsigned number = number_of(type);
-    const bool exists = number == IBV_MW_TYPE_1 || number == IBV_MW_TYPE_2;
-    return errno = exists ? EOPNOTSUPP : EINVAL, nullptr;
-  };
-  base.ops.bind_mw = [](ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; };
-  base.ops.dealloc_mw = [](ibv_mw*) { return EOPNOTSUPP; };
+  base.ops.alloc_mw = alloc_mw;
+  base.ops.bind_mw = bind_mw;
+  base.ops.dealloc_mw = dealloc_mw;
   base.cmd_fd = -1;
   base.num_comp_vectors = 1;
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;

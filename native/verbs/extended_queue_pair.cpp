@@ -13,8 +13,9 @@ namespace {
 constexpr std::uint32_t kAttributes =
     IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 constexpr std::uint64_t kUdOperations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t kUcOperations =
-    kUdOperations | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+constexpr std::uint64_t kUcOperations = kUdOperations | IBV_QP_EX_WITH_RDMA_WRITE |
+                                        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                        IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 constexpr std::uint64_t kRcOperations =
     kUcOperations | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
@@ -179,6 +180,15 @@ void fill_functions(ibv_qp_ex& qp) {
       request.remote_address = address;
       request.compare_add = add;
     });
+  };
+  qp.wr_local_inv = [](Qpx to, std::uint32_t rkey) {
+    begin(to, IBV_QP_EX_WITH_LOCAL_INV, WrOpcode::local_invalidate,
+          [&](SendRequest& request) { request.invalidate_rkey = rkey; });
+  };
+  qp.wr_bind_mw = [](Qpx to, ibv_mw* mw, std::uint32_t key, const ibv_mw_bind_info* info) {
+    begin(to, IBV_QP_EX_WITH_BIND_MW, WrOpcode::bind_window, [](SendRequest&) {});
+    set(to,
+        [&](SendRequest& request) { return take_binding(to->qp_base, mw, key, *info, request); });
   };
   qp.wr_set_ud_addr = set_address;
   qp.wr_set_sge = [](Qpx to, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {

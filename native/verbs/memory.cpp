@@ -15,7 +15,8 @@ namespace softroce::verbs {
 namespace {
 
 constexpr unsigned kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kGranted = IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ;
+constexpr unsigned kGranted =
+    IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
 constexpr unsigned kWithoutEffect = IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
 
 std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)); }
@@ -46,7 +47,7 @@ int populate(void* address, std::size_t bytes, bool writes) {
 
 // Whether memory may become a region with this access; then its pages are there.
 int prepare(void* address, std::size_t bytes, unsigned access) {
-  if (access & ~(kGranted | kWithoutEffect)) return EOPNOTSUPP;  // windows, on-demand paging
+  if (access & ~(kGranted | kWithoutEffect)) return EOPNOTSUPP;  // on-demand paging
   if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
   if (address == nullptr || bytes == 0) return EINVAL;
   const auto from = reinterpret_cast<std::uintptr_t>(address);

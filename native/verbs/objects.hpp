@@ -55,6 +55,10 @@ struct Mr : ibv_mr {
   unsigned access = 0;
 };
 
+struct Mw : ibv_mw {
+  std::uint32_t first_key = 0;  // of those that differ in the low byte
+};
+
 struct Cq;
 
 struct Channel : ibv_comp_channel {
@@ -137,6 +141,9 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, std::size_t bytes);
 int get_srq_num(ibv_srq* srq, std::uint32_t* number);
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw(ibv_mw* mw);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
@@ -153,6 +160,10 @@ inline void take_elements(const ibv_sge* from, std::size_t count, std::vector<Sc
   for (std::size_t i = 0; i < count; ++i)
     to.push_back({from[i].addr, from[i].length, from[i].lkey});
 }
+
+// A request to bind a window of type 2 by this key. EINVAL: it cannot be that.
+int take_binding(const ibv_qp& qp, const ibv_mw* mw, std::uint32_t key,
+                 const ibv_mw_bind_info& info, SendRequest& request);
 
 // An address of a program's as the RNIC has it; EINVAL: none of RoCE through this port. `engine` is
 // held.

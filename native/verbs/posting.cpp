@@ -45,8 +45,20 @@ int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
   return 0;
 }
 
+// A request that sends nothing.
+int take_local(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
+  to.wr_id = from.wr_id;
+  to.flags = from.send_flags;
+  if (from.opcode == IBV_WR_BIND_MW)
+    return take_binding(qp, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info, to);
+  if (from.opcode != IBV_WR_LOCAL_INV) return EOPNOTSUPP;
+  to.opcode = WrOpcode::local_invalidate;
+  to.invalidate_rkey = from.invalidate_rkey;
+  return 0;
+}
+
 int take(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
-  if (!is_known(number_of(from.opcode))) return EOPNOTSUPP;
+  if (!is_known(number_of(from.opcode))) return take_local(from, qp, to);
   if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
   to.wr_id = from.wr_id;
   to.opcode = static_cast<WrOpcode>(from.opcode);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { kSlots = 8, kBytes = 8192, kBatch = 8, kLongestS = 120 };
-enum kind { PD, MR, CHANNEL, CQ, SRQ, QP, AH, kKinds };
+enum kind { PD, MR, MW, CHANNEL, CQ, SRQ, QP, AH, kKinds };
 
 struct slot {
   pthread_rwlock_t lock;
@@ -69,6 +69,8 @@ static int destroy_object(enum kind kind, struct slot *slot) {
       if (!failed) munmap(slot->memory, kBytes);
       return failed;
     }
+    case MW:
+      return ibv_dealloc_mw(slot->object);
     case CHANNEL:
       return ibv_destroy_comp_channel(slot->object);
     case CQ:
@@ -108,10 +110,10 @@ static void random_ah(struct thread *self, struct ibv_ah_attr *attr) {
 static void *create_region(struct thread *self, struct ibv_pd *pd, struct slot *slot) {
   slot->memory = mmap(NULL, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (slot->memory == MAP_FAILED) return NULL;
-  struct ibv_mr *region =
-      ibv_reg_mr(pd, slot->memory, below(self, 16) ? kBytes : odd(self, 1) % kBytes,
-                 odd(self, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+  struct ibv_mr *region = ibv_reg_mr(
+      pd, slot->memory, below(self, 16) ? kBytes : odd(self, 1) % kBytes,
+      odd(self, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND));
   if (region == NULL) munmap(slot->memory, kBytes);
   return region;
 }
@@ -130,7 +132,7 @@ static void *create_qp(struct thread *self, struct ibv_pd *pd) {
       .pd = pd,
   };
   static const uint64_t operations[] = {
-      [IBV_QPT_RC] = 0x27F, [IBV_QPT_UC] = 0xF, [IBV_QPT_UD] = 0xC, [IBV_QPT_RAW_PACKET] = 0};
+      [IBV_QPT_RC] = 0x3FF, [IBV_QPT_UC] = 0x18F, [IBV_QPT_UD] = 0xC, [IBV_QPT_RAW_PACKET] = 0};
   attr.send_ops_flags = odd(self, operations[attr.qp_type]);
   attr.srq = hold(srq);
   if (below(self, 2)) attr.srq = NULL;
@@ -187,6 +189,7 @@ static void *create_object(struct thread *self, enum kind kind, struct ibv_pd *p
   if (kind == CQ) return create_cq(self, pd, slot);
   if (pd == NULL) return NULL;
   if (kind == MR) return create_region(self, pd, slot);
+  if (kind == MW) return ibv_alloc_mw(pd, below(self, 2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
   if (kind == QP) return create_qp(self, pd);
   if (kind == SRQ) {
     struct ibv_srq_init_attr attr = {.attr = {odd(self, 16), odd(self, 2), odd(self, 0)}};
@@ -387,6 +390,48 @@ static void build(struct thread *self) {
   release(address);
 }
 
+// By ibv_bind_mw, ibv_wr_bind_mw, or a request; or a key becomes invalid.
+static void bind(struct thread *self) {
+  struct slot *slot = pick(self, QP), *windows = pick(self, MW), *regions = pick(self, MR);
+  struct ibv_mr *region = hold(regions);
+  struct ibv_qp *qp = hold(slot);
+  pthread_rwlock_wrlock(&windows->lock);  // ibv_bind_mw changes its key
+  struct ibv_mw *window = windows->object;
+  if (qp != NULL && window != NULL) {
+    struct ibv_mw_bind info = {.wr_id = 5, .send_flags = odd(self, IBV_SEND_SIGNALED)};
+    if (region != NULL) {
+      info.bind_info.mr = region;
+      info.bind_info.addr = (uintptr_t)region->addr + below(self, 64);
+      info.bind_info.length = odd(self, below(self, 4096));
+    }
+    info.bind_info.mw_access_flags = odd(self, IBV_ACCESS_REMOTE_WRITE);
+    const uint32_t key = odd(self, window->rkey + below(self, 2));
+    struct ibv_send_wr wr = {.send_flags = info.send_flags}, *bad;
+    struct ibv_qp_ex *extended = ibv_qp_to_qp_ex(qp);
+    if (below(self, 3) == 0) {
+      count(self, ibv_bind_mw(qp, window, &info));
+    } else if (extended != NULL && below(self, 2)) {
+      ibv_wr_start(extended);
+      ibv_wr_bind_mw(extended, window, key, &info.bind_info);
+      if (below(self, 2)) ibv_wr_local_inv(extended, key);
+      count(self, ibv_wr_complete(extended));
+    } else if (below(self, 2)) {
+      wr.opcode = IBV_WR_LOCAL_INV;
+      wr.invalidate_rkey = key;
+      count(self, ibv_post_send(qp, &wr, &bad));
+    } else {
+      wr.opcode = IBV_WR_BIND_MW;
+      wr.bind_mw.mw = window;
+      wr.bind_mw.rkey = key;
+      wr.bind_mw.bind_info = info.bind_info;
+      count(self, ibv_post_send(qp, &wr, &bad));
+    }
+  }
+  pthread_rwlock_unlock(&windows->lock);
+  release(slot);
+  release(regions);
+}
+
 // A part of the same memory; nobody reads the region's fields meanwhile.
 static void register_again(struct thread *self) {
   struct slot *slot = pick(self, MR), *domain = pick(self, PD);
@@ -480,16 +525,17 @@ static void ask(struct thread *self) {
 
 static void *run(void *argument) {
   static void (*const calls[])(struct thread *) = {
-      create, create,    create,      destroy,       connect,       connect,
-      modify, post_send, post_send,   post_receive,  ask,           post_receive,
-      build,  build,     take_events, look_at_queue, look_at_queue, register_again};
+      create,        create,        create,         destroy,   connect,
+      connect,       modify,        post_send,      post_send, post_receive,
+      ask,           post_receive,  build,          build,     take_events,
+      look_at_queue, look_at_queue, register_again, bind};
   struct thread *self = argument;
   for (long step = 0; step < steps; ++step) calls[below(self, sizeof calls / sizeof *calls)](self);
   return NULL;
 }
 
 static int finish(void) {
-  static const enum kind order[] = {QP, SRQ, AH, MR, CQ, CHANNEL, PD, PD};  // children, parents
+  static const enum kind order[] = {QP, SRQ, AH, MW, MR, CQ, CHANNEL, PD, PD};  // children, parents
   for (int i = 0; i <= kKinds; ++i)
     for (int n = 0; n < kSlots; ++n) {
       struct slot *slot = &slots[order[i]][n];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  * Extended verbs: requests built by ibv_wr_*, completions read by ibv_start_poll and the like,
- * parent domains, regions registered again. Queue pairs of one RNIC, with each other. */
+ * parent domains, regions registered again, memory windows. Queue pairs of one RNIC, with each
+ * other. */
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <string.h>
@@ -14,7 +15,8 @@ enum {
   DATAGRAMS = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
   UNRELIABLE = DATAGRAMS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
   RELIABLE = UNRELIABLE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-             IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV
+             IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+             IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV
 };
 
 static struct ibv_context *context;
@@ -392,7 +394,7 @@ static void check_refusals(void) {
 static void check_queue_pairs_that_are_none(void) {
   const uint32_t builds = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   REFUSES(EINVAL, try_create(IBV_QPT_RC, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_SEND));
-  REFUSES(EOPNOTSUPP, try_create(IBV_QPT_RC, builds, IBV_QP_EX_WITH_BIND_MW));
+  REFUSES(EOPNOTSUPP, try_create(IBV_QPT_RC, builds, IBV_QP_EX_WITH_TSO));
   REFUSES(EOPNOTSUPP, try_create(IBV_QPT_RC, builds, 1ULL << 63));
   REFUSES(EOPNOTSUPP, try_create(IBV_QPT_UC, builds, IBV_QP_EX_WITH_RDMA_READ));
   REFUSES(EOPNOTSUPP, try_create(IBV_QPT_UD, builds, IBV_QP_EX_WITH_RDMA_WRITE));
@@ -502,13 +504,18 @@ static void check_parent_domain(void) {
   CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_td(td) == 0);
 }
 
-static enum ibv_wc_status write_to(uint32_t rkey, const void *address) {
-  create_both(IBV_QPT_RC, RELIABLE);
+static enum ibv_wc_status write_now(uint32_t rkey, uint64_t address) {
   start();
-  ibv_wr_rdma_write(builder, rkey, (uintptr_t)address);
+  ibv_wr_rdma_write(builder, rkey, address);
   set_source(8);
   CHECK(ibv_wr_complete(builder) == 0);
-  const enum ibv_wc_status status = next().status;
+  return next().status;
+}
+
+/* From a queue pair that had no error before. */
+static enum ibv_wc_status write_to(uint32_t rkey, const void *address) {
+  create_both(IBV_QPT_RC, RELIABLE);
+  const enum ibv_wc_status status = write_now(rkey, (uintptr_t)address);
   destroy_both();
   return status;
 }
@@ -554,6 +561,174 @@ static void check_registering_again(void) {
   CHECK(ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(other) == 0);
 }
 
+/* ---------------------------------------------------------------- memory windows */
+
+enum { WINDOW_BYTES = 16 };
+
+/* The window's part of `memory.to` begins at octet 32. */
+static struct ibv_mw_bind_info part_of(struct ibv_mr *region, uint64_t bytes, unsigned access) {
+  struct ibv_mw_bind_info info = {.mr = region, .length = bytes, .mw_access_flags = access};
+  if (region) info.addr = (uintptr_t)memory.to + 32;
+  return info;
+}
+
+static void check_end(enum ibv_wc_opcode opcode, enum ibv_wc_status status) {
+  const struct read end = next();
+  CHECK(end.wr_id == 11 && end.status == status);
+  if (status == IBV_WC_SUCCESS) CHECK(end.opcode == opcode);
+}
+
+static void bind_first_type(struct ibv_mw *window, struct ibv_mw_bind_info info,
+                            enum ibv_wc_status status) {
+  struct ibv_mw_bind bind = {.wr_id = 11, .send_flags = IBV_SEND_SIGNALED, .bind_info = info};
+  create_both(IBV_QPT_RC, RELIABLE);
+  const uint32_t before = window->rkey;
+  CHECK(ibv_bind_mw(far, window, &bind) == 0 && window->rkey == ibv_inc_rkey(before));
+  check_end(IBV_WC_BIND_MW, status);
+  destroy_both();
+}
+
+/* Any queue pair of the domain may use it; each binding has another key. */
+static void check_first_type(struct ibv_mr *region) {
+  struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  char *const begin = (char *)memory.to + 32;
+  NEED(window);
+  CHECK(write_to(window->rkey, begin) == IBV_WC_REM_ACCESS_ERR);
+  bind_first_type(window, part_of(region, WINDOW_BYTES, IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
+  const uint32_t first = window->rkey;
+  CHECK(ibv_dereg_mr(region) == EBUSY);
+  CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) && errno == EBUSY);
+  memset(memory.from, 7, BYTES);
+  CHECK(write_to(first, begin + 8) == IBV_WC_SUCCESS && begin[8] == 7 && begin[15] == 7);
+  CHECK(write_to(first, begin - 1) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(write_to(first, begin + 9) == IBV_WC_REM_ACCESS_ERR);
+  bind_first_type(window, part_of(region, 8, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
+  CHECK(write_to(first, begin) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(write_to(window->rkey, begin) == IBV_WC_REM_ACCESS_ERR); /* reads alone */
+  const unsigned from_zero = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED;
+  bind_first_type(window, part_of(region, 8, from_zero), IBV_WC_SUCCESS);
+  CHECK(write_to(window->rkey, NULL) == IBV_WC_SUCCESS);
+  const uint32_t last = window->rkey;
+  bind_first_type(window, part_of(region, BYTES, 0), IBV_WC_MW_BIND_ERR); /* beyond the region, */
+  bind_first_type(window, part_of(mr, 8, 0), IBV_WC_MW_BIND_ERR);         /* or not allowed */
+  CHECK(write_to(last, NULL) == IBV_WC_SUCCESS);
+  bind_first_type(window, part_of(NULL, 0, 0), IBV_WC_SUCCESS);
+  CHECK(write_to(last, NULL) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(window) == 0);
+  REFUSES(EINVAL, ibv_alloc_mw(pd, 3));
+}
+
+static int bind_second_type(struct ibv_qp *at, struct ibv_mw *window, uint32_t key,
+                            struct ibv_mw_bind_info info) {
+  struct ibv_qp_ex *const to = ibv_qp_to_qp_ex(at);
+  ibv_wr_start(to);
+  to->wr_id = 11;
+  to->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_bind_mw(to, window, key, &info);
+  return ibv_wr_complete(to);
+}
+
+static int post(struct ibv_qp *at, struct ibv_send_wr wr) {
+  struct ibv_send_wr *bad;
+  wr.wr_id = 11;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  return ibv_post_send(at, &wr, &bad);
+}
+
+static int invalidate_here(struct ibv_qp *at, uint32_t key) {
+  return post(at, (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key});
+}
+
+/* Only the peer of the queue pair that bound it may use it, until it is invalidated. */
+static void check_second_type(struct ibv_mr *region) {
+  const struct ibv_mw_bind_info info = part_of(region, WINDOW_BYTES, IBV_ACCESS_REMOTE_WRITE);
+  struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+  NEED(window);
+  const uint32_t key = ibv_inc_rkey(window->rkey), next_key = ibv_inc_rkey(key);
+  create_both(IBV_QPT_RC, RELIABLE);
+  CHECK(bind_second_type(far, window, key + 0x100, info) == EINVAL); /* another one's key */
+  CHECK(bind_second_type(far, NULL, key, info) == EINVAL);
+  CHECK(bind_second_type(far, window, key, info) == 0);
+  check_end(IBV_WC_BIND_MW, IBV_WC_SUCCESS);
+  CHECK(write_now(key, info.addr) == IBV_WC_SUCCESS);
+  struct ibv_qp *const peers[] = {near, far};
+  CHECK(write_to(key, (void *)info.addr) == IBV_WC_REM_ACCESS_ERR);
+  near = peers[0];
+  far = peers[1];
+  builder = ibv_qp_to_qp_ex(near);
+  CHECK(invalidate_here(far, key) == 0);
+  check_end(IBV_WC_LOCAL_INV, IBV_WC_SUCCESS);
+  CHECK(post(far, (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW,
+                                       .bind_mw = {window, next_key, info}}) == 0);
+  check_end(IBV_WC_BIND_MW, IBV_WC_SUCCESS);
+  CHECK(write_now(next_key, info.addr) == IBV_WC_SUCCESS);
+  receive();
+  start();
+  ibv_wr_send_inv(builder, next_key);
+  CHECK(ibv_wr_complete(builder) == 0);
+  check_ends(IBV_WC_SEND, IBV_WC_RECV, 0, IBV_WC_WITH_INV, next_key);
+  CHECK(write_now(next_key, info.addr) == IBV_WC_REM_ACCESS_ERR);
+  destroy_both();
+  create_both(IBV_QPT_RC, RELIABLE);
+  CHECK(invalidate_here(far, key) == 0);
+  check_end(IBV_WC_LOCAL_INV, IBV_WC_LOC_QP_OP_ERR);
+  CHECK(bind_second_type(far, window, key, info) == 0); /* the queue pair is in error */
+  check_end(IBV_WC_BIND_MW, IBV_WC_WR_FLUSH_ERR);
+  destroy_both();
+  create_both(IBV_QPT_RC, RELIABLE);
+  CHECK(bind_second_type(near, window, key, info) == 0);
+  check_end(IBV_WC_BIND_MW, IBV_WC_SUCCESS);
+  start(); /* its key is none for memory of one's own */
+  ibv_wr_send(builder);
+  ibv_wr_set_sge(builder, key, info.addr, 8);
+  CHECK(ibv_wr_complete(builder) == 0);
+  check_end(IBV_WC_SEND, IBV_WC_LOC_PROT_ERR);
+  destroy_both();
+  create_both(IBV_QPT_RC, RELIABLE);
+  CHECK(bind_second_type(near, window, next_key, info) == 0); /* bound already */
+  check_end(IBV_WC_BIND_MW, IBV_WC_MW_BIND_ERR);
+  destroy_both();
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+/* What sends nothing completes after what was posted before it, and fails with it. */
+static void check_order_of_bindings(struct ibv_mr *region) {
+  const struct ibv_mw_bind_info info = part_of(region, WINDOW_BYTES, IBV_ACCESS_REMOTE_WRITE);
+  for (int fails = 0; fails < 2; ++fails) {
+    struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+    NEED(window);
+    create_both(IBV_QPT_RC, RELIABLE);
+    const uint32_t key = ibv_inc_rkey(window->rkey);
+    start();
+    ibv_wr_rdma_write(builder, fails ? 0 : mr->rkey, (uintptr_t)memory.to);
+    set_source(8);
+    builder->wr_flags = 0;
+    ibv_wr_bind_mw(builder, window, key, &info);
+    builder->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_local_inv(builder, key);
+    ibv_wr_bind_mw(builder, window, key, &info);
+    CHECK(ibv_wr_complete(builder) == 0);
+    CHECK(bind_second_type(near, window, key, info) == ENOMEM);
+    check_end(IBV_WC_RDMA_WRITE, fails ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+    if (fails) check_end(IBV_WC_BIND_MW, IBV_WC_WR_FLUSH_ERR);
+    check_end(IBV_WC_LOCAL_INV, fails ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+    check_end(IBV_WC_BIND_MW, fails ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+    CHECK(is_empty());
+    destroy_both();
+    CHECK(ibv_dealloc_mw(window) == 0);
+  }
+}
+
+static void check_windows(void) {
+  struct ibv_mr *region =
+      ibv_reg_mr(pd, memory.to + 24, 40, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+  NEED(region);
+  check_first_type(region);
+  check_second_type(region);
+  check_order_of_bindings(region);
+  CHECK(ibv_dereg_mr(region) == 0);
+}
+
 /* Completions that nobody polled go when the queue pair is reset; a queue that holds them is not
  * made smaller. */
 static void check_reset(void) {
@@ -588,6 +763,7 @@ int main(void) {
   check_threads();
   check_parent_domain();
   check_registering_again();
+  check_windows();
   check_reset();
   CHECK(ibv_dereg_mr(mr) == 0 && ibv_destroy_cq(plain()) == 0);
   CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
