@@ -699,6 +699,7 @@ static void check_order_of_bindings(struct ibv_mr *region) {
     NEED(window);
     create_both(IBV_QPT_RC, RELIABLE);
     const uint32_t key = ibv_inc_rkey(window->rkey);
+    to_state(near, IBV_QPS_SQD, 0); /* nothing begins */
     start();
     ibv_wr_rdma_write(builder, fails ? 0 : mr->rkey, (uintptr_t)memory.to);
     set_source(8);
@@ -709,6 +710,8 @@ static void check_order_of_bindings(struct ibv_mr *region) {
     ibv_wr_bind_mw(builder, window, key, &info);
     CHECK(ibv_wr_complete(builder) == 0);
     CHECK(bind_second_type(near, window, key, info) == ENOMEM);
+    CHECK(is_empty());
+    to_state(near, IBV_QPS_RTS, 0);
     check_end(IBV_WC_RDMA_WRITE, fails ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
     if (fails) check_end(IBV_WC_BIND_MW, IBV_WC_WR_FLUSH_ERR);
     check_end(IBV_WC_LOCAL_INV, fails ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
