@@ -45,7 +45,10 @@ int ConnectedQp::check_send(const SendRequest& request) const {
   const bool atomic =
       request.opcode == WrOpcode::compare_swap || request.opcode == WrOpcode::fetch_add;
   if (request.opcode > WrOpcode::send_with_invalidate) return EOPNOTSUPP;
-  if (request.is_local()) return home_.carries_payload ? 0 : EOPNOTSUPP;
+  if (request.is_local()) {
+    const bool whole = request.opcode == WrOpcode::local_invalidate || request.binding;
+    return home_.carries_payload && whole ? 0 : EOPNOTSUPP;
+  }
   if (config_.type == QpType::uc &&
       (request.reads_remote() || request.opcode == WrOpcode::send_with_invalidate))
     return EOPNOTSUPP;
