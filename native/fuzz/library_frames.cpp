@@ -39,6 +39,7 @@ constexpr std::uint64_t kWarmUp = 200'000;  // frames, after which memory does n
 constexpr std::size_t kMostGrowthBytes = 64 << 20;
 constexpr int kProofTurns = 200'000;
 constexpr std::size_t kMostFrameBytes = 2200;  // of the interface
+constexpr std::size_t kWindowBegin = kRegionBytes / 4, kWindowBytes = kRegionBytes / 4;
 constexpr int kRemoteAccess =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -150,13 +151,15 @@ class Victim {
     need(pd_ != nullptr && cq_ != nullptr && ibv_query_gid(context_, 1, 0, &gid_) == 0,
          "the device cannot be used");
     constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
-    for (const int access : {kLocal | kRemoteAccess, int{IBV_ACCESS_REMOTE_READ}, kLocal, kLocal})
+    for (const int access : {kLocal | kRemoteAccess, int{IBV_ACCESS_REMOTE_READ}, kLocal, kLocal,
+                             kLocal | IBV_ACCESS_MW_BIND})
       regions_.push_back(std::make_unique<Registered>(pd_, access));
     for (std::size_t i = 0; i < kTypes.size(); ++i) qps_[i] = make(kTypes[i]);
   }
 
   // Connects to the queue pair of the peer, and tells what a peer can know.
   void connect(const Side& peer, std::array<Target, 3>& targets) {
+    if (window_ != nullptr) ibv_dealloc_mw(window_);
     for (auto& region : regions_) region->renew();
     psn_ = below(random_, 1 << 24);
     for (std::size_t i = 0; i < qps_.size(); ++i) {
@@ -172,6 +175,8 @@ class Victim {
       target.regions.clear();
       for (auto& region : regions_) target.regions.push_back(region->memory());
     }
+    const Memory window = bind_window();
+    for (auto& target : targets) target.regions.push_back(window);
   }
   std::uint32_t number() const { return qps_[0]->qp_num; }
   std::uint32_t psn() const { return psn_; }
@@ -211,6 +216,11 @@ class Victim {
          "a region without write was written");
     need(regions_[2]->is_untouched(0, regions_[2]->bytes.size()),
          "a region without access was written");
+    const Registered& windowed = *regions_[4];
+    need(
+        windowed.is_untouched(0, kGuardBytes + kWindowBegin) &&
+            windowed.is_untouched(kGuardBytes + kWindowBegin + kWindowBytes, windowed.bytes.size()),
+        "a region was written outside its window");
   }
 
  private:
@@ -262,6 +272,21 @@ class Victim {
                                               : 0));
   }
 
+  // The only way to a part of the last region; a frame may invalidate it.
+  Memory bind_window() {
+    window_ = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+    need(window_ != nullptr, "no window");
+    const Memory memory{reinterpret_cast<std::uintptr_t>(regions_[4]->data()) + kWindowBegin,
+                        ibv_inc_rkey(window_->rkey)};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.opcode = IBV_WR_BIND_MW;
+    request.bind_mw.mw = window_;
+    request.bind_mw.rkey = memory.key;
+    request.bind_mw.bind_info = {regions_[4]->mr, memory.address, kWindowBytes, kRemoteAccess};
+    need(ibv_post_send(qps_[0], &request, &bad) == 0, "a window is not bound");
+    return memory;
+  }
+
   ibv_sge local(std::uint32_t most) {
     Registered& scratch = *regions_[3];
     const std::uint32_t length = below(random_, most + 1);
@@ -311,6 +336,7 @@ class Victim {
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_cq* cq_ = nullptr;
+  ibv_mw* window_ = nullptr;
   ibv_gid gid_{};
   std::uint32_t psn_ = 0;
   std::array<ibv_qp*, 3> qps_{};

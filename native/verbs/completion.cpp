@@ -54,27 +54,6 @@ void ring(Channel& channel, Cq& cq) {
   [[maybe_unused]] const ssize_t written = write(channel.fd, &one, sizeof one);
 }
 
-int create(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector,
-           Cq*& created) {
-  if (cqe <= 0 || cqe > kMostCqe || vector < 0 || vector >= context->num_comp_vectors)
-    return EINVAL;
-  auto cq = std::make_unique<Cq>();
-  cq->context = context;
-  cq->channel = channel;
-  cq->cq_context = cq_context;
-  cq->cqe = granted(cqe);
-  pthread_mutex_init(&cq->mutex, nullptr);
-  pthread_cond_init(&cq->cond, nullptr);
-  const auto held = engine_of(context).hold();
-  cq->queue = engine_of(context).rnic().create_cq(static_cast<std::size_t>(cq->cqe));
-  if (channel != nullptr) {
-    cq->queue->on_event([to = static_cast<Channel*>(channel), raw = cq.get()] { ring(*to, *raw); });
-    ++channel->refcnt;
-  }
-  created = cq.release();
-  return 0;
-}
-
 // Who finds no event is about to sleep: what it posted leaves first.
 void await_passively(Channel& channel) {
   {
@@ -104,6 +83,27 @@ std::size_t take(Cq& cq, std::size_t most, ibv_wc* wc) {
 }
 
 }  // namespace
+
+int create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+              int vector, Cq*& created) {
+  if (cqe <= 0 || cqe > kMostCqe || vector < 0 || vector >= context->num_comp_vectors)
+    return EINVAL;
+  auto cq = std::make_unique<Cq>();
+  cq->context = context;
+  cq->channel = channel;
+  cq->cq_context = cq_context;
+  cq->cqe = granted(cqe);
+  pthread_mutex_init(&cq->mutex, nullptr);
+  pthread_cond_init(&cq->cond, nullptr);
+  const auto held = engine_of(context).hold();
+  cq->queue = engine_of(context).rnic().create_cq(static_cast<std::size_t>(cq->cqe));
+  if (channel != nullptr) {
+    cq->queue->on_event([to = static_cast<Channel*>(channel), raw = cq.get()] { ring(*to, *raw); });
+    ++channel->refcnt;
+  }
+  created = cq.release();
+  return 0;
+}
 
 // Its peer may need this very processor. Who lets it run looks once more: a program that polls and
 // then reads the events of its connections must not see the end of one before its last message.
@@ -169,14 +169,19 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int vector) {
-  return made<Cq>([&](Cq*& cq) { return create(context, cqe, cq_context, channel, vector, cq); });
+  return made<Cq>(
+      [&](Cq*& cq) { return create_cq(context, cqe, cq_context, channel, vector, cq); });
 }
 
+// Refused by what is asked for, although more is granted.
 int ibv_resize_cq(ibv_cq* base, int cqe) {
   if (cqe <= 0 || cqe > kMostCqe) return EINVAL;
   const auto held = engine_of(base->context).hold();
+  auto& queue = *static_cast<Cq*>(base)->queue;
   const int entries = granted(cqe);
-  if (!static_cast<Cq*>(base)->queue->resize(static_cast<std::size_t>(entries))) return EINVAL;
+  if (queue.size() > static_cast<std::size_t>(cqe) ||
+      !queue.resize(static_cast<std::size_t>(entries)))
+    return EINVAL;
   base->cqe = entries;
   return 0;
 }
@@ -194,6 +199,7 @@ int ibv_destroy_cq(ibv_cq* base) {
   pthread_mutex_lock(&cq->mutex);
   while (cq->comp_events_completed != cq->events_taken) pthread_cond_wait(&cq->cond, &cq->mutex);
   pthread_mutex_unlock(&cq->mutex);
+  if (cq->parent_domain != nullptr) --cq->parent_domain->users;
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
   delete cq;

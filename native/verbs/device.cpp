@@ -76,6 +76,11 @@ void fill_operations(Context& context) {
   context.query_device_ex = query_device_ex;
   context.modify_cq = modify_cq;
   context.get_srq_num = get_srq_num;
+  context.create_qp_ex = create_qp_ex;
+  context.create_cq_ex = create_cq_ex;
+  context.alloc_td = alloc_td;
+  context.dealloc_td = dealloc_td;
+  context.alloc_parent_domain = alloc_parent_domain;
   context.sz = sizeof(verbs_context);
   ibv_context& base = context.context;
   base.ops.poll_cq = poll_cq;
@@ -83,9 +88,9 @@ void fill_operations(Context& context) {
   base.ops.post_send = post_send;
   base.ops.post_recv = post_recv;
   base.ops.post_srq_recv = post_srq_recv;
-  base.ops.alloc_mw = [](ibv_pd*, ibv_mw_type) -> ibv_mw* { return errno = EOPNOTSUPP, nullptr; };
-  base.ops.bind_mw = [](ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; };
-  base.ops.dealloc_mw = [](ibv_mw*) { return EOPNOTSUPP; };
+  base.ops.alloc_mw = alloc_mw;
+  base.ops.bind_mw = bind_mw;
+  base.ops.dealloc_mw = dealloc_mw;
   base.cmd_fd = -1;
   base.num_comp_vectors = 1;
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;

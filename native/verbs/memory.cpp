@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Protection domains and memory regions.
+// Memory regions.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,10 +15,9 @@ namespace softroce::verbs {
 namespace {
 
 constexpr unsigned kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kGranted = IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ;
+constexpr unsigned kGranted =
+    IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
 constexpr unsigned kWithoutEffect = IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
-
-std::atomic<std::uint32_t> next_pd = 1;  // 0 is for those who use an engine without verbs
 
 std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -46,28 +45,65 @@ int populate(void* address, std::size_t bytes, bool writes) {
   return errno == ENOMEM || errno == EINVAL ? EFAULT : errno;
 }
 
-int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
-                    unsigned access, Mr*& region) {
-  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-  if (access & ~(kGranted | kWithoutEffect)) return EOPNOTSUPP;  // windows, on-demand paging
+// Whether memory may become a region with this access; then its pages are there.
+int prepare(void* address, std::size_t bytes, unsigned access) {
+  if (access & ~(kGranted | kWithoutEffect)) return EOPNOTSUPP;  // on-demand paging
   if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
   if (address == nullptr || bytes == 0) return EINVAL;
   const auto from = reinterpret_cast<std::uintptr_t>(address);
   if (from + bytes < from) return EINVAL;
-  if (const int error = populate(address, bytes, access & IBV_ACCESS_LOCAL_WRITE)) return error;
+  return populate(address, bytes, access & IBV_ACCESS_LOCAL_WRITE);
+}
+
+int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
+                    unsigned access, Mr*& region) {
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if (const int error = prepare(address, bytes, access)) return error;
   auto made = std::make_unique<Mr>();
   made->context = pd->context;
   made->pd = pd;
   made->addr = address;
   made->length = bytes;
+  made->iova = iova;
+  made->access = access & kGranted;
   made->lkey = made->rkey = engine_of(pd->context)
                                 .rnic()
                                 .memory()
-                                .add(static_cast<std::uint8_t*>(address), bytes, access & kGranted,
+                                .add(static_cast<std::uint8_t*>(address), bytes, made->access,
                                      static_cast<Pd*>(pd)->number, iova);
   made->handle = made->lkey;
   ++static_cast<Pd*>(pd)->users;
   region = made.release();
+  return 0;
+}
+
+// The key stays. What is refused leaves the region as it was.
+int change(Mr& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, unsigned access) {
+  constexpr int kChanges =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || !(flags & kChanges)) return EINVAL;
+  std::uint64_t iova = reinterpret_cast<std::uintptr_t>(address);
+  if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+    address = region.addr;
+    bytes = region.length;
+    iova = region.iova;
+  }
+  if (!(flags & IBV_REREG_MR_CHANGE_PD)) pd = region.pd;
+  if (!(flags & IBV_REREG_MR_CHANGE_ACCESS)) access = region.access;
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if (pd == nullptr || pd->context != region.context) return EINVAL;
+  if (const int error = prepare(address, bytes, access)) return error;
+  Engine& engine = engine_of(region.context);
+  const auto held = engine.hold();
+  engine.rnic().memory().change(region.lkey, static_cast<std::uint8_t*>(address), bytes,
+                                access & kGranted, static_cast<Pd*>(pd)->number, iova);
+  --static_cast<Pd*>(region.pd)->users;
+  ++static_cast<Pd*>(pd)->users;
+  region.pd = pd;
+  region.addr = address;
+  region.length = bytes;
+  region.iova = iova;
+  region.access = access & kGranted;
   return 0;
 }
 
@@ -77,22 +113,6 @@ int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t 
 using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
 
 extern "C" {
-
-ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  return made<Pd>([&](Pd*& pd) {
-    pd = new Pd;
-    pd->context = context;
-    pd->handle = pd->number = next_pd++;
-    return 0;
-  });
-}
-
-int ibv_dealloc_pd(ibv_pd* base) {
-  Pd* pd = static_cast<Pd*>(base);
-  if (pd->users != 0) return EBUSY;
-  delete pd;
-  return 0;
-}
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t iova,
                          unsigned int access) {
@@ -122,9 +142,12 @@ int ibv_dereg_mr(ibv_mr* base) {
   });
 }
 
-int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) {
-  errno = EOPNOTSUPP;
-  return IBV_REREG_MR_ERR_INPUT;
+int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, size_t bytes, int access) {
+  errno = guarded([&] {
+    return change(*static_cast<Mr*>(base), flags, pd, address, bytes,
+                  static_cast<unsigned>(access));
+  });
+  return errno == 0 ? 0 : IBV_REREG_MR_ERR_INPUT;
 }
 
 }  // extern "C"

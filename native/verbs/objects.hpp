@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "../engine/codec/bytes.hpp"
 #include "../engine/verbs/completion.hpp"
@@ -38,12 +39,25 @@ struct Context : verbs_context {
   std::deque<ibv_async_event> events;
 };
 
-struct Pd : ibv_pd {
-  std::uint32_t number = 0;
+struct Td : ibv_td {
   std::atomic<int> users = 0;
 };
 
-struct Mr : ibv_mr {};
+struct Pd : ibv_pd {
+  std::uint32_t number = 0;  // a parent domain has that of its protection domain
+  std::atomic<int> users = 0;
+  Pd* protection_domain = nullptr;  // of a parent domain; else null
+  Td* thread_domain = nullptr;
+};
+
+struct Mr : ibv_mr {
+  std::uint64_t iova = 0;
+  unsigned access = 0;
+};
+
+struct Mw : ibv_mw {
+  std::uint32_t first_key = 0;  // of those that differ in the low byte
+};
 
 struct Cq;
 
@@ -52,7 +66,18 @@ struct Channel : ibv_comp_channel {
   std::deque<Cq*> events;
 };
 
+// What completions of an extended queue are read with.
+struct Reader {
+  std::mutex lock;  // between ibv_start_poll and ibv_end_poll, unless one thread has the queue
+  bool single_threaded = false;
+  ibv_wc current{};
+};
+
 struct Cq : ibv_cq {
+  // ibv_cq_ex goes on here, which begins as ibv_cq does.
+  alignas(8) unsigned char extension[sizeof(ibv_cq_ex) - sizeof(ibv_cq)] = {};
+  std::unique_ptr<Reader> reader;  // of an extended queue
+  Pd* parent_domain = nullptr;     // that it was made for
   std::shared_ptr<CompletionQueue> queue;
   std::atomic<int> users = 0;
   static constexpr unsigned kPatience = 128;   // empty polls in a row, longer than a round trip
@@ -73,7 +98,18 @@ struct Srq : ibv_srq {
   std::uint32_t events_taken = 0;  // asynchronous events, by the program
 };
 
+// Requests of an extended queue pair, between ibv_wr_start and ibv_wr_complete.
+struct Builder {
+  std::mutex lock;               // held meanwhile
+  std::uint64_t operations = 0;  // enum ibv_qp_create_send_ops_flags that the program asked for
+  std::vector<SendRequest> requests{};
+  int error = 0;  // the first, since ibv_wr_start
+};
+
 struct Qp : ibv_qp {
+  // ibv_qp_ex goes on here, which begins with an ibv_qp.
+  alignas(8) unsigned char extension[sizeof(ibv_qp_ex) - sizeof(ibv_qp)] = {};
+  std::unique_ptr<Builder> builder;  // of an extended queue pair
   bool signal_all = false;
   std::uint32_t max_inline = 0;
   std::uint32_t events_taken = 0;
@@ -105,6 +141,29 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, std::size_t bytes);
 int get_srq_num(ibv_srq* srq, std::uint32_t* number);
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw(ibv_mw* mw);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
+
+// What ordinary and extended objects have in common.
+int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created);
+int create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+              int vector, Cq*& created);
+constexpr int kMostElements = 256;  // beyond any limit; what a program means when it is wrong
+inline void take_elements(const ibv_sge* from, std::size_t count, std::vector<ScatterGather>& to) {
+  to.reserve(count);
+  for (std::size_t i = 0; i < count; ++i)
+    to.push_back({from[i].addr, from[i].length, from[i].lkey});
+}
+
+// A request to bind a window of type 2 by this key. EINVAL: it cannot be that.
+int take_binding(const ibv_qp& qp, const ibv_mw* mw, std::uint32_t key,
+                 const ibv_mw_bind_info& info, SendRequest& request);
 
 // An address of a program's as the RNIC has it; EINVAL: none of RoCE through this port. `engine` is
 // held.

@@ -8,15 +8,8 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr int kMostElements = 256;  // beyond any limit; what a program means when it is wrong
-
 bool is_known(unsigned opcode) {
   return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_SEND_WITH_INV;
-}
-
-void take_elements(const ibv_sge* from, int count, std::vector<ScatterGather>& to) {
-  to.reserve(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) to.push_back({from[i].addr, from[i].length, from[i].lkey});
 }
 
 // The message of an inline request, taken when it is posted: its memory needs no region. Its
@@ -52,13 +45,25 @@ int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
   return 0;
 }
 
+// A request that sends nothing.
+int take_local(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
+  to.wr_id = from.wr_id;
+  to.flags = from.send_flags;
+  if (from.opcode == IBV_WR_BIND_MW)
+    return take_binding(qp, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info, to);
+  if (from.opcode != IBV_WR_LOCAL_INV) return EOPNOTSUPP;
+  to.opcode = WrOpcode::local_invalidate;
+  to.invalidate_rkey = from.invalidate_rkey;
+  return 0;
+}
+
 int take(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
-  if (!is_known(number_of(from.opcode))) return EOPNOTSUPP;
+  if (!is_known(number_of(from.opcode))) return take_local(from, qp, to);
   if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
   to.wr_id = from.wr_id;
   to.opcode = static_cast<WrOpcode>(from.opcode);
   to.flags = from.send_flags;
-  take_elements(from.sg_list, from.num_sge, to.sources);
+  take_elements(from.sg_list, static_cast<std::size_t>(from.num_sge), to.sources);
   if (from.opcode == IBV_WR_SEND_WITH_INV)
     to.invalidate_rkey = from.invalidate_rkey;
   else
@@ -73,7 +78,7 @@ int take(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
 int take(const ibv_recv_wr& from, ReceiveRequest& to) {
   if (from.num_sge < 0 || from.num_sge > kMostElements) return EINVAL;
   to.wr_id = from.wr_id;
-  take_elements(from.sg_list, from.num_sge, to.targets);
+  take_elements(from.sg_list, static_cast<std::size_t>(from.num_sge), to.targets);
   return 0;
 }
 

@@ -36,9 +36,10 @@ ibv_device_attr device_attributes(Device& device) {
   attr.max_qp = static_cast<int>(most.max_qp);
   attr.max_qp_wr = static_cast<int>(most.max_qp_wr);
   attr.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
-                          IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE;
+                          IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
+                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_sge = attr.max_sge_rd = static_cast<int>(most.max_sge);
-  attr.max_cq = attr.max_mr = attr.max_pd = attr.max_ah = INT_MAX;
+  attr.max_cq = attr.max_mr = attr.max_mw = attr.max_pd = attr.max_ah = INT_MAX;
   attr.max_cqe = kMostCqe;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMostReads;
   attr.max_res_rd_atom = kMostReads * attr.max_qp;

@@ -28,39 +28,10 @@ bool is_supported(unsigned type) {
   return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
 }
 
-int create(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
-  if (!is_supported(number_of(attr.qp_type))) return EOPNOTSUPP;
-  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
-  Engine& engine = engine_of(pd->context);
-  auto qp = std::make_unique<Qp>();
-  QpConfig config = config_of(pd, attr);
-  const auto held = engine.hold();
-  if (const int error = engine.open_port()) return error;
-  if (attr.srq != nullptr) {
-    config.srq = engine.rnic().find_srq(static_cast<Srq*>(attr.srq)->number);
-    config.cap.max_recv_wr = config.cap.max_recv_sge = 0;
-  }
-  std::uint32_t number = 0;
-  if (const int error = engine.rnic().create_qp(config, number)) return error;
-  qp->context = pd->context;
-  qp->qp_context = attr.qp_context;
-  qp->pd = pd;
-  qp->send_cq = attr.send_cq;
-  qp->recv_cq = attr.recv_cq;
-  qp->srq = attr.srq;
-  qp->handle = qp->qp_num = number;
-  qp->state = IBV_QPS_RESET;
-  qp->qp_type = attr.qp_type;
-  qp->signal_all = config.signal_all;
-  qp->max_inline = config.cap.max_inline_data;
-  pthread_mutex_init(&qp->mutex, nullptr);
-  pthread_cond_init(&qp->cond, nullptr);
-  ++static_cast<Cq*>(qp->send_cq)->users;
-  ++static_cast<Cq*>(qp->recv_cq)->users;
-  ++static_cast<Pd*>(pd)->users;
-  engine.qps[number] = qp.get();
-  created = qp.release();
-  return 0;
+// Who begins anew finds nothing of before, as with rdma-core's drivers of mlx4 and mlx5.
+void forget_completions(const ibv_qp& qp) {
+  static_cast<Cq*>(qp.send_cq)->queue->forget(qp.qp_num);
+  static_cast<Cq*>(qp.recv_cq)->queue->forget(qp.qp_num);
 }
 
 int attributes_of(Engine& engine, const ibv_qp_attr& from, int mask, QpAttr& to) {
@@ -116,6 +87,42 @@ ibv_qp_cap cap_of(const QpCapacities& cap) {
 }
 
 }  // namespace
+
+int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
+  if (!is_supported(number_of(attr.qp_type))) return EOPNOTSUPP;
+  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
+  Engine& engine = engine_of(pd->context);
+  auto qp = std::make_unique<Qp>();
+  QpConfig config = config_of(pd, attr);
+  const auto held = engine.hold();
+  if (const int error = engine.open_port()) return error;
+  if (attr.srq != nullptr) {
+    config.srq = engine.rnic().find_srq(static_cast<Srq*>(attr.srq)->number);
+    config.cap.max_recv_wr = config.cap.max_recv_sge = 0;
+  }
+  std::uint32_t number = 0;
+  if (const int error = engine.rnic().create_qp(config, number)) return error;
+  qp->context = pd->context;
+  qp->qp_context = attr.qp_context;
+  qp->pd = pd;
+  qp->send_cq = attr.send_cq;
+  qp->recv_cq = attr.recv_cq;
+  qp->srq = attr.srq;
+  qp->handle = qp->qp_num = number;
+  qp->state = IBV_QPS_RESET;
+  qp->qp_type = attr.qp_type;
+  qp->signal_all = config.signal_all;
+  qp->max_inline = config.cap.max_inline_data;
+  pthread_mutex_init(&qp->mutex, nullptr);
+  pthread_cond_init(&qp->cond, nullptr);
+  ++static_cast<Cq*>(qp->send_cq)->users;
+  ++static_cast<Cq*>(qp->recv_cq)->users;
+  ++static_cast<Pd*>(pd)->users;
+  engine.qps[number] = qp.get();
+  created = qp.release();
+  return 0;
+}
+
 }  // namespace softroce::verbs
 
 using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
@@ -123,7 +130,7 @@ using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
 extern "C" {
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  return made<Qp>([&](Qp*& qp) { return create(pd, *attr, qp); });
+  return made<Qp>([&](Qp*& qp) { return create_qp(pd, *attr, qp); });
 }
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
@@ -136,6 +143,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     if (const int error = engine.rnic().modify_qp(qp->qp_num, wanted, kept, engine.now()))
       return error;
     if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
+    if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) forget_completions(*qp);
     hand_out_async_events(engine);
     return 0;
   });
@@ -186,9 +194,6 @@ int ibv_destroy_qp(ibv_qp* base) {
     return 0;
   });
 }
-
-// Extended queue pairs are not there: none was made as one.
-ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp*) { return nullptr; }
 
 int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
 

@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 enum { kSlots = 8, kBytes = 8192, kBatch = 8, kLongestS = 120 };
-enum kind { PD, MR, CHANNEL, CQ, SRQ, QP, AH, kKinds };
+enum kind { PD, MR, MW, CHANNEL, CQ, SRQ, QP, AH, kKinds };
 
 struct slot {
   pthread_rwlock_t lock;
   void *object;
   void *memory;  // of a region
+  int extended;  // a completion queue that ibv_create_cq_ex made
 };
 
 static struct slot slots[kKinds][kSlots];
@@ -68,6 +69,8 @@ static int destroy_object(enum kind kind, struct slot *slot) {
       if (!failed) munmap(slot->memory, kBytes);
       return failed;
     }
+    case MW:
+      return ibv_dealloc_mw(slot->object);
     case CHANNEL:
       return ibv_destroy_comp_channel(slot->object);
     case CQ:
@@ -107,10 +110,10 @@ static void random_ah(struct thread *self, struct ibv_ah_attr *attr) {
 static void *create_region(struct thread *self, struct ibv_pd *pd, struct slot *slot) {
   slot->memory = mmap(NULL, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (slot->memory == MAP_FAILED) return NULL;
-  struct ibv_mr *region =
-      ibv_reg_mr(pd, slot->memory, below(self, 16) ? kBytes : odd(self, 1) % kBytes,
-                 odd(self, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+  struct ibv_mr *region = ibv_reg_mr(
+      pd, slot->memory, below(self, 16) ? kBytes : odd(self, 1) % kBytes,
+      odd(self, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND));
   if (region == NULL) munmap(slot->memory, kBytes);
   return region;
 }
@@ -119,29 +122,57 @@ static void *create_qp(struct thread *self, struct ibv_pd *pd) {
   static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_RC,         IBV_QPT_UC,
                                            IBV_QPT_UD, IBV_QPT_RAW_PACKET, (enum ibv_qp_type)1};
   struct slot *send = pick(self, CQ), *receive = pick(self, CQ), *srq = pick(self, SRQ);
-  struct ibv_qp_init_attr attr = {
+  struct ibv_qp_init_attr_ex attr = {
       .send_cq = hold(send),
       .recv_cq = hold(receive),
       .cap = {odd(self, 16), odd(self, 16), odd(self, 2), odd(self, 2), odd(self, 64)},
       .qp_type = types[below(self, 6)],
       .sq_sig_all = below(self, 2),
+      .comp_mask = odd(self, IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS),
+      .pd = pd,
   };
+  static const uint64_t operations[] = {
+      [IBV_QPT_RC] = 0x3FF, [IBV_QPT_UC] = 0x18F, [IBV_QPT_UD] = 0xC, [IBV_QPT_RAW_PACKET] = 0};
+  attr.send_ops_flags = odd(self, operations[attr.qp_type]);
   attr.srq = hold(srq);
   if (below(self, 2)) attr.srq = NULL;
   if (attr.send_cq == NULL) attr.send_cq = attr.recv_cq;
-  void *made = attr.send_cq && attr.recv_cq ? ibv_create_qp(pd, &attr) : NULL;
+  if (below(self, 2)) attr.comp_mask = IBV_QP_INIT_ATTR_PD;  // as ibv_create_qp
+  void *made = attr.send_cq && attr.recv_cq ? ibv_create_qp_ex(context, &attr) : NULL;
   release(srq);
   release(receive);
   release(send);
   return made;
 }
 
-static void *create_cq(struct thread *self) {
+static void *create_cq(struct thread *self, struct ibv_pd *pd, struct slot *slot) {
   struct slot *channel = pick(self, CHANNEL);
   struct ibv_comp_channel *to = hold(channel);
-  void *made =
-      ibv_create_cq(context, odd(self, 64), NULL, below(self, 2) ? to : NULL, odd(self, 0));
+  if (below(self, 2)) to = NULL;
+  struct ibv_cq_init_attr_ex attr = {.cqe = odd(self, 64),
+                                     .channel = to,
+                                     .comp_vector = odd(self, 0),
+                                     .wc_flags = odd(self, IBV_WC_STANDARD_FLAGS),
+                                     .comp_mask = odd(self, 0) & IBV_CQ_INIT_ATTR_MASK_PD,
+                                     .parent_domain = pd};
+  void *made;
+  slot->extended = below(self, 2);
+  if (slot->extended)
+    made = ibv_create_cq_ex(context, &attr);
+  else
+    made = ibv_create_cq(context, attr.cqe, NULL, to, attr.comp_vector);
   release(channel);
+  return made;
+}
+
+// Sometimes the parent of another one.
+static void *create_domain(struct thread *self) {
+  struct slot *other = pick(self, PD);
+  struct ibv_parent_domain_init_attr attr = {.comp_mask = odd(self, 0)};
+  if (below(self, 2) || pthread_rwlock_tryrdlock(&other->lock)) return ibv_alloc_pd(context);
+  attr.pd = other->object;
+  void *made = ibv_alloc_parent_domain(context, &attr);
+  release(other);
   return made;
 }
 
@@ -153,11 +184,12 @@ static void *create_channel(void) {
 
 static void *create_object(struct thread *self, enum kind kind, struct ibv_pd *pd,
                            struct slot *slot) {
-  if (kind == PD) return ibv_alloc_pd(context);
+  if (kind == PD) return create_domain(self);
   if (kind == CHANNEL) return create_channel();
-  if (kind == CQ) return create_cq(self);
+  if (kind == CQ) return create_cq(self, pd, slot);
   if (pd == NULL) return NULL;
   if (kind == MR) return create_region(self, pd, slot);
+  if (kind == MW) return ibv_alloc_mw(pd, below(self, 2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
   if (kind == QP) return create_qp(self, pd);
   if (kind == SRQ) {
     struct ibv_srq_init_attr attr = {.attr = {odd(self, 16), odd(self, 2), odd(self, 0)}};
@@ -290,6 +322,131 @@ static void post_send(struct thread *self) {
   release(address);
 }
 
+// The same by ibv_wr_*: some operations that were not asked for, some without what they need.
+static void build(struct thread *self) {
+  static uint8_t existing[64];
+  struct slot *slot = pick(self, QP), *address = pick(self, AH), *far = pick(self, MR);
+  struct ibv_ah *ah = hold(address);
+  struct ibv_qp *held = hold(slot);
+  struct ibv_mr *remote = hold(far);
+  struct ibv_qp_ex *qp = held != NULL ? ibv_qp_to_qp_ex(held) : NULL;
+  if (qp != NULL) {
+    const uint32_t rkey = odd(self, remote != NULL ? remote->rkey : 0);
+    const uint64_t at = remote != NULL ? (uintptr_t)remote->addr + 8 * below(self, 900) : 0;
+    ibv_wr_start(qp);
+    for (int left = (int)below(self, 4); left != 0; --left) {
+      struct ibv_sge elements[2];
+      for (int e = 0; e < 2; ++e) random_element(self, &elements[e], 0);
+      qp->wr_id = left;
+      qp->wr_flags = odd(self, IBV_SEND_SIGNALED);
+      switch (below(self, 9)) {
+        case 0:
+          ibv_wr_send_imm(qp, 1);
+          break;
+        case 1:
+          ibv_wr_send_inv(qp, rkey);
+          break;
+        case 2:
+          ibv_wr_rdma_write(qp, rkey, at);
+          break;
+        case 3:
+          ibv_wr_rdma_write_imm(qp, rkey, at, 1);
+          break;
+        case 4:
+          ibv_wr_rdma_read(qp, rkey, at);
+          break;
+        case 5:
+          ibv_wr_atomic_cmp_swp(qp, rkey, at, 0, 1);
+          break;
+        case 6:
+          ibv_wr_atomic_fetch_add(qp, rkey, at, 1);
+          break;
+        default:
+          ibv_wr_send(qp);
+      }
+      if (below(self, 16)) ibv_wr_set_ud_addr(qp, ah, odd(self, held->qp_num), 7);
+      const struct ibv_data_buf parts[] = {{existing, below(self, 40)}, {NULL, 0}};
+      switch (below(self, 5)) {
+        case 0:
+          ibv_wr_set_inline_data(qp, existing, below(self, 65));
+          break;
+        case 1:
+          ibv_wr_set_inline_data_list(qp, 2, parts);
+          break;
+        case 2:
+          ibv_wr_set_sge_list(qp, below(self, 3), elements);
+          break;
+        default:
+          ibv_wr_set_sge(qp, elements[0].lkey, elements[0].addr, elements[0].length);
+      }
+    }
+    if (below(self, 8))
+      count(self, ibv_wr_complete(qp));
+    else
+      ibv_wr_abort(qp);
+  }
+  release(far);
+  release(slot);
+  release(address);
+}
+
+// By ibv_bind_mw, ibv_wr_bind_mw, or a request; or a key becomes invalid.
+static void bind(struct thread *self) {
+  struct slot *slot = pick(self, QP), *windows = pick(self, MW), *regions = pick(self, MR);
+  struct ibv_mr *region = hold(regions);
+  struct ibv_qp *qp = hold(slot);
+  pthread_rwlock_wrlock(&windows->lock);  // ibv_bind_mw changes its key
+  struct ibv_mw *window = windows->object;
+  if (qp != NULL && window != NULL) {
+    struct ibv_mw_bind info = {.wr_id = 5, .send_flags = odd(self, IBV_SEND_SIGNALED)};
+    if (region != NULL) {
+      info.bind_info.mr = region;
+      info.bind_info.addr = (uintptr_t)region->addr + below(self, 64);
+      info.bind_info.length = odd(self, below(self, 4096));
+    }
+    info.bind_info.mw_access_flags = odd(self, IBV_ACCESS_REMOTE_WRITE);
+    const uint32_t key = odd(self, window->rkey + below(self, 2));
+    struct ibv_send_wr wr = {.send_flags = info.send_flags}, *bad;
+    struct ibv_qp_ex *extended = ibv_qp_to_qp_ex(qp);
+    if (below(self, 3) == 0) {
+      count(self, ibv_bind_mw(qp, window, &info));
+    } else if (extended != NULL && below(self, 2)) {
+      ibv_wr_start(extended);
+      ibv_wr_bind_mw(extended, window, key, &info.bind_info);
+      if (below(self, 2)) ibv_wr_local_inv(extended, key);
+      count(self, ibv_wr_complete(extended));
+    } else if (below(self, 2)) {
+      wr.opcode = IBV_WR_LOCAL_INV;
+      wr.invalidate_rkey = key;
+      count(self, ibv_post_send(qp, &wr, &bad));
+    } else {
+      wr.opcode = IBV_WR_BIND_MW;
+      wr.bind_mw.mw = window;
+      wr.bind_mw.rkey = key;
+      wr.bind_mw.bind_info = info.bind_info;
+      count(self, ibv_post_send(qp, &wr, &bad));
+    }
+  }
+  pthread_rwlock_unlock(&windows->lock);
+  release(slot);
+  release(regions);
+}
+
+// A part of the same memory; nobody reads the region's fields meanwhile.
+static void register_again(struct thread *self) {
+  struct slot *slot = pick(self, MR), *domain = pick(self, PD);
+  struct ibv_pd *pd = hold(domain);
+  pthread_rwlock_wrlock(&slot->lock);
+  if (slot->object != NULL) {
+    const uint32_t offset = below(self, kBytes);
+    count(self, ibv_rereg_mr(slot->object, odd(self, below(self, 8)), pd,
+                             (uint8_t *)slot->memory + offset, below(self, kBytes - offset + 1),
+                             odd(self, below(self, 16))));
+  }
+  pthread_rwlock_unlock(&slot->lock);
+  release(domain);
+}
+
 static void post_receive(struct thread *self) {
   const int shared = below(self, 3) == 0;
   struct slot *slot = pick(self, shared ? SRQ : QP);
@@ -303,6 +460,17 @@ static void post_receive(struct thread *self) {
   release(slot);
 }
 
+static void read_completions(struct thread *self, struct ibv_cq_ex *cq) {
+  struct ibv_poll_cq_attr attr = {.comp_mask = odd(self, 0)};
+  if (ibv_start_poll(cq, &attr) != 0) return;
+  do {
+    ibv_wc_read_opcode(cq);
+    ibv_wc_read_byte_len(cq);
+    ibv_wc_read_imm_data(cq);
+  } while (below(self, kBatch) && ibv_next_poll(cq) == 0);
+  ibv_end_poll(cq);
+}
+
 static void look_at_queue(struct thread *self) {
   struct slot *slot = pick(self, CQ);
   struct ibv_cq *cq = hold(slot);
@@ -310,7 +478,10 @@ static void look_at_queue(struct thread *self) {
     struct ibv_wc wc[kBatch];
     if (below(self, 8) == 0) count(self, ibv_resize_cq(cq, odd(self, 100)));
     if (below(self, 4) == 0) count(self, ibv_req_notify_cq(cq, below(self, 2)));
-    count(self, ibv_poll_cq(cq, below(self, kBatch + 1), wc) < 0);
+    if (slot->extended && below(self, 2))
+      read_completions(self, (struct ibv_cq_ex *)cq);
+    else
+      count(self, ibv_poll_cq(cq, below(self, kBatch + 1), wc) < 0);
   }
   release(slot);
 }
@@ -354,22 +525,25 @@ static void ask(struct thread *self) {
 
 static void *run(void *argument) {
   static void (*const calls[])(struct thread *) = {
-      create,  create,      create,       destroy,       connect,
-      connect, modify,      post_send,    post_send,     post_receive,
-      ask,     take_events, post_receive, look_at_queue, look_at_queue};
+      create,        create,        create,         destroy,   connect,
+      connect,       modify,        post_send,      post_send, post_receive,
+      ask,           post_receive,  build,          build,     take_events,
+      look_at_queue, look_at_queue, register_again, bind};
   struct thread *self = argument;
   for (long step = 0; step < steps; ++step) calls[below(self, sizeof calls / sizeof *calls)](self);
   return NULL;
 }
 
 static int finish(void) {
-  static const enum kind order[] = {QP, SRQ, AH, MR, CQ, CHANNEL, PD};
-  for (int i = 0; i < kKinds; ++i)
+  static const enum kind order[] = {QP, SRQ, AH, MW, MR, CQ, CHANNEL, PD, PD};  // children, parents
+  for (int i = 0; i <= kKinds; ++i)
     for (int n = 0; n < kSlots; ++n) {
       struct slot *slot = &slots[order[i]][n];
       if (slot->object == NULL) continue;
       const int failed = destroy_object(order[i], slot);
-      if (failed) return fprintf(stderr, "kind %d stays: %s\n", order[i], strerror(failed)), 1;
+      if (!failed) slot->object = NULL;
+      if (failed && i != kKinds - 1)
+        return fprintf(stderr, "kind %d stays: %s\n", order[i], strerror(failed)), 1;
     }
   return ibv_close_device(context);
 }

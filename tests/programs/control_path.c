@@ -116,7 +116,7 @@ static void check_access(void) {
   REFUSES(EINVAL, ibv_reg_mr(pd, memory, page_bytes, IBV_ACCESS_REMOTE_ATOMIC));
   REFUSES(EINVAL, ibv_reg_mr(pd, memory, 0, IBV_ACCESS_LOCAL_WRITE));
   REFUSES(EINVAL, ibv_reg_mr(pd, memory, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE));
-  REFUSES(EOPNOTSUPP, ibv_reg_mr(pd, memory, page_bytes, IBV_ACCESS_MW_BIND));
+  REFUSES(EOPNOTSUPP, ibv_reg_mr(pd, memory, page_bytes, IBV_ACCESS_ON_DEMAND));
   register_and_forget(memory, page_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   munmap(memory, page_bytes);
 }

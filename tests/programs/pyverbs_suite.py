@@ -5,9 +5,10 @@
     ./lab exec --verbs h1 -- /usr/bin/python3 tests/programs/pyverbs_suite.py [MODULE...]
 
 Each module has a process of its own: a crash is a result, too. Modules of other vendors' devices
-are left out. tests/programs/test_pyverbs.py has the counts.
+are left out. tests/programs/test_pyverbs.py has the counts, and says why tests skip or fail.
 """
 
+import collections
 import dataclasses
 import gzip
 import re
@@ -50,11 +51,11 @@ class Module:
     status: int  # that its process ended with; negative: the signal of a crash
     tests: int
     passed: int
-    skipped: int
+    skipped: list[str]  # their reasons
     failed: list[str]  # module.Class.function
 
     def __str__(self):
-        text = f"{self.name}: {self.tests} tests, {self.passed} passed, {self.skipped} skipped"
+        text = f"{self.name}: {self.tests} tests, {self.passed} passed, {len(self.skipped)} skipped"
         ended = f", ended with {self.status}" if self.status else ""
         return text + "".join(f", failed: {each}" for each in self.failed) + ended
 
@@ -71,13 +72,13 @@ def run(folder, name):
         status=done.returncode,
         tests=int(ran[1]) if ran else 0,
         passed=len(re.findall(r"\.\.\. ok$", done.stderr, re.MULTILINE)),
-        skipped=len(re.findall(r"\.\.\. skipped ", done.stderr)),
+        skipped=re.findall(r"\.\.\. skipped (?:'|\")(.*)(?:'|\")$", done.stderr, re.MULTILINE),
         failed=re.findall(r"^(?:FAIL|ERROR): \w+ \(tests\.([\w.]+)\)", done.stderr, re.MULTILINE),
     )
 
 
 def main(names):
-    """Runs these modules, or all. Prints a line for each, and one for all of them."""
+    """Runs these modules, or all. Prints a line for each, for each reason to skip, and for all."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         unpack(folder)
@@ -86,10 +87,13 @@ def main(names):
         for name in names or [each for each in found if not FOREIGN.match(each)]:
             modules.append(run(folder, name))
             print(modules[-1], flush=True)
+    reasons = collections.Counter(reason for each in modules for reason in each.skipped)
+    for reason, count in sorted(reasons.items()):
+        print(f"{count} skipped: {reason}")
     tests, passed, skipped, failed, crashed = (
         sum(counts)
         for counts in zip(
-            *((m.tests, m.passed, m.skipped, len(m.failed), m.status != 0) for m in modules),
+            *((m.tests, m.passed, len(m.skipped), len(m.failed), m.status != 0) for m in modules),
             strict=True,
         )
     )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values, error codes and completions that a program of verbs sees (control_path.c, data_path.c).
+"""Values, error codes and completions that a program of verbs sees (control_path.c, data_path.c,
+extended_path.c).
 
 Each program prints the comparisons that do not hold.
 """
@@ -30,7 +31,7 @@ def built(tmp_path):
     return build
 
 
-@pytest.mark.parametrize("name", ["control_path", "data_path"])
+@pytest.mark.parametrize("name", ["control_path", "data_path", "extended_path"])
 def test_all_comparisons_hold(built, name, tmp_path, pair):  # pair: the library is built
     settings = tmp_path / "settings"
     settings.write_text(BOTH_GIDS)

@@ -195,8 +195,8 @@ def test_an_atomic_is_eight_bytes_on_an_address_of_eight(contexts, opcode, lengt
         (IBV_QPT_UD, IBV_WR_RDMA_WRITE),
         (IBV_QPT_UD, IBV_WR_RDMA_READ),
         (IBV_QPT_UD, IBV_WR_SEND_WITH_INV),
-        (IBV_QPT_RC, 7),  # IBV_WR_LOCAL_INV
-        (IBV_QPT_RC, 8),  # IBV_WR_BIND_MW
+        (IBV_QPT_UD, 7),  # IBV_WR_LOCAL_INV
+        (IBV_QPT_RC, 8),  # IBV_WR_BIND_MW, without a window
         (IBV_QPT_RC, 200),
     ],
     ids=name,

@@ -149,6 +149,14 @@ int Rnic::post_send(std::uint32_t number, SendRequest&& request, Time now) {
   return error;
 }
 
+int Rnic::post_sends(std::uint32_t number, std::span<SendRequest> requests, Time now) {
+  QueuePair* qp = find(number);
+  if (qp == nullptr) return EINVAL;
+  const int error = qp->post_sends(requests, now);
+  settle(*qp, now);
+  return error;
+}
+
 int Rnic::post_receive(std::uint32_t number, ReceiveRequest&& request, Time now) {
   QueuePair* qp = find(number);
   if (qp == nullptr) return EINVAL;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -71,6 +72,7 @@ class Rnic {
   int destroy_qp(std::uint32_t number);
   const QueuePair* find_qp(std::uint32_t number) const;
   int post_send(std::uint32_t number, SendRequest&& request, Time now);
+  int post_sends(std::uint32_t number, std::span<SendRequest> requests, Time now);
   int post_receive(std::uint32_t number, ReceiveRequest&& request, Time now);
 
   int create_srq(std::uint32_t protection_domain, std::uint32_t max_wr, std::uint32_t max_sge,

@@ -21,6 +21,7 @@ enum class WcStatus : std::uint8_t {  // values of enum ibv_wc_status
   loc_qp_op_err = 2,
   loc_prot_err = 4,
   wr_flush_err = 5,
+  mw_bind_err = 6,
   bad_resp_err = 7,
   loc_access_err = 8,
   rem_inv_req_err = 9,
@@ -37,6 +38,8 @@ enum class WcOpcode : std::uint8_t {  // values of enum ibv_wc_opcode
   rdma_read = 2,
   compare_swap = 3,
   fetch_add = 4,
+  bind_window = 5,
+  local_invalidate = 6,
   recv = 128,
   recv_rdma_with_immediate = 129,
 };
@@ -123,6 +126,12 @@ class CompletionQueue : public std::enable_shared_from_this<CompletionQueue> {
       entries_.pop_front();
     }
     return n;
+  }
+
+  // Without what this queue pair completed.
+  void forget(std::uint32_t qp_num) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [=](const auto& entry) { return entry.qp_num == qp_num; });
   }
 
   std::size_t size() const {

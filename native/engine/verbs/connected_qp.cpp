@@ -44,8 +44,11 @@ ConnectedQp::ConnectedQp(std::uint32_t number, QpConfig config, QpHome& home)
 int ConnectedQp::check_send(const SendRequest& request) const {
   const bool atomic =
       request.opcode == WrOpcode::compare_swap || request.opcode == WrOpcode::fetch_add;
-  if (request.opcode > WrOpcode::fetch_add && request.opcode != WrOpcode::send_with_invalidate)
-    return EOPNOTSUPP;
+  if (request.opcode > WrOpcode::send_with_invalidate) return EOPNOTSUPP;
+  if (request.is_local()) {
+    const bool whole = request.opcode == WrOpcode::local_invalidate || request.binding;
+    return home_.carries_payload && whole ? 0 : EOPNOTSUPP;
+  }
   if (config_.type == QpType::uc &&
       (request.reads_remote() || request.opcode == WrOpcode::send_with_invalidate))
     return EOPNOTSUPP;
@@ -185,7 +188,7 @@ ConnectedQp::Fault ConnectedQp::begin(const Packet& packet, const OpcodeTraits& 
     // checked of a message of no bytes (C9-88).
     if (message.length != 0 && home_.carries_payload &&
         home_.memory.resolve(message.rkey, message.remote_address, message.length, kRemoteWrite,
-                             config_.protection_domain) == nullptr)
+                             config_.protection_domain, number_) == nullptr)
       return Fault::access;
     if (traits.ends && traits.headers & kImmediate && !has_receive()) return Fault::no_receive;
   }
@@ -208,7 +211,7 @@ ConnectedQp::Fault ConnectedQp::place(const Packet& packet, const OpcodeTraits& 
   if (bytes != 0 && home_.carries_payload) {
     std::uint8_t* at =
         home_.memory.resolve(inbound_.rkey, inbound_.remote_address + inbound_.offset, bytes,
-                             kRemoteWrite, config_.protection_domain);
+                             kRemoteWrite, config_.protection_domain, number_);
     if (at == nullptr) return Fault::access;
     if (packet.payload != nullptr) std::memcpy(at, packet.payload, bytes);
   }
@@ -219,7 +222,7 @@ ConnectedQp::Fault ConnectedQp::place(const Packet& packet, const OpcodeTraits& 
 ConnectedQp::Fault ConnectedQp::finish(const Packet& packet, const OpcodeTraits& traits, Time now) {
   const bool immediate = traits.headers & kImmediate;
   if (traits.headers & kIeth &&
-      !home_.memory.invalidate(packet.invalidate_rkey, config_.protection_domain))
+      !home_.memory.invalidate(packet.invalidate_rkey, config_.protection_domain, number_))
     return Fault::invalidate;
   Inbound message = std::exchange(inbound_, {});
   if (message.family == Family::write && !immediate) return Fault::none;

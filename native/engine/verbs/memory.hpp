@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory regions: what the RNIC may touch, by key and within bounds (IBA 10.6.3).
+// Memory regions and windows: what the RNIC may touch, by key and within bounds (IBA 10.6.3).
 #pragma once
 
 #include <cerrno>
@@ -15,6 +15,17 @@ enum Access : std::uint32_t {  // values of enum ibv_access_flags
   kRemoteWrite = 2,
   kRemoteRead = 4,
   kRemoteAtomic = 8,
+  kBindWindows = 16,
+};
+
+// What a memory window is bound to (IBA 10.6.6).
+struct Binding {
+  std::uint32_t region = 0;               // its key
+  std::uint64_t address = 0, length = 0;  // in the region; no bytes: the window is bound to nothing
+  std::uint64_t iova = 0;                 // where requests have it
+  std::uint32_t access = 0;
+  std::uint32_t protection_domain = 0;
+  std::uint32_t qp = 0;  // of type 2: whose packets may use it; of type 1: 0
 };
 
 class MemoryTable {
@@ -47,7 +58,21 @@ class MemoryTable {
     if (found->second.pins != 0)
       throw std::system_error(EBUSY, std::generic_category(),
                               "deregister: work requests still use the memory region");
+    if (found->second.windows != 0)
+      throw std::system_error(EBUSY, std::generic_category(),
+                              "deregister: windows are bound to the memory region");
     regions_.erase(found);
+  }
+
+  // Makes the region another one with the same key, as ibv_rereg_mr does.
+  void change(std::uint32_t key, std::uint8_t* base, std::uint64_t length, std::uint32_t access,
+              std::uint32_t protection_domain, std::uint64_t iova) {
+    const std::lock_guard lock(mutex_);
+    Region& region = regions_.at(key);
+    if (region.pins != 0 || region.windows != 0)
+      throw std::system_error(EBUSY, std::generic_category(),
+                              "register again: work requests or windows use the memory region");
+    region = {base, length, iova, access, protection_domain};
   }
 
   // The address of `offset` in region `key`, when `length` bytes from there lie within it (else
@@ -61,9 +86,11 @@ class MemoryTable {
 
   // The memory of `length` bytes at `address`, as a scatter-gather element or a packet names it, if
   // region `key` is of this protection domain, contains them, and grants all of `access`; else null
-  // (IBA 10.6.3.3). To be used before the engine's turn ends: regions may go between turns.
+  // (IBA 10.6.3.3). To be used before the engine's turn ends: regions may go between turns. `qp`
+  // got the packet; 0: the key is a local one, and no window's.
   std::uint8_t* resolve(std::uint32_t key, std::uint64_t address, std::uint64_t length,
-                        std::uint32_t access, std::uint32_t protection_domain) {
+                        std::uint32_t access, std::uint32_t protection_domain,
+                        std::uint32_t qp = 0) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(key);
     if (found == regions_.end()) return nullptr;
@@ -73,18 +100,65 @@ class MemoryTable {
         (region.access & access) != access || offset > region.length ||
         length > region.length - offset)
       return nullptr;
+    if (region.is_window && (qp == 0 || (region.qp != 0 && region.qp != qp))) return nullptr;
     return region.base + offset;
   }
 
-  // Remote invalidation (IBA 10.6.5): the key becomes invalid. False: there is no such
-  // region, or it is another protection domain's.
-  bool invalidate(std::uint32_t key, std::uint32_t protection_domain) {
+  // Invalidation, local or remote (IBA 10.6.5): the key becomes invalid. False: there is no such
+  // region or window of type 2, or it is another protection domain's or another queue pair's.
+  bool invalidate(std::uint32_t key, std::uint32_t protection_domain, std::uint32_t qp) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(key);
     if (found == regions_.end() || found->second.invalid ||
         found->second.protection_domain != protection_domain)
       return false;
-    found->second.invalid = true;
+    if (found->second.is_window) {
+      if (found->second.qp != qp) return false;
+      unbind(windows_.at(key >> kTagBits));
+    } else {
+      found->second.invalid = true;
+    }
+    return true;
+  }
+
+  // ---- windows. The low byte of a window's key may change whenever it is bound.
+
+  std::uint32_t add_window() {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t key = next_key_;
+    next_key_ += 0x101;
+    windows_[key >> kTagBits] = 0;
+    return key;
+  }
+
+  void remove_window(std::uint32_t key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = windows_.find(key >> kTagBits);
+    if (found == windows_.end()) return;
+    unbind(found->second);
+    windows_.erase(found);
+  }
+
+  // False: there is no such window, one of type 2 is still bound, or the region does not allow it.
+  bool bind(std::uint32_t key, const Binding& to) {
+    const std::lock_guard lock(mutex_);
+    const auto window = windows_.find(key >> kTagBits);
+    if (window == windows_.end() || (to.qp != 0 && window->second != 0)) return false;
+    if (to.length == 0 && to.qp == 0) {
+      unbind(window->second);
+      return true;
+    }
+    const auto found = regions_.find(to.region);
+    if (found == regions_.end() || !allows(found->second, to)) return false;
+    unbind(window->second);
+    Region& region = found->second;
+    ++region.windows;
+    Region& bound = regions_[window->second = key];
+    bound = {region.base + (to.address - region.iova), to.length, to.iova,
+             to.access & (kRemoteWrite | kRemoteRead | kRemoteAtomic), to.protection_domain};
+    bound.is_window = true;
+    bound.qp = to.qp;
+    bound.parent = to.region;
     return true;
   }
 
@@ -102,7 +176,28 @@ class MemoryTable {
     std::uint32_t protection_domain;
     std::uint32_t pins = 0;  // striped messages that use it
     bool invalid = false;
+    bool is_window = false;
+    std::uint32_t qp = 0, parent = 0;  // of a window: as of its binding
+    std::uint32_t windows = 0;         // that are bound to it
   };
+  static constexpr int kTagBits = 8;  // of a key: the rest is one region's or one window's
+
+  static bool allows(const Region& region, const Binding& to) {
+    constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;
+    if (region.is_window || region.invalid || !(region.access & kBindWindows)) return false;
+    if (region.protection_domain != to.protection_domain) return false;
+    if ((to.access & kWrites) && !(region.access & kLocalWrite)) return false;
+    const std::uint64_t offset = to.address - region.iova;
+    return to.length != 0 && offset <= region.length && to.length <= region.length - offset;
+  }
+
+  void unbind(std::uint32_t& key) {
+    if (key == 0) return;
+    const auto bound = regions_.find(key);
+    --regions_.at(bound->second.parent).windows;
+    regions_.erase(bound);
+    key = 0;
+  }
 
   Region& find(std::uint32_t key, std::uint32_t protection_domain) {
     const auto found = regions_.find(key);
@@ -126,6 +221,7 @@ class MemoryTable {
 
   std::mutex mutex_;
   std::unordered_map<std::uint32_t, Region> regions_;
+  std::unordered_map<std::uint32_t, std::uint32_t> windows_;  // the key that each is bound by; or 0
   std::uint32_t next_key_ = 0x1001;
 };
 

@@ -53,6 +53,10 @@ WcOpcode completed_opcode(WrOpcode opcode) {
       return WcOpcode::compare_swap;
     case WrOpcode::fetch_add:
       return WcOpcode::fetch_add;
+    case WrOpcode::bind_window:
+      return WcOpcode::bind_window;
+    case WrOpcode::local_invalidate:
+      return WcOpcode::local_invalidate;
     default:
       return WcOpcode::send;
   }
@@ -121,6 +125,7 @@ void QueuePair::enter(QpState state, Time now) {
   entered(from, now);
   if (state == QpState::reset) {  // requests go without completions, IBA 10.3.1.1
     sends_.clear();
+    behind_ = 0;
     while (receives_.take()) continue;
     attr_ = {};
     doomed_ = false;
@@ -164,18 +169,24 @@ void QueuePair::drop(Counter why, const Packet& packet, Time now) {
 
 // ---------------------------------------------------------------- posting
 
-int QueuePair::post_send(SendRequest&& request, Time now) {
+int QueuePair::why_refused(const SendRequest& request, std::size_t before) const {
   if (state_ < QpState::rts) return EINVAL;
-  if (sends_.size() >= config_.cap.max_send_wr) return ENOMEM;
+  if (sends_.size() + behind_ + before >= config_.cap.max_send_wr) return ENOMEM;
   if (request.sources.size() > config_.cap.max_send_sge) return EINVAL;
   if ((request.flags & kInline) &&
       (request.reads_remote() || request.bytes() > config_.cap.max_inline_data))
     return EINVAL;
   if (const int error = check_send(request)) return error;
   if (keeper_) [[unlikely]] {  // the peer's key is of one RNIC alone; inline bytes are a copy
-    if (request.opcode == WrOpcode::send_with_invalidate) return EOPNOTSUPP;
+    if (request.opcode >= WrOpcode::local_invalidate) return EOPNOTSUPP;
     if ((request.flags & kOnce) && (request.flags & kInline)) return EINVAL;
   }
+  return 0;
+}
+
+void QueuePair::take_send(SendRequest&& request, Time now) {
+  if (request.is_local()) [[unlikely]]
+    return carry_out(request, now);
   Send send;
   send.bytes = request.bytes();
   send.posted_at = now;
@@ -189,6 +200,53 @@ int QueuePair::post_send(SendRequest&& request, Time now) {
   send.request = std::move(request);
   sends_.push_back(std::move(send));
   if (state_ >= QpState::sqe) flush_sends(now);
+}
+
+// At once: requests that were posted before use no window of this RNIC. Its completion keeps the
+// order (IBA 10.8.3.3). What fails brings the queue pair down.
+void QueuePair::carry_out(const SendRequest& request, Time now) {
+  LocalEnd end;
+  end.signaled = config_.signal_all || (request.flags & kSignaled);
+  end.completion.wr_id = request.wr_id;
+  end.completion.opcode = completed_opcode(request.opcode);
+  end.completion.qp_num = number_;
+  if (state_ >= QpState::sqe) return complete_local(end, WcStatus::wr_flush_err, now);
+  if (request.opcode == WrOpcode::bind_window) {
+    if (!home_.memory.bind(request.rkey, *request.binding))
+      end.completion.status = WcStatus::mw_bind_err;
+  } else if (!home_.memory.invalidate(request.invalidate_rkey, config_.protection_domain,
+                                      number_)) {
+    end.completion.status = WcStatus::loc_qp_op_err;
+  }
+  if (sends_.empty()) return complete_local(end, WcStatus::success, now);
+  auto& behind = sends_.back().behind;
+  if (!behind) behind = std::make_unique<std::deque<LocalEnd>>();
+  behind->push_back(end);
+  ++behind_;
+}
+
+// `before`: how what was posted before it ended.
+void QueuePair::complete_local(const LocalEnd& end, WcStatus before, Time now) {
+  WorkCompletion completion = end.completion;
+  completion.completed_at = now;
+  if (before != WcStatus::success || doomed_)
+    completion.status = WcStatus::wr_flush_err;
+  else if (completion.status != WcStatus::success)
+    doomed_ = true;
+  count_end(completion);
+  if (end.signaled || completion.status != WcStatus::success) push(*config_.send_cq, completion);
+}
+
+int QueuePair::post_send(SendRequest&& request, Time now) {
+  if (const int error = why_refused(request, 0)) return error;
+  take_send(std::move(request), now);
+  return 0;
+}
+
+int QueuePair::post_sends(std::span<SendRequest> requests, Time now) {
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (const int error = why_refused(requests[i], i)) return error;
+  for (auto& request : requests) take_send(std::move(request), now);
   return 0;
 }
 
@@ -380,6 +438,11 @@ void QueuePair::complete_send(const Send& send, WcStatus status, Time now) {
     keeper_->unfinished.notified += send.request.consumes_receive();
   }
   if (signaled) push(*config_.send_cq, completion);
+  if (send.behind) [[unlikely]]
+    for (const LocalEnd& end : *send.behind) {
+      --behind_;
+      complete_local(end, status, now);
+    }
 }
 
 void QueuePair::count_end(const WorkCompletion& completion) {

@@ -125,6 +125,8 @@ class QueuePair {
   // As ibv_post_send and ibv_post_recv: 0, EINVAL, ENOMEM, EOPNOTSUPP. What is wrong with memory or
   // peer is reported by the completion.
   int post_send(SendRequest&& request, Time now);
+  // All of them, or none if one is refused.
+  int post_sends(std::span<SendRequest> requests, Time now);
   int post_receive(ReceiveRequest&& request, Time now);
 
   // From now on requests that do not succeed are kept, for another queue pair to carry out, instead
@@ -158,6 +160,12 @@ class QueuePair {
   virtual void handle_timeout(Time /*now*/) {}
 
  protected:
+  // A request that was carried out without a packet.
+  struct LocalEnd {
+    WorkCompletion completion;
+    bool signaled = false;
+  };
+
   struct Send {
     SendRequest request;
     std::uint64_t bytes = 0;
@@ -169,6 +177,7 @@ class QueuePair {
     Time posted_at = 0, first_at = 0;
     std::uint32_t answered = 0;  // packets of a READ's or an atomic's response that are here
     std::uint32_t sequence = 0;  // SSN, IBA 9.7.7.2
+    std::unique_ptr<std::deque<LocalEnd>> behind;  // what completes right after it
     std::uint32_t last_psn() const { return (first_psn + packets - 1) & kPsnMask; }
     bool is_answered() const { return !request.reads_remote() || answered == packets; }
   };
@@ -242,6 +251,11 @@ class QueuePair {
   QpCounters counters_;
   bool acceptable(const QpAttr& attr, std::uint32_t mask) const;
   void take(const QpAttr& attr, std::uint32_t mask);
+  // 0, or the errno value of why this request is not posted behind `before` others.
+  int why_refused(const SendRequest& request, std::size_t before) const;
+  void take_send(SendRequest&& request, Time now);
+  void carry_out(const SendRequest& request, Time now);
+  void complete_local(const LocalEnd& end, WcStatus before, Time now);
   void enter(QpState state, Time now);
   const std::uint8_t* gather(const SendRequest& request, std::uint64_t offset, std::uint32_t bytes);
   void push(CompletionQueue& queue, const WorkCompletion& completion);
@@ -254,6 +268,7 @@ class QueuePair {
   ReceiveQueue receives_;
   std::unique_ptr<Keeper> keeper_;  // usually none
   bool doomed_ = false;
+  std::size_t behind_ = 0;             // `LocalEnd` that wait for a send
   std::vector<std::uint8_t> scratch_;  // a payload that was in several places
 };
 

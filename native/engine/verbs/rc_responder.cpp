@@ -105,9 +105,10 @@ RcQp::Resource* RcQp::take_resource(std::size_t& index) {
 }
 
 void RcQp::execute_read(const Packet& packet, Time now) {
-  const bool allowed = packet.dma_length == 0 || !home_.carries_payload ||
-                       home_.memory.resolve(packet.rkey, packet.remote_address, packet.dma_length,
-                                            kRemoteRead, config_.protection_domain) != nullptr;
+  const bool allowed =
+      packet.dma_length == 0 || !home_.carries_payload ||
+      home_.memory.resolve(packet.rkey, packet.remote_address, packet.dma_length, kRemoteRead,
+                           config_.protection_domain, number_) != nullptr;
   if (packet.dma_length / attr_.path_mtu >= kMostPackets)
     return answer_fault(Fault::length, packet.psn, now);
   if (!allowed) return answer_fault(Fault::access, packet.psn, now);
@@ -136,7 +137,7 @@ void RcQp::execute_atomic(const Packet& packet, Time now) {
   if (packet.remote_address % kAtomicBytes != 0)
     return answer_fault(Fault::sequence, packet.psn, now);
   std::uint8_t* at = home_.memory.resolve(packet.rkey, packet.remote_address, kAtomicBytes,
-                                          kRemoteAtomic, config_.protection_domain);
+                                          kRemoteAtomic, config_.protection_domain, number_);
   // The address that a region begins at may be aligned where its memory is not.
   const bool aligned = reinterpret_cast<std::uintptr_t>(at) % kAtomicBytes == 0;
   if (at == nullptr || !aligned) return answer_fault(Fault::access, packet.psn, now);
@@ -333,7 +334,7 @@ bool RcQp::write_read_response(Response& response, Packet& packet, Time now) {
       bytes == 0 || !home_.carries_payload
           ? &kNothing
           : home_.memory.resolve(resources_[response.resource].rkey, response.remote_address, bytes,
-                                 kRemoteRead, config_.protection_domain);
+                                 kRemoteRead, config_.protection_domain, number_);
   if (at == nullptr) {  // the region is gone meanwhile
     const std::uint32_t psn = response.psn;
     responses_.clear();

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "../codec/gid.hpp"
+#include "memory.hpp"
 
 namespace softroce {
 
@@ -17,6 +19,8 @@ enum class WrOpcode : std::uint8_t {  // values of enum ibv_wr_opcode
   rdma_read = 4,
   compare_swap = 5,
   fetch_add = 6,
+  local_invalidate = 7,
+  bind_window = 8,
   send_with_invalidate = 9,
 };
 
@@ -45,6 +49,8 @@ struct AddressVector {
   std::uint32_t flow_label = 0;
 };
 
+// Of `local_invalidate` the key is `invalidate_rkey`. Of `bind_window` the new key is `rkey`, and
+// `binding` has the rest.
 struct SendRequest {
   std::uint64_t wr_id = 0;
   WrOpcode opcode = WrOpcode::send;
@@ -63,6 +69,12 @@ struct SendRequest {
   std::uint32_t remote_qp = 0;
   std::uint32_t remote_qkey = 0;
 
+  std::shared_ptr<const Binding> binding{};
+
+  // Carried out without a packet.
+  bool is_local() const {
+    return opcode == WrOpcode::local_invalidate || opcode == WrOpcode::bind_window;
+  }
   bool reads_remote() const {
     return opcode == WrOpcode::rdma_read || opcode == WrOpcode::compare_swap ||
            opcode == WrOpcode::fetch_add;
