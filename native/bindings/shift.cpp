@@ -195,6 +195,15 @@ Posted post_shift_receives(ShiftQp& qp, Endpoint& endpoint, std::vector<ReceiveR
   return qp.post_receives(std::move(receives));
 }
 
+std::vector<WorkCompletion> poll_completions(Completions& queue, std::size_t most) {
+  {
+    const Completions::PlainPoll plain(queue);
+    if (plain) return queue.near()->poll(most);
+  }
+  const nb::gil_scoped_release release;
+  return queue.poll_both(most);
+}
+
 // ---------------------------------------------------------------- messages and classes
 
 void bind_protocol(nb::module_& m) {
@@ -289,7 +298,7 @@ void bind_backup(nb::module_& m) {
   nb::exception<Unreachable>(m, "Unreachable");
   nb::class_<ShadowDomain>(m, "ShadowDomain").def(nb::init<std::uint32_t>(), "number"_a);
   nb::class_<Completions>(m, "Completions")
-      .def("poll_completions", &Completions::poll, "most"_a = 64, Release())
+      .def("poll_completions", &poll_completions, "most"_a = 64)
       .def("arm", &Completions::arm, "solicited_only"_a, Release());
   nb::class_<Backup>(m, "Backup")
       .def_static("create", &make_backup, "near"_a, "near_hop"_a, "far"_a, "far_hop"_a,

@@ -33,14 +33,7 @@ const std::shared_ptr<CompletionQueue>& Completions::far() {
   return far_;
 }
 
-std::vector<WorkCompletion> Completions::poll(std::size_t most) {
-  ++polling_;
-  if (!attached_) {
-    std::vector<WorkCompletion> polled = near_->poll(most);
-    --polling_;
-    return polled;
-  }
-  --polling_;
+std::vector<WorkCompletion> Completions::poll_both(std::size_t most) {
   const auto held = backup_.hold();
   backup_.advance();
   collect();

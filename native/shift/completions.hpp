@@ -35,13 +35,29 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // What the application's poll and its request for an event come to.
-  std::vector<WorkCompletion> poll(std::size_t most);
-  void arm(bool solicited_only);
+  const std::shared_ptr<CompletionQueue>& near() const { return near_; }
+  // While this is true, the queue at the default NIC is polled in the quickest way that the
+  // surroundings know. If it is false, `poll_both` has the completions.
+  class PlainPoll {
+   public:
+    explicit PlainPoll(Completions& queue) : queue_(queue) {
+      ++queue_.polling_;
+      plain_ = !queue_.attached_;
+    }
+    ~PlainPoll() { --queue_.polling_; }
+    PlainPoll(const PlainPoll&) = delete;
+    PlainPoll& operator=(const PlainPoll&) = delete;
+    explicit operator bool() const { return plain_; }
+
+   private:
+    Completions& queue_;
+    bool plain_;
+  };
+  std::vector<WorkCompletion> poll_both(std::size_t most);
+  void arm(bool solicited_only);  // as the application's request for an event
 
   // ---- everything below is called under the backup's lock
 
-  const std::shared_ptr<CompletionQueue>& near() const { return near_; }
   // The queue at the backup NIC, made when it is first needed.
   const std::shared_ptr<CompletionQueue>& far();
   // From now on polls look at both NICs; those that are going on are over.

@@ -52,7 +52,6 @@ class Backup:
         _check(context, other)
         self.context, self.other, self.store = context, other, store
         self.settings = settings or shift.Settings()
-        self.in_background = in_background
         self.gid = context.query_gid(1, 0).gid
         self.events: list[Event] = []
         self.on_event: Callable[[Event], None] = self.events.append

@@ -1,51 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mistakes that are planted, one at a time: the checks of the other tests catch each."""
+"""Packets of a queue pair's former life come again: none of them is executed."""
 
 from softroce_lab.experiment.fuzz.failover.rig import Rig
 from softroce_lab.experiment.fuzz.failover.work import (
     BOUND_NS,
-    FA,
     FIXED,
-    WI,
     BrokenError,
     Case,
-    Op,
-    W,
 )
 
 
-def failover(rig, packet, dead=1):
-    """The acknowledgements are lost from some packet on; receives are posted at any time."""
-    rig.pairs[0].cable(dead).carries = packet
-    for side in range(2):
-        rig.pairs[1].cable(side).delay_ns = 20_000
-    case = Case(rig, receive_every=16)
-    case.run(5 * BOUND_NS)
-    if case.failed:
-        raise BrokenError("an error surfaced")
-
-
-def failback(rig, packet):
-    """A failover, and the way back with an atomic in flight."""
-    rig.cut()
-    Case(rig, [[Op(WI, 8)] * 2, [Op(WI, 8)]]).run()
-    rig.cut(down=False)
-    rig.run(400_000)
-    for end in rig.ends:
-        end.memory[:] = 0
-        end.cq.poll(100)
-    ops = [Op(W, 100, False)] * (packet % 3) + [Op(FA, 8, False), Op(W, 8), Op(W, 8)]
-    rig.pairs[1].cable(0).loses = [rig.pairs[1].totals(0)["sent"] + packet % 4]
-    case = Case(rig, [ops, []])
-    case.run(3 * BOUND_NS)
-    if case.failed:
-        raise BrokenError("an error surfaced although nothing failed")
-
-
-# ---------------------------------------------------------------- old packets
-
-
-def old_packets_case():
+def test_old_packets_change_nothing():
     """All that the first rail carried comes again: after the failover, and after the failback."""
     rig = Rig()
     rig.pairs[0].keep_sent()
@@ -78,7 +43,7 @@ def replay(rig, frames, times, rail=0):
             rig.pairs[rail].inject(1 - side, frame)
 
 
-def old_packets_of_the_backup_case():
+def test_old_packets_of_the_backup_change_nothing():
     """All that the second rail carried comes again: after the failback, and while it is in use."""
     rig = Rig()
     rig.pairs[1].keep_sent()
@@ -109,11 +74,3 @@ def old_packets_of_the_backup_case():
         talk.check_end()
     assert all(end.qp.epoch == 3 for end in rig.ends)
     rig.close()
-
-
-def test_old_packets_of_the_backup_change_nothing():
-    old_packets_of_the_backup_case()
-
-
-def test_old_packets_change_nothing():
-    old_packets_case()
