@@ -685,6 +685,8 @@ static void check_second_type(struct ibv_mr *region) {
   check_end(IBV_WC_SEND, IBV_WC_LOC_PROT_ERR);
   destroy_both();
   create_both(IBV_QPT_RC, RELIABLE);
+  CHECK(invalidate_here(far, region->rkey) == 0); /* it has a window */
+  check_end(IBV_WC_LOCAL_INV, IBV_WC_LOC_QP_OP_ERR);
   CHECK(bind_second_type(near, window, next_key, info) == 0); /* bound already */
   check_end(IBV_WC_BIND_MW, IBV_WC_MW_BIND_ERR);
   destroy_both();

@@ -105,12 +105,13 @@ class MemoryTable {
   }
 
   // Invalidation, local or remote (IBA 10.6.5): the key becomes invalid. False: there is no such
-  // region or window of type 2, or it is another protection domain's or another queue pair's.
+  // region or window of type 2, it is another protection domain's or another queue pair's, or
+  // windows are bound to the region.
   bool invalidate(std::uint32_t key, std::uint32_t protection_domain, std::uint32_t qp) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(key);
     if (found == regions_.end() || found->second.invalid ||
-        found->second.protection_domain != protection_domain)
+        found->second.protection_domain != protection_domain || found->second.windows != 0)
       return false;
     if (found->second.is_window) {
       if (found->second.qp != qp) return false;
