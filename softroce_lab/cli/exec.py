@@ -53,7 +53,9 @@ def exec(  # noqa: A001 - the verb's name
     lab: Lab = None,
     verbs: Annotated[
         bool,
-        typer.Option("--verbs", help="Give COMMAND the RDMA devices of the host, softroce0 and on."),
+        typer.Option(
+            "--verbs", help="Give COMMAND the RDMA devices of the host, softroce0 and on."
+        ),
     ] = False,
     preload: Annotated[
         bool,
