@@ -129,37 +129,48 @@ def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: 
 
 
 def _attempts_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
-    """Whether each attempt of one packet met a loss: of the packet, or of what answered it.
+    """Whether as many attempts of one packet as a session makes each met a loss.
 
     A peer that is heard is sent a packet `most_attempts` times. An outage that counts packets takes
-    all of them where each round has as many packets as its period. A record names the packet that
-    was lost, but no record has what an answer is about: answers count where there were outages, and
-    all since the message was posted.
+    all of them, or their answers, where each round has as many packets as its period. A record
+    names the attempt that was lost; an attempt that no record names needs a lost answer, which an
+    outage may have taken.
     """
     most = made.tuning_of(_of_pair(made, pair)).timing.most_attempts
     losses = _losses(made, pair, failed_ns)
     losses = losses[(losses["effect"] & (EFFECT_DROP | EFFECT_CORRUPT)) != 0]
     outage = _took(made, losses, _OUTAGES)
     failed = run.messages[run.messages["status"] == _RETRY_EXC]
-    failed = failed[(failed["completed_ns"] == failed_ns) & (failed["retransmitted"] + 1 >= most)]
-    for row in failed:
+    for row in failed[failed["completed_ns"] == failed_ns]:
         if {int(row["source"]), int(row["destination"])} != pair:
             continue
         back = losses["src"] == _address(made, row["destination"])
         answers = back & (losses["kind"] == _CONTROL) & (losses["time_ns"] >= row["posted_ns"])
-        lost = _most_lost(losses[~back], row) + (np.count_nonzero(answers) if outage else 0)
-        if lost >= most:
+        if _most_lost(losses[~back], row, int(outage and answers.sum())) >= most:
             return True
     return False
 
 
-def _most_lost(sent: Drops, row: np.void) -> int:
-    """The attempts that were lost of that packet of a message of which the most were."""
+def _most_lost(sent: Drops, row: np.void, answers: int) -> int:
+    """How many attempts of one packet of a message may have met a loss, of it or of an answer.
+
+    Up to the last one that was lost, a packet's attempts are known. What the message sent beyond
+    those of all its packets may be of one packet, unless more than the lost answers: what goes back
+    sends much again that was never lost.
+    """
     sent = sent[sent["kind"] == _DATA]
     for name in ("operation", "step", "message"):
         sent = sent[sent[name] == row[name]]
-    attempts = np.unique(sent[["index", "attempt"]])
-    return max(np.unique(attempts["index"], return_counts=True)[1].tolist(), default=0)
+    named = np.unique(sent[["index", "attempt"]])
+    lost = np.unique(named["index"], return_counts=True)[1]
+    known = named["attempt"][np.cumsum(lost) - 1].astype(int) + 1
+    beyond = int(row["retransmitted"]) + 1 - int(known.sum())
+    beyond = beyond if 0 < beyond <= answers else 0
+    packets: list[tuple[int, int]] = [
+        *zip(lost.tolist(), known.tolist(), strict=True),
+        (0, 0),
+    ]  # one that was never lost
+    return max(n + min(answers, attempts - n + beyond) for n, attempts in packets)
 
 
 def _took(made: VirtualRun, losses: Drops, kinds: tuple[type, ...]) -> bool:
