@@ -13,13 +13,20 @@ from softroce_lab.errors import ibv_wc_status
 from softroce_lab.experiment.figure_table import SPURIOUS
 from softroce_lab.experiment.forecast.memory import longest_path
 from softroce_lab.experiment.fuzz import workload_invariants
+from softroce_lab.experiment.hosts.messenger import RcSettings
 from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.experiment.workload_run import WorkloadRun
-from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic
+from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Periodic, Reorder
 from softroce_lab.sim.fabric import SimFabric
-from softroce_lab.telemetry.drops import EFFECT_CORRUPT, EFFECT_DROP, EFFECT_REORDER, Drops
+from softroce_lab.telemetry.drops import (
+    EFFECT_CORRUPT,
+    EFFECT_DROP,
+    EFFECT_REORDER,
+    PACKET_KINDS,
+    Drops,
+)
 from softroce_lab.transports.registry import Kind
 
 NEVER_HAPPENS = (
@@ -32,12 +39,14 @@ NEVER_HAPPENS = (
 Pair: TypeAlias = frozenset[int]  # two hosts, by their indices
 
 _HEAVY_ROUND_TRIP = 1 / 6  # of the packets that go there and back are lost
+_DATA, _CONTROL = PACKET_KINDS.index("data"), PACKET_KINDS.index("control")
 _BOUNDED = 0.3  # lost in a direction: so far the bounds of policies hold
 _DEAD = (Down, Blackout)
 _OUTAGES = (*_DEAD, Burst, Gemodel, Periodic)
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
+_RETRY_EXC = int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
 _JUSTIFIED = {
-    int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR),
+    _RETRY_EXC,
     int(ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR),
     int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR),  # behind one that failed
     int(ibv_wc_status.IBV_WC_REM_OP_ERR),
@@ -94,7 +103,11 @@ def _gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) ->
     if transport.entry.virtual_only:
         return False
     chosen = transport.knobs.retry_count is not None
-    return chosen or _keepalives_lost(run, made, pair, failed_ns)
+    return (
+        chosen
+        or _keepalives_lost(run, made, pair, failed_ns)
+        or _attempts_lost(run, made, pair, failed_ns)
+    )
 
 
 def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
@@ -113,6 +126,51 @@ def _keepalives_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: 
     )
     heavy = lost > _BOUNDED * sent and lost >= made.tuning.timing.keepalive_probes
     return heavy and (_took(made, losses, _DEAD) or _unrouted(made) > 0)
+
+
+def _attempts_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int) -> bool:
+    """Whether as many attempts of one packet as a session makes each met a loss.
+
+    A peer that is heard is sent a packet `most_attempts` times. An outage that counts packets takes
+    all of them, or their answers, where each round has as many packets as its period. A record
+    names the attempt that was lost; an attempt that no record names needs a lost answer, which an
+    outage may have taken.
+    """
+    most = made.tuning_of(_of_pair(made, pair)).timing.most_attempts
+    losses = _losses(made, pair, failed_ns)
+    losses = losses[(losses["effect"] & (EFFECT_DROP | EFFECT_CORRUPT)) != 0]
+    outage = _took(made, losses, _OUTAGES)
+    failed = run.messages[run.messages["status"] == _RETRY_EXC]
+    for row in failed[failed["completed_ns"] == failed_ns]:
+        if {int(row["source"]), int(row["destination"])} != pair:
+            continue
+        back = losses["src"] == _address(made, row["destination"])
+        answers = back & (losses["kind"] == _CONTROL) & (losses["time_ns"] >= row["posted_ns"])
+        if _most_lost(losses[~back], row, int(outage and answers.sum())) >= most:
+            return True
+    return False
+
+
+def _most_lost(sent: Drops, row: np.void, answers: int) -> int:
+    """How many attempts of one packet of a message may have met a loss, of it or of an answer.
+
+    Up to the last one that was lost, a packet's attempts are known. What the message sent beyond
+    those of all its packets may be of one packet, unless more than the lost answers: what goes back
+    sends much again that was never lost.
+    """
+    sent = sent[sent["kind"] == _DATA]
+    for name in ("operation", "step", "message"):
+        sent = sent[sent[name] == row[name]]
+    named = np.unique(sent[["index", "attempt"]])
+    lost = np.unique(named["index"], return_counts=True)[1]
+    known = named["attempt"][np.cumsum(lost) - 1].astype(int) + 1
+    beyond = int(row["retransmitted"]) + 1 - int(known.sum())
+    beyond = beyond if 0 < beyond <= answers else 0
+    packets: list[tuple[int, int]] = [
+        *zip(lost.tolist(), known.tolist(), strict=True),
+        (0, 0),
+    ]  # one that was never lost
+    return max(n + min(answers, attempts - n + beyond) for n, attempts in packets)
 
 
 def _took(made: VirtualRun, losses: Drops, kinds: tuple[type, ...]) -> bool:
@@ -144,7 +202,7 @@ def _rc_gives_up(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: int)
     stalled_ns = sum(for_ns for _, _, for_ns in made.experiment.stalls(run.seed))
     outage = _took(made, losses, _OUTAGES) or _unrouted(made)
     chosen = transport.knobs.retry_count is not None
-    if not (chosen or stalled_ns or outage or _rc_heavy(run, made, settings.retry_count)):
+    if not (chosen or stalled_ns or outage or _rc_heavy(run, made, settings)):
         return False
     if control == "bdp" and not any(each.get("tx_rnr_nak") for each in run.counters.values()):
         lasts_ns = 2 * (settings.retry_count + 1) * (4096 << settings.timeout) + stalled_ns
@@ -161,13 +219,25 @@ def _was_overtaken(run: WorkloadRun, made: VirtualRun, pair: Pair) -> bool:
     return any(run.counters[run.hosts[n]].get("out_of_sequence") for n in pair)
 
 
-def _rc_heavy(run: WorkloadRun, made: VirtualRun, retries: int) -> bool:
-    """Eight round trips in a row fail once in two million where each does with a sixth."""
-    lossy = [link for link in run.links if _lost(link)]
-    lost = sum(map(_lost, lossy))
-    came = lost + sum(int(link["sent"]) for link in lossy)
+def _rc_heavy(run: WorkloadRun, made: VirtualRun, settings: RcSettings) -> bool:
+    """Eight round trips in a row fail once in two million where each does with a sixth.
+
+    A packet that a rule holds up for longer than a timeout is as good as lost.
+    """
+    timeout_ns = 4096 << settings.timeout
+    late = {
+        fault.directed_link
+        for fault in made.plan.faults
+        if isinstance(fault.effect, Reorder) and fault.effect.extra_ns > timeout_ns
+    }
+    missed = [
+        _lost(link) + (link["wire"]["reordered"] if link["directed_link"] in late else 0)
+        for link in run.links
+    ]
+    lost = sum(missed)
+    came = lost + sum(int(link["sent"]) for link, n in zip(run.links, missed, strict=True) if n)
     arriving = (1 - lost / max(came, 1)) ** (2 * longest_path(made.plan))
-    return lost > retries and 1 - arriving > _HEAVY_ROUND_TRIP
+    return lost > settings.retry_count and 1 - arriving > _HEAVY_ROUND_TRIP
 
 
 def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
@@ -180,9 +250,13 @@ def _first_failures(run: WorkloadRun) -> list[tuple[Pair, int]]:
     return list(found.items())
 
 
+def _address(made: VirtualRun, host: int) -> int:
+    return int(made.fabric.endpoints[host].address) & 0xFFFFFFFF
+
+
 def _losses(made: VirtualRun, pair: Pair, until_ns: int) -> Drops:
     """What rules took of the packets between two hosts, or spoilt, or held up: a timeout each."""
-    ends = [int(made.fabric.endpoints[host].address) & 0xFFFFFFFF for host in pair]
+    ends = [_address(made, host) for host in pair]
     found = made.fabric.injections()
     between = np.isin(found["src"], ends) & np.isin(found["dst"], ends)
     lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT | EFFECT_REORDER)) != 0

@@ -13,6 +13,7 @@ from softroce_lab.experiment import spec
 from softroce_lab.experiment.fuzz import invariants
 from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs import yaml_source
+from softroce_lab.transports.defaults import Timing
 
 FILE = """\
 name: books
@@ -172,3 +173,76 @@ def flapping(us):
 def test_outages_excuse_a_policy_where_they_take_more_than_its_bounds_allow(down_us, may):
     made, run = flapping(down_us)
     assert excused(made, run) is may
+
+
+# --- Every attempt of a packet lost ----------------------------------------------------------
+
+ATTEMPTS = Timing().most_attempts
+
+
+def from_h1_to_h4(transport, fault, size):
+    """Messages of 16 KiB while nothing is overtaken or full."""
+    return cut_short(
+        transport,
+        f"faults=[{{name: x, {fault}}}]",
+        f"workload={{kind: point-to-point, bytes: {size}, message: 16KiB, from: h1, to: h4}}",
+        f"transports=[{transport}]",
+        ROOMY,
+        "topology.generator.access={rate: 100Gbit, delay: 1us}",
+        "lb=flow",
+        "deadline=10s",
+    )
+
+
+def data_lost(transport, lasts_us):
+    fault = f'links: "h1->*", loss: random 100%, only: data, for: {lasts_us}us'
+    return from_h1_to_h4(transport, fault, "1KiB")
+
+
+@pytest.mark.parametrize("transport", ["csa_ud", "uccl"])
+def test_a_peer_that_is_heard_may_be_given_up_where_every_attempt_of_a_packet_was_lost(transport):
+    made, run = data_lost(transport, 1_000_000)
+    assert run.messages["status"].tolist() == [RETRY_EXC]
+    assert invariants.violations(made, run, may_fail=False) == []
+
+
+def told(made, most):
+    """As if a session were to send a packet so often."""
+    timing = dataclasses.replace(made.tuning.timing, most_attempts=most)
+    tuning = dataclasses.replace(made.tuning, timing=timing)
+    made.tuning_of = lambda _: tuning
+
+
+@pytest.mark.parametrize(("more", "may"), [(0, True), (1, False)])
+def test_a_packet_that_was_not_lost_so_often_excuses_nobody(more, may):
+    made, run = data_lost("uccl", 5000)
+    told(made, int(run.messages["retransmitted"][0]) + more)  # the last attempt arrived
+    assert excused(made, run) is may
+
+
+@pytest.mark.parametrize(
+    ("transport", "links", "every", "size"),
+    [("uccl", "h4->*", 2, "0KiB"), ("uet_rod", "h1<->*", 3, "4KiB")],
+)
+def test_an_outage_in_step_excuses_no_more_than_the_attempts_that_it_took(
+    transport, links, every, size
+):
+    fault = f'links: "{links}", loss: periodic {every} 1, key: index'
+    made, run = from_h1_to_h4(transport, fault, size)
+    assert RETRY_EXC in run.messages["status"]
+    assert invariants.violations(made, run, may_fail=False) == []
+    told(made, ATTEMPTS + 10)
+    assert invariants.violations(made, run, may_fail=False) != []
+
+
+def test_lost_answers_excuse_no_message_that_was_not_sent_so_often():
+    made, run = from_h1_to_h4("uccl", 'links: "h4->*", loss: periodic 3 1, key: index', "4MiB")
+    assert run.verdict == "passed"
+    assert len(made.fabric.injections()) > ATTEMPTS
+    assert not excused(made, run)
+
+
+@pytest.mark.parametrize(("late_us", "may"), [(2 * TIMEOUT_US, True), (TIMEOUT_US // 2, False)])
+def test_what_is_held_up_for_longer_than_a_timeout_is_a_heavy_loss(late_us, may):
+    late = f"reorder: 20% by {late_us}us"
+    assert excused(*from_h1_to_h4("rc", f'links: "*<->*", {late}', "256KiB")) is may
