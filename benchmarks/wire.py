@@ -98,7 +98,8 @@ def _stamping(lab: Lab) -> Iterator[_Stamps]:
     with Module("stamps.c", ("stamp_port",), parameters) as module:
         module.pin(lab.bpffs, ("stamps",))
     with lab.enter(node.name):
-        attach_pinned(lab.bpffs / "stamp_port", node.ports, lab.mode)
+        ifindexes = [port.ifindex for port in node.ports]
+        attach_pinned(lab.bpffs / "stamp_port", ifindexes, lab.mode)
     try:
         yield _Stamps(lab)
     finally:

@@ -661,7 +661,8 @@ int host_port(struct xdp_md *ctx) {
   if (!frame.roce || frame.flow.dst != in->address) return XDP_PASS;
   if (!lab_load_qpn(ctx, &frame, &qpn) || qpn == LAB_GSI_QP) return XDP_PASS;
   share = qpn >> LAB_SHARE_QPN_BITS;
-  if (!share || shares.redirect_map(in->first_share + share, 0) != XDP_REDIRECT)
+  if (!share || share >= LAB_SHARES ||
+      shares.redirect_map(in->first_share + share, 0) != XDP_REDIRECT)
     if (xsks.redirect_map(ingress, XDP_PASS) != XDP_REDIRECT) return XDP_PASS;
   count->to_xsk++;
   return XDP_REDIRECT;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint32_t kQuickFrames = 2;   // are handled in no time
 constexpr int kLastTurns = 64;              // when the port closes
 constexpr long kLastWaitNs = 100'000;       // then, while the port holds back
-constexpr std::uint32_t kFirstNumber = 16;  // below are those of the connection manager and others
+constexpr std::uint32_t kFirstNumber = 32;  // below are the RNIC's own
 constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr int kMostDescriptors = 1 << 12;
 constexpr std::uint32_t kNumbersInShare = 1 << LAB_SHARE_QPN_BITS;
@@ -113,7 +113,7 @@ int Engine::open_port() {
 
 void Engine::number_queue_pairs(std::uint32_t share) {
   const std::uint32_t before = share << LAB_SHARE_QPN_BITS;
-  rnic_.number_from(before + some_number(epoch_ns_), before + kFirstNumber,
+  rnic_.number_from(before + some_number(monotonic_ns()), before + kFirstNumber,
                     before + kNumbersInShare);
 }
 
@@ -140,14 +140,15 @@ std::string Engine::statistics_path() const {
 }
 
 bool Engine::link_is_up() const {
-  if (port_ || settings_.shares_map.empty()) return link_is_up_;
+  if (share_fd_ >= 0 || settings_.shares_map.empty()) return link_is_up_;
   return PortShare::link_is_up(settings_.interface);
 }
 
 void Engine::look_at_link() {
-  const std::optional<bool> up = share_.news();
-  if (!up || *up == link_is_up_) return;
   const auto held = hold();
+  const std::optional<bool> up = share_.news();
+  share_fd_ = share_.fd();
+  if (!up || *up == link_is_up_) return;
   link_is_up_ = *up;
   hand_out_port_event(*this, *up);
 }
@@ -196,7 +197,7 @@ void Engine::after_fork_in_child() {
   port_.reset();
   share_.give_back();
   static_cast<void>(statistics_.release());  // its destructor would remove the parent's file
-  close_descriptors_of(settings_.statistics);
+  close_descriptors_of(statistics_path());
   lock_.unlock();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What `lab exec --verbs` writes of the host's RNICs: lines of a name and a value, in a file each
-// that only the program's mount namespace has (softroce_lab/fabric/verbs_device.py writes it).
+// that only the program's mount namespace has (softroce_lab/programs/device/device.py writes it).
 #pragma once
 
 #include <cstdint>

@@ -151,13 +151,25 @@ def read(path: Path) -> Published:
     """FileNotFoundError if its process has ended; RunError if it cannot be read."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        alive = _is_held(fd)
+        alive = _is_locked(fd)
         return Published(path.name.partition("@")[0], _consistent(fd, path, alive=alive), alive)
     finally:
         os.close(fd)
 
 
-def _is_held(fd: int) -> bool:
+def is_held(path: Path) -> bool:
+    """Whether a process lives that publishes there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return _is_locked(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -192,7 +204,7 @@ def _sequence(data: bytes) -> int:
 def read_all(directory: Path, port: str = "*:*") -> list[Published]:
     """What all processes with ports of a lab have published, by port; or those with one port."""
     found = []
-    for path in sorted([*directory.glob(port), *directory.glob(f"{port}@*")]):
+    for path in sorted({*directory.glob(port), *directory.glob(f"{port}@*")}):
         if path.suffix == ".new":
             continue
         with contextlib.suppress(FileNotFoundError):

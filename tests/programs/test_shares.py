@@ -3,7 +3,9 @@
 
 import contextlib
 import errno
+import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
+from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.observe import stats, view
 from softroce_lab.programs.device import beside
 from softroce_lab.structs import Struct
@@ -41,8 +44,12 @@ def test_two_programs_at_once(pair):
     with contextlib.ExitStack() as stack:
         several = [write_bw(pair, port, seconds=4) for port in (18601, 18602)]
         processes = [stack.enter_context(ended(each)) for both in several for each in both]
-        clients = {client.pid for _, client in several}
-        assert eventually(lambda: {each.snapshot.pid for each in published(pair, "h1")} == clients)
+        clients = sorted(client.pid for _, client in several)
+        assert eventually(
+            lambda: sorted(each.snapshot.pid for each in published(pair, "h1")) == clients
+        )
+        numbers = {qp.number for each in published(pair, "h1") for qp in each.snapshot.qps}
+        assert {number >> 17 for number in numbers} == {0, 1}
         assert interfaces(pair.lab, "h1") >= {"eth1p1", "eth1f1"}
         for process in processes:
             done = finished(process)
@@ -85,6 +92,29 @@ def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
                     assert done.returncode == 0, f"moment {moment}: {done.stdout}{done.stderr}"
         for host in ("h1", "h2"):
             assert eventually(lambda host=host: interfaces(pair.lab, host) == {"lo", "eth1"})
+
+
+def test_programs_go_on_without_the_service_and_the_next_one_leaves_them_their_shares(pair):
+    with contextlib.ExitStack() as stack:
+        several = [write_bw(pair, port, seconds=6) for port in (18605, 18606)]
+        processes = [stack.enter_context(ended(each)) for both in several for each in both]
+        assert eventually(lambda: len(published(pair, "h1")) == 2)
+        os.kill(service_of(pair, "h1"), signal.SIGKILL)
+        third = write_bw(pair, 18607, seconds=1)
+        assert eventually(lambda: "eth1p2" in interfaces(pair.lab, "h1"))
+        for process in (*third, *processes):
+            done = finished(stack.enter_context(ended(process)))
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def service_of(pair, host):
+    """The process that serves the host's ports."""
+    with pair.lab.enter(host):
+        namespace = Path("/proc/thread-self/ns/net").stat().st_ino
+    inhabitants = netns.inhabitants([namespace])[namespace]
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in inhabitants}
+    (service,) = [pid for pid, name in names.items() if name == beside.COMMAND]
+    return service
 
 
 # ---------------------------------------------------------------- the service

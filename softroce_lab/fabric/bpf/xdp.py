@@ -80,7 +80,7 @@ def port_configs(plan: Plan) -> Iterator[tuple[Port, bytes]]:
                 rx_link=tx_link ^ 1,
                 tx_link=tx_link,
                 flags=fate | per_packet,
-                first_share=shares.get(port.ifindex, 0),
+                first_share=shares.get(port.ifindex, len(shares) * layout.SHARES),  # or none
                 mac=port.mac,
                 peer_mac=peer.mac,
             ),

@@ -33,9 +33,11 @@ class PortOwner:
             self._socket.listen(8)
         except OSError:
             self._socket.close()
+            holder = _holder(address)
+            shared = "(softroce-cm)" in holder  # among programs of verbs
+            first = "the programs of `lab exec --verbs` at this host" if shared else "that process"
             raise RunError(
-                f"the port {interface} is in use by {_holder(address)}",
-                hint="one process opens a port; end that one first",
+                f"the port {interface} is in use by {holder}", hint=f"end {first} first"
             ) from None
 
     def __enter__(self) -> Self:

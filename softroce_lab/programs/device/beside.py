@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias
 
+from softroce_lab.errors import LabError
 from softroce_lab.fabric.net import netns
 from softroce_lab.structs import CONSTANTS
 
@@ -110,7 +111,10 @@ def _leave(listening: list[socket.socket] | None, makers: Makers) -> NoReturn:
                 finally:
                     _close(listening)
                 # A program may have come just before the addresses were given up.
-                listening = None if next(_others(), None) is None else _listening()
+                newcomer = next(_others(), None)
+                listening = None if newcomer is None else _listening()
+                if newcomer is not None:
+                    os.close(newcomer)
     finally:
         os._exit(0)
 
@@ -204,9 +208,14 @@ class _Servers:
                 each.handle(fd, events)
             return
         door, make = self._doors[fd]
-        if fd not in self._made:
-            self._made[fd] = make()
-        self._made[fd].admit(door.accept()[0])
+        connected = door.accept()[0]
+        try:
+            if fd not in self._made:
+                self._made[fd] = make()
+        except (OSError, LabError):
+            connected.close()  # which tells the program that it is not served
+        else:
+            self._made[fd].admit(connected)
 
     def keep_time(self) -> None:
         for each in self._made.values():

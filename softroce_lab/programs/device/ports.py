@@ -40,6 +40,7 @@ from softroce_lab.fabric.observe.view import View
 from softroce_lab.plan import locate
 from softroce_lab.plan.plan import Node, Plan, Port
 from softroce_lab.structs import Struct
+from softroce_lab.telemetry import counters_file
 
 LOOK_NS = 40_000_000
 """How often links are looked at. A program hears of a link that went down within 100 ms."""
@@ -52,8 +53,11 @@ _NAMESPACE = Path("/proc/self/ns/net")
 class PortShares:
     """The shares of one port."""
 
-    def __init__(self, port: Port, first: int, mtu: int, bpffs: Path, mode: Mode) -> None:
+    def __init__(
+        self, port: Port, first: int, mtu: int, directory: Path, bpffs: Path, mode: Mode
+    ) -> None:
         self.port = port
+        self._published = directory / counters_file.DIRECTORY
         self.up = True  # when somebody looked last
         self.clients: dict[int, socket.socket] = {}  # by their shares
         self._first, self._mtu, self._bpffs, self._mode = first, mtu, bpffs, mode
@@ -64,12 +68,16 @@ class PortShares:
 
         OSError if the kernel refuses.
         """
-        share = next((n for n in range(layout.SHARES) if n not in self.clients), None)
+        share = next((n for n in range(layout.SHARES) if self._is_free(n)), None)
         if share is None:
             raise RunError(f"{layout.SHARES} processes have the port {self.port.name}")
         if not self.clients:
             self._owner = PortOwner(self.port.name)
-        interface = self._make_pair(share, xdp) if share else self.port.name
+        try:
+            interface = self._make_pair(share, xdp) if share else self.port.name
+        except OSError:
+            self._delete_pair(share)
+            raise
         self.clients[share] = client
         key = self._first + share if share else 0
         return {"share": share, "key": key, "up": self.up, "interface": interface.encode()}
@@ -93,13 +101,19 @@ class PortShares:
             with contextlib.suppress(OSError):
                 client.send(_STATE.pack(up=up))
 
+    def _is_free(self, share: int) -> bool:
+        """Nobody has it, nor got it of a service that was killed and has it still."""
+        name = f"{self.port}@{share}" if share else str(self.port)
+        return share not in self.clients and not counters_file.is_held(self._published / name)
+
     def _indexes(self, share: int) -> tuple[int, int]:
         """Of the process's end and of the other."""
         first = layout.FIRST_SHARE_IFINDEX + 2 * (self._first + share)
         return first, first + 1
 
     def _names(self, share: int) -> tuple[str, str]:
-        return f"{self.port.name}p{share}", f"{self.port.name}f{share}"
+        name = self.port.name[:12]  # of 15 characters that the kernel takes
+        return f"{name}p{share}", f"{name}f{share}"
 
     def _make_pair(self, share: int, xdp: XdpFabric) -> str:
         indexes, names = self._indexes(share), self._names(share)
@@ -144,7 +158,7 @@ class PortServer:
         plan = self._plan()
         shares = first_shares(plan)
         self._ports = {
-            port.name: PortShares(port, shares[port.ifindex], plan.mtu, bpffs, mode)
+            port.name: PortShares(port, shares[port.ifindex], plan.mtu, directory, bpffs, mode)
             for port in node.ports
         }
         self._links = {port.name: locate.uplink(plan, port) // 2 for port in node.ports}
@@ -238,9 +252,10 @@ class PortServer:
 
     def _plan(self) -> Plan:
         """The lab's plan, with its faults of now."""
-        inode = (self._directory / planfile.FILE).stat().st_ino
-        if inode != self._inode:
-            self._current, self._inode = planfile.read(self._directory), inode
+        with contextlib.suppress(FileNotFoundError):  # the lab goes down
+            inode = (self._directory / planfile.FILE).stat().st_ino
+            if inode != self._inode:
+                self._current, self._inode = planfile.read(self._directory), inode
         return self._current
 
 

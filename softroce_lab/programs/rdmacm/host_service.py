@@ -18,6 +18,7 @@ from ipaddress import IPv6Address
 from typing import Any, TypeAlias
 
 from softroce_lab.programs.rdmacm.connection import (
+    LONGEST_WAIT,
     CmEvent,
     CmState,
     CmTiming,
@@ -203,7 +204,7 @@ class HostService:
             case "connect":
                 timing = manager.timing
                 if call.ack_timeout != NO_ACK_TIMEOUT:
-                    life = max(call.ack_timeout - 1, 0)
+                    life = max(min(call.ack_timeout, LONGEST_WAIT) - 1, 0)
                     timing = dataclasses.replace(timing, packet_life_time=life)
                 return manager.connect(comm_id, params, now_ns, timing, call.transport)
             case "accept":
