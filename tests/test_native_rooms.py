@@ -22,7 +22,7 @@ STOREYS = (
     {"bindings", "veth", "fuzz", "verbs/rdmacm"},
     {"verbs"},
     {"sim", "live"},
-    {"pair", "endpoint", "wire", "monitor"},
+    {"pair", "endpoint", "wire", "monitor", "shift"},
     {"engine/rnic", "transport", "capture", "system"},
     {"engine/striped"},
     {"engine/verbs", "erasure"},
