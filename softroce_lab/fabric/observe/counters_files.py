@@ -23,7 +23,7 @@ def path_for(lab_directory: Path, port: Port) -> str:
 
 
 def of_port(lab_directory: Path, port: Port) -> list[Published]:
-    """What the processes that have `port` have published. RunError."""
+    """The counters of all processes that have `port`, as published. RunError."""
     return counters_file.read_all(lab_directory / counters_file.DIRECTORY, str(port))
 
 

@@ -46,7 +46,7 @@ def path_mtu(netdev_mtu_bytes: int) -> int:
 
 
 def settings(seen: View, node: Node, rail: int) -> str:
-    """What the library reads of the RNIC at one of the host's ports: a name and a value a line."""
+    """The library's settings of the RNIC at one of the host's ports: a name and a value a line."""
     assert seen.condition is not None  # noqa: S101 - a lab that is up has one
     port = node.ports[rail]
     _, next_hop = locate.peers(seen.plan)[port.ifindex]

@@ -73,12 +73,12 @@ class PortShares:
             raise RunError(f"{layout.SHARES} processes have the port {self.port.name}")
         if not self.clients:
             self._owner = PortOwner(self.port.name)
+        self.clients[share] = client
         try:
             interface = self._make_pair(share, xdp) if share else self.port.name
         except OSError:
-            self._delete_pair(share)
+            self.release(share, xdp)
             raise
-        self.clients[share] = client
         key = self._first + share if share else 0
         return {"share": share, "key": key, "up": self.up, "interface": interface.encode()}
 

@@ -20,11 +20,7 @@ def test_old_packets_change_nothing():
     old = rig.pairs[0].take_sent()
     replay(rig, old, 3)
     case.run()
-    rig.cut(down=False)
-    rig.run(400_000)
-    case.extend(FIXED[:6], FIXED[:3])
-    case.run(3 * BOUND_NS)
-    assert rig.until(rig.is_default, 1_000_000)
+    fail_back(rig, case)
     case.extend(FIXED, FIXED[:3])
     until_ns = rig.now_ns + 3 * BOUND_NS
     while not case.is_over:
@@ -35,6 +31,15 @@ def test_old_packets_change_nothing():
     for talk in case.talks:
         talk.check_end()
     rig.close()
+
+
+def fail_back(rig, case):
+    """The cable is mended, and traffic goes on until the default NIC has it again."""
+    rig.cut(down=False)
+    rig.run(400_000)
+    case.extend(FIXED[:6], FIXED[:3])
+    case.run(3 * BOUND_NS)
+    assert rig.until(rig.is_default, 1_000_000)
 
 
 def replay(rig, frames, times, rail=0):
@@ -50,11 +55,7 @@ def test_old_packets_of_the_backup_change_nothing():
     rig.cut()
     case = Case(rig, [FIXED, FIXED[:4]])
     case.run()
-    rig.cut(down=False)
-    rig.run(400_000)
-    case.extend(FIXED[:6], FIXED[:3])
-    case.run(3 * BOUND_NS)
-    assert rig.until(rig.is_default, 1_000_000)
+    fail_back(rig, case)
     old = rig.pairs[1].take_sent()
     replay(rig, old, 2, rail=1)
     case.extend(FIXED, FIXED[:3])
