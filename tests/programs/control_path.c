@@ -171,10 +171,8 @@ static void check_frames(void) {
 /* `control_path`: whatever needs no port. `control_path port`: what needs one. */
 int main(int argc, char **argv) {
   page_bytes = sysconf(_SC_PAGESIZE);
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+  context = open_first_device();
   if (!context) return 3;
-  ibv_free_device_list(list);
   pd = ibv_alloc_pd(context);
   cq = ibv_create_cq(context, 16, NULL, NULL, 0);
   if (argc == 2 && !strcmp(argv[1], "port")) {

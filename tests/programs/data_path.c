@@ -347,10 +347,8 @@ static void check_connected(void) {
 }
 
 int main(void) {
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+  context = open_first_device();
   if (!context) return 3;
-  ibv_free_device_list(list);
   pd = ibv_alloc_pd(context);
   cq = ibv_create_cq(context, 4 * MANY, NULL, NULL, 0);
   mr = ibv_reg_mr(pd, &memory, sizeof memory,

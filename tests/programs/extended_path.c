@@ -749,10 +749,8 @@ static void check_reset(void) {
 }
 
 int main(void) {
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+  context = open_first_device();
   if (!context) return 3;
-  ibv_free_device_list(list);
   pd = ibv_alloc_pd(context);
   cq = try_queue((struct ibv_cq_init_attr_ex){.wc_flags = IBV_WC_STANDARD_FLAGS});
   mr = ibv_reg_mr(pd, &memory, sizeof memory,

@@ -42,10 +42,8 @@ static void leave(const char *way) {
 int main(int argc, char **argv) {
   if (argc != 3 && argc != 4) return 2;
   const int messages = atoi(argv[1]), fork_at = atoi(argv[2]);
-  struct ibv_device **list = ibv_get_device_list(NULL);
-  struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+  struct ibv_context *context = open_first_device();
   if (!context) return 3;
-  ibv_free_device_list(list);
   struct ibv_pd *pd = ibv_alloc_pd(context);
   struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
   unsigned char *memory = calloc(2, BYTES);
