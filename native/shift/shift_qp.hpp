@@ -74,7 +74,7 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   // Inline bytes are in the requests already.
   Posted post_sends(Sends requests);
   Posted post_receives(Receives receives);
-  // After RTS: connects the backup, now or later. False: the peer has published none.
+  // After RTR or RTS: connects the backup, now or later. False: the peer has published none.
   bool connect();
   void abandon();  // the application puts its queue pair in error
   void close();    // before the queue pair on the default NIC is destroyed
@@ -118,6 +118,7 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::uint32_t number(Path path) const { return path == Path::primary ? number() : *twin_; }
   std::optional<std::string> move_keys(SendRequest& request);
   void post_own(Path path, std::uint64_t wr_id);
+  void reset(Path path);
   void settle();
   template <typename F>
   void for_each_queue(F body) const {
@@ -136,7 +137,6 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::string lack_ = "the backup is not ready";
   std::deque<Notice> notices_;
   std::atomic<unsigned> posting_{0};  // threads that post without the lock
-  bool connecting_ = false;
   std::atomic<bool> closed_{false};
 };
 

@@ -29,6 +29,7 @@ struct Settings {
   std::string shares_map{};  // for other shares of the port than the first; empty: it has none
   std::uint32_t uplink = 0;  // the directed link that begins at the port
   std::string kept{};        // folder for the counters of processes that have ended; empty: nowhere
+  bool shift = false;        // whether queue pairs have backups on the next device (backup.hpp)
   std::string losses{};      // folder for what is done about losses; empty: nowhere
 };
 
