@@ -103,8 +103,11 @@ bool ShiftQp::make_twin() {
                   config_.signal_all};
   config.cap.max_send_wr += kOwnRequests;
   const auto& failures = backup_->failures(Path::backup);
-  const auto [error, twin] = backup_->far().ask([config, failures](Rnic& rnic, Time) {
+  const std::optional<std::uint32_t> srq =
+      config_.shared ? std::optional(config_.shared->far()) : std::nullopt;
+  const auto [error, twin] = backup_->far().ask([config, failures, srq](Rnic& rnic, Time) {
     QpConfig granted = config;
+    if (srq) granted.srq = rnic.find_srq(*srq);
     std::uint32_t made = 0;
     int refused = rnic.create_qp(granted, made);
     if (refused == 0) refused = rnic.keep_unfinished(made, failures);
@@ -262,6 +265,12 @@ Unfinished ShiftQp::leave(Path path) {
     });
   backup_->purge_failures(*this, path);
   for_each_queue([](Completions& queue) { queue.collect(); });
+  if (config_.shared && twin_) {
+    if (path == Path::primary)
+      config_.shared->lend();
+    else
+      config_.shared->take_back();
+  }
   std::erase_if(left.sends, [](const auto& each) { return is_own(each.request.wr_id); });
   if (path == Path::primary) {  // what came of an earlier probe is over
     std::erase_if(notices_, [](Notice each) {
@@ -408,6 +417,7 @@ void ShiftQp::handle_control(const WorkCompletion& completion) {
 
 bool ShiftQp::advance() {
   for_each_queue([](Completions& queue) { queue.collect(); });
+  if (config_.shared && machine_->path() == Path::backup) config_.shared->lend();
   const std::int64_t now_ns = backup_->now_ns();
   const auto due = machine_->next_time_ns();
   const bool happened = !notices_.empty() || (due && *due <= now_ns);

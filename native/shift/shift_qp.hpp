@@ -16,6 +16,7 @@
 #include "completions.hpp"
 #include "control.hpp"
 #include "machine.hpp"
+#include "shared_receives.hpp"
 #include "surroundings.hpp"
 
 namespace softroce::shift {
@@ -30,12 +31,13 @@ struct ShadowDomain {
 class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQp> {
  public:
   struct Config {
-    std::uint32_t number = 0;  // of the queue pair on the default NIC, of RC, without an SRQ
+    std::uint32_t number = 0;  // of the queue pair on the default NIC, of RC
     QpCapacities cap{};        // as granted
     bool signal_all = false;
     std::shared_ptr<Completions> sends{}, receives{};
     // Of its protection domain; called once, when the twin is made.
     std::function<std::shared_ptr<ShadowDomain>()> shadow_domain{};
+    std::shared_ptr<SharedReceives> shared{};  // null: it has receives of its own
   };
 
   // (0, how many were posted), or the errno value and the number of the request that was refused.

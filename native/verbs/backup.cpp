@@ -85,14 +85,20 @@ void DeviceBackup::add(Qp& qp, const QpConfig& granted) {
     }
     return std::shared_ptr<shift::Completions>(cq.both, &cq.both->completions);
   };
+  Srq* srq = static_cast<Srq*>(qp.srq);
+  if (srq != nullptr && !srq->shared)
+    srq->shared = std::make_shared<shift::SharedReceives>(backup_->near(), backup_->far(),
+                                                          srq->number, srq->max_sge);
   qp.shift = backup_->add({.number = qp.qp_num,
                            .cap = granted.cap,
                            .signal_all = granted.signal_all,
                            .sends = completions(qp.send_cq),
                            .receives = completions(qp.recv_cq),
-                           .shadow_domain = [domain = granted.protection_domain] {
-                             return std::make_shared<shift::ShadowDomain>(domain);
-                           }});
+                           .shadow_domain =
+                               [domain = granted.protection_domain] {
+                                 return std::make_shared<shift::ShadowDomain>(domain);
+                               },
+                           .shared = srq != nullptr ? srq->shared : nullptr});
 }
 
 void DeviceBackup::remove(Qp& qp) {

@@ -104,6 +104,13 @@ void hand_out_port_event(Engine& engine, bool up) {
     if (!context->home->backup) add(&context->context, made);
 }
 
+void hand_out_last_wqe(Qp& qp) {
+  ibv_async_event made{};
+  made.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+  made.element.qp = &qp;
+  add(qp.context, made);
+}
+
 void forget(Qp* qp) {
   forget_events(qp->context, qp);
   await_acknowledged(qp);

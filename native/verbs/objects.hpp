@@ -117,7 +117,8 @@ struct Cq : ibv_cq {
 struct Srq : ibv_srq {
   std::uint32_t number = 0;
   std::uint32_t max_sge = 0;
-  std::uint32_t events_taken = 0;  // asynchronous events, by the program
+  std::uint32_t events_taken = 0;                 // asynchronous events, by the program
+  std::shared_ptr<shift::SharedReceives> shared;  // since a queue pair of it has a backup
 };
 
 // Requests of an extended queue pair, between ibv_wr_start and ibv_wr_complete.
@@ -206,6 +207,8 @@ void hand_out_async_events(Engine& engine);
 // The port's link came up or went down: to all contexts, but of a device with a backup. `engine` is
 // held.
 void hand_out_port_event(Engine& engine, bool up);
+// A queue pair takes no more of its shared receives.
+void hand_out_last_wqe(Qp& qp);
 // Its events that nobody took go; waits until those that somebody took are acknowledged.
 void forget(Qp* qp);
 void forget(Srq* srq);

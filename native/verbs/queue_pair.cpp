@@ -128,7 +128,7 @@ int create_own_qp(ibv_pd* pd, ibv_qp_init_attr& attr, QpConfig& config, Qp*& cre
 
 // Null also for a queue pair that goes on nowhere else.
 DeviceBackup* backup_of(const ibv_qp& qp) {
-  if (qp.qp_type != IBV_QPT_RC || qp.srq != nullptr) return nullptr;
+  if (qp.qp_type != IBV_QPT_RC) return nullptr;
   return backup_for(*of(qp.context).home);
 }
 
@@ -156,6 +156,18 @@ QpConfig config_of(const Qp& qp) {
   Engine& engine = engine_of(qp.context);
   const auto held = engine.hold();
   return engine.rnic().find_qp(qp.qp_num)->config();
+}
+
+// To ERR.
+int end(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  if (qp.shift->backup_ready()) {
+    qp.shift->abandon();
+    qp.state = IBV_QPS_ERR;
+  } else if (const int error = modify(qp, attr, mask)) {
+    return error;
+  }
+  if (qp.srq != nullptr) hand_out_last_wqe(qp);
+  return 0;
 }
 
 // To RESET: what comes has another backup.
@@ -191,11 +203,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
     Qp& qp = *static_cast<Qp*>(base);
     const bool to_state = mask & IBV_QP_STATE;
     if (!qp.shift || !to_state) return modify(qp, *attr, mask);
-    if (attr->qp_state == IBV_QPS_ERR && qp.shift->backup_ready()) {
-      qp.shift->abandon();
-      qp.state = IBV_QPS_ERR;
-      return 0;
-    }
+    if (attr->qp_state == IBV_QPS_ERR) return end(qp, *attr, mask);
     if (attr->qp_state == IBV_QPS_RESET) return begin_anew(qp, *attr, mask);
     const bool connects = attr->qp_state == IBV_QPS_RTR || attr->qp_state == IBV_QPS_RTS;
     if (connects && qp.shift->machine().epoch() != 0) return 0;  // it has moved from RTR
