@@ -138,7 +138,7 @@ static inline void log_effect(const struct decision *on, u32 link, u32 rule_id, 
 static inline void log_effects(const struct decision *on, u32 link, struct lab_counters *count) {
   LAB_ROLLED
   for (u32 i = 0; i < 4; i++) {
-    u32 effect = on->verdict.effects & (i ? 1U << i : LAB_EFFECT_DROP | LAB_EFFECT_DOWN);
+    u32 effect = on->verdict.effects & lab_effects_of_slot(i);
 
     if (effect) log_effect(on, link, on->verdict.rule_id[i], effect, count);
   }
@@ -291,6 +291,9 @@ static inline void decide(struct xdp_md *ctx, u32 link, u32 slot, struct decisio
 
   if (!set || !state) return;
   lab_parse_roce(ctx, &on->frame, &on->packet);
+  /* What its uplink cuts is whole here still: the wire stage cuts. */
+  if (on->wire.flags & LAB_WIRE_UPLINK)
+    on->packet.trimmed |= on->wire.uplink.effects / LAB_EFFECT_CUT & 1;
   if (set->needs & LAB_NEED_TIME && !lab_moment(&now_ns)) return;
   if (set->needs & LAB_NEED_RELATIVE) number_relatively(on);
   if (set->needs & LAB_NEED_TAIL) know_tail(on);

@@ -9,8 +9,8 @@
  *             packets fail whatever link, path, port, time or transport they take.
  *   index     (stream, n-th packet on the directed link): also for frames without the lab header.
  *
- * Rules are tried in order; a packet that one rule drops never reaches the next. Models that
- * count (gemodel, burst, periodic, a gap) count the packets that reach them.
+ * Rules are tried in order; a packet that one rule drops or cuts never reaches the next. Models
+ * that count (gemodel, burst, periodic, a gap) count the packets that reach them.
  */
 #ifndef SOFTROCE_LAB_FAULT_H
 #define SOFTROCE_LAB_FAULT_H
@@ -38,6 +38,7 @@ enum lab_fault_model {
   LAB_CORRUPT = 5,       /* flip a bit below `threshold` */
   LAB_DUPLICATE = 6,     /* below `threshold` */
   LAB_REORDER = 7,       /* below `threshold`; a: the first a-1, and so after each, are none */
+  LAB_CUT = 8,           /* below `threshold`; a packet without a payload to cut is dropped */
 };
 
 /* What a rule did to a packet; bits of lab_verdict.effects and of struct lab_wire_meta. */
@@ -48,6 +49,7 @@ enum lab_effect {
   LAB_EFFECT_REORDER = 8,
   LAB_EFFECT_DOWN = 16, /* with DROP: for the link is down */
   LAB_EFFECT_BAD = 32,  /* with DROP: by a gemodel in its bad state */
+  LAB_EFFECT_CUT = 64,  /* trimmed: its payload is gone, its headers go on; never with DROP */
 };
 
 /* What names a packet. Addresses are numbers in host order. Zeroes where `kind` is none. */
@@ -73,7 +75,7 @@ struct lab_packet {
   lab_u32 psn;
   lab_u32 relative_qpn; /* its sender's n-th destination QP, from 1; 0: unknown */
   lab_u32 relative_psn; /* from 1 */
-  lab_u32 zero;
+  lab_u32 trimmed;      /* 1: its payload was cut before */
 };
 
 #define LAB_NO_OPCODE 0x100
@@ -81,6 +83,7 @@ struct lab_packet {
 #define LAB_KIND_BIT_TAIL 16 /* the last packet of an RC message, sent for the first time */
 #define LAB_KIND_BIT_PROBE 32
 #define LAB_KIND_BIT_PARITY 64
+#define LAB_KIND_BITS_WHOLE (1 << LAB_KIND_DATA | LAB_KIND_BIT_PARITY) /* with a payload to cut */
 
 /* The packets that a rule matches. Masks are all ones where the number beside them counts. */
 struct lab_filter {
@@ -157,6 +160,11 @@ enum lab_verdict_slot {
   LAB_SLOT_DUPLICATE = 2,
   LAB_SLOT_REORDER = 3,
 };
+
+/* The effects that have a slot. */
+LAB_PURE lab_u32 lab_effects_of_slot(lab_u32 slot) {
+  return slot ? 1U << slot : LAB_EFFECT_DROP | LAB_EFFECT_DOWN | LAB_EFFECT_CUT;
+}
 
 /* What becomes of a packet, by slot: which rule did it, and by what draw. */
 struct lab_verdict {
@@ -324,6 +332,15 @@ LAB_PURE void lab_note_hit(struct lab_rule_state *own, lab_u64 seen) {
   __sync_fetch_and_add(&own->runs, lab_nonzero(before ^ seen) | (1 ^ lab_nonzero(seen)));
 }
 
+/* What a rule that hits a packet does to it: one without a payload to cut is dropped. */
+LAB_PURE lab_u32 lab_effects_on(const struct lab_fault_rule *rule,
+                                const struct lab_packet *packet) {
+  lab_u32 cuts = rule->effects / LAB_EFFECT_CUT & 1;
+  lab_u32 whole = (lab_u32)lab_nonzero(packet->kind_bit & LAB_KIND_BITS_WHOLE);
+
+  return rule->effects ^ ((LAB_EFFECT_CUT | LAB_EFFECT_DROP) & -(cuts & ~whole));
+}
+
 /* What the rules draw for: the packet's digest, or its number among those that they apply to. */
 LAB_PURE void lab_name_draws(struct lab_fault_state *state, const struct lab_packet *packet,
                              struct lab_verdict *verdict) {
@@ -358,16 +375,17 @@ LAB_PURE void lab_fault_decide(const struct lab_fault_set *set, struct lab_fault
     if (i >= set->count) break;
     verdict->step = !(set->needs & LAB_NEED_FILTER) || lab_filter_passes(&rule->filter, packet);
     if (set->needs & LAB_NEED_TIME) verdict->step &= lab_window_acts(&rule->window, now_ns);
+    if (rule->effects & LAB_EFFECT_CUT) verdict->step &= 1 ^ packet->trimmed;
     if (!*(volatile lab_u64 *)&verdict->step) continue;
     draw = lab_fault_draw(rule->stream, verdict->name[rule->key & 1]);
     seen = lab_count_seen(own, rule->model);
     verdict->step = lab_rule_hits(rule, state, own, draw, seen);
     if (!*(volatile lab_u64 *)&verdict->step) continue;
     lab_note_hit(own, seen);
-    verdict->effects |= rule->effects | ((lab_u32)verdict->step & LAB_EFFECT_BAD);
+    verdict->effects |= lab_effects_on(rule, packet) | ((lab_u32)verdict->step & LAB_EFFECT_BAD);
     verdict->rule_id[slot] = rule->rule_id;
     verdict->draw[slot] = draw;
-    if (rule->effects & LAB_EFFECT_DROP) break;
+    if (rule->effects & (LAB_EFFECT_DROP | LAB_EFFECT_CUT)) break;
   }
   lab_draw_jitter(set, verdict);
 }

@@ -159,6 +159,7 @@ LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
   packet->psn = bpf_ntohl(bth->psn) & LAB_24_BITS;
   if (bth->opcode != LAB_BTH_OPCODE_UD_SEND_ONLY || hdr->version_kind >> 4 != LAB_HDR_VERSION)
     return;
+  packet->trimmed = hdr->version_kind / LAB_HDR_TRIMMED & 1;
   id->kind = hdr->version_kind & LAB_HDR_KIND;
   packet->kind_bit = lab_kind_bit(id->kind);
   id->attempt = bpf_ntohs(hdr->attempt);

@@ -12,7 +12,7 @@
 
 /* One link's part of the verdict. */
 struct lab_leg {
-  lab_u32 effects; /* LAB_EFFECT_DUPLICATE, LAB_EFFECT_REORDER; DROP: gone at the end of the leg */
+  lab_u32 effects; /* LAB_EFFECT_CUT, _DUPLICATE, _REORDER; DROP: gone at the end of the leg */
   lab_u32 jitter;  /* 32 random bits */
 };
 

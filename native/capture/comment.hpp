@@ -17,6 +17,7 @@ std::string comment_of(std::uint32_t effects, const lab_u32 (&rule_id)[4], TextO
   // By enum lab_verdict_slot; the effects in the same order.
   constexpr const char* kDone[]{"dropped", "corrupted", "duplicated", "reordered"};
   std::string text;
+  if (effects & LAB_EFFECT_CUT) text = "cut: " + text_of(rule_id[LAB_SLOT_DROP], false);
   for (std::size_t slot = 0; slot < std::size(kDone); ++slot) {
     if (!(effects & 1U << slot)) continue;
     if (!text.empty()) text += "; ";

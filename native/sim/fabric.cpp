@@ -294,6 +294,10 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
   } else if (tap_ != nullptr) [[unlikely]] {
     tap_->see(flights_[index], flights_.load(index), onto, link, {}, now_);
   }
+  if (leg.effects & LAB_EFFECT_CUT && flights_.load(index).trimmed_length != 0) {
+    note_cut(flights_.load(index));
+    trim(index, onto);
+  }
   if (leg.effects & LAB_EFFECT_DUPLICATE) {
     note_duplicate(flights_.load(index));
     const FlightIndex copy = flights_.acquire();
@@ -309,6 +313,17 @@ void Fabric::enter_crooked(FlightIndex index, LinkIndex onto) {
   queue(index, onto, leg, false);
 }
 
+// Its payload is gone, its headers go on.
+void Fabric::trim(FlightIndex index, LinkIndex onto) {
+  ++links_[onto].rare.trimmed;
+  Flight& flight = flights_[index];
+  Load& load = flights_.load(index);
+  flight.length = std::exchange(load.trimmed_length, 0);
+  load.packet.lab.trimmed = true;
+  load.packet.payload_bytes = 0;
+  load.packet.traffic_class = trimmed_class(flight.ecn, ends_[onto].to_host);
+}
+
 // False: a rule takes the packet.
 bool Fabric::meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg) {
   Flight& flight = flights_[index];
@@ -320,8 +335,7 @@ bool Fabric::meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg
   leg = {verdict.effects, verdict.jitter};
   if (verdict.effects == 0) return true;
   for (std::uint32_t slot = 0; slot < 4; ++slot) {
-    const std::uint32_t effect =
-        verdict.effects & (slot != 0 ? 1U << slot : LAB_EFFECT_DROP | LAB_EFFECT_DOWN);
+    const std::uint32_t effect = verdict.effects & lab_effects_of_slot(slot);
     if (effect != 0) log(index, number, verdict.rule_id[slot], effect);
   }
   link.rare.corrupted += (verdict.effects & LAB_EFFECT_CORRUPT) != 0;
@@ -371,6 +385,7 @@ lab_packet Fabric::describe(const Load& load) const {
     described.id = identity_of(load);
     described.kind_bit = lab_kind_bit(packet.lab.kind);
     described.tail = packet.lab.count - packet.lab.index;
+    described.trimmed = packet.lab.trimmed;
   }
   if (!learns_) return described;
   if (load.new_tail) described.kind_bit |= LAB_KIND_BIT_TAIL;
@@ -471,13 +486,9 @@ void Fabric::queue_stepwise(FlightIndex index, LinkIndex onto, const lab_leg& le
     ++link.rare.dropped_limit;
     lose(index, onto, DropCause::full_queue);
   } else if (frame.trimmed) {
-    ++link.rare.trimmed;
-    note_trimmed(load, onto);
-    flight.length = frame.length;
-    load.trimmed_length = 0;
-    load.packet.lab.trimmed = true;
-    load.packet.payload_bytes = 0;
-    load.packet.traffic_class = trimmed_class(flight.ecn, ends_[onto].to_host);
+    note_unruled(load, onto, DropCause::trimmed);
+    note_cut(load);
+    trim(index, onto);
   } else if (frame.marked) {
     ++link.rare.marked;
     flight.ecn = kEcnMask;

@@ -257,6 +257,7 @@ class Fabric {
   void come_out(FlightIndex index, Port& port);
   void enter(FlightIndex index, LinkIndex onto);
   void enter_crooked(FlightIndex index, LinkIndex onto);
+  void trim(FlightIndex index, LinkIndex onto);
   bool meet_rules(FlightIndex index, Link& link, LinkIndex number, lab_leg& leg);
   void queue(FlightIndex index, LinkIndex onto, const lab_leg& leg, bool copy);
   void fly(FlightIndex index, LinkIndex onto, Time arrival, bool marked);
@@ -283,7 +284,7 @@ class Fabric {
     return name.striped ? packet.lab.attempt == 0 : !packet.sent_before;
   }
   void lose(FlightIndex index, LinkIndex onto, DropCause cause);
-  void note_trimmed(Load& load, LinkIndex onto);
+  void note_cut(Load& load);
   void note_sent_again(const Load& load, const Port& port);
   void note_unruled(const Load& load, LinkIndex onto, DropCause cause);
   Recovery recovery_of(const Load& load) const;

@@ -8,8 +8,8 @@
 namespace softroce::sim {
 namespace {
 
-constexpr std::uint32_t kDrawn =
-    LAB_EFFECT_DROP | LAB_EFFECT_CORRUPT | LAB_EFFECT_DUPLICATE | LAB_EFFECT_REORDER;
+constexpr std::uint32_t kDrawn = LAB_EFFECT_DROP | LAB_EFFECT_CUT | LAB_EFFECT_CORRUPT |
+                                 LAB_EFFECT_DUPLICATE | LAB_EFFECT_REORDER;
 
 bool takes_down(const Rules& rules, std::uint64_t now_ns, lab_verdict& verdict) {
   const lab_fault_set& set = rules.set;
@@ -36,7 +36,7 @@ void Fates::add(std::uint64_t key, std::uint32_t rule_id, std::uint32_t effect) 
   Fate& fate = of_key_[key];
   fate.effects |= effect & kDrawn;
   for (std::uint32_t slot = 0; slot < 4; ++slot)
-    if (effect & 1U << slot) fate.rule_id[slot] = rule_id;
+    if (effect & lab_effects_of_slot(slot)) fate.rule_id[slot] = rule_id;
 }
 
 void Fates::decide(std::uint64_t key, lab_verdict& verdict) const {

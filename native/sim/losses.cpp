@@ -56,8 +56,7 @@ void Fabric::lose(FlightIndex index, LinkIndex onto, DropCause cause) {
 }
 
 // Its header goes on. Where a copy has its payload still, that is no loss yet.
-void Fabric::note_trimmed(Load& load, LinkIndex onto) {
-  note_unruled(load, onto, DropCause::trimmed);
+void Fabric::note_cut(Load& load) {
   const auto name = name_of(load);
   if (!name || load.spare || port_of(load.flow.dst) == kNowhere) return;
   load.spare = !resolve_copy(load, false);

@@ -70,6 +70,8 @@ class ShapedLink {
   void lost(const Frame& frame, Loss why);
   // A frame that a rule took before it came here.
   void gone(const Frame& frame);
+  // A rule cut the next frame that is offered.
+  void cut() { ++figures_.trimmed; }
   // No memory was left for a second copy.
   void copy_missed() { ++figures_.copies_missed; }
 

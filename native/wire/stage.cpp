@@ -184,10 +184,16 @@ void Stage::offer(std::uint32_t frame, std::uint32_t link, const lab_leg& leg, T
   known.ecn_capable = ecn_capable(bytes, whole);
   known.trimmed_length = static_cast<std::uint32_t>(trimmed_bytes(bytes, whole));
   known.marked = known.trimmed = false;
+  const bool last_hop = held.uplink == kNoLink && doors_[held.port].config.to_host;
+  if (leg.effects & LAB_EFFECT_CUT && known.trimmed_length != 0) {
+    trim(bytes, whole, last_hop);
+    known.length = std::exchange(known.trimmed_length, 0);
+    shaped.cut();
+  }
   const bool taken = shaped.offer(known, leg, at, departures_) == Offered::taken;
   if (!taken) drop(frame);
   if (taken && known.marked) mark_ce(bytes);
-  if (taken && known.trimmed) trim(bytes, whole, doors_[held.port].config.to_host);
+  if (taken && known.trimmed) trim(bytes, whole, last_hop);
   settle(link, at);
 }
 

@@ -28,7 +28,8 @@ Indices = npt.NDArray[np.int64]
 _LATEST_NS = 1 << 62
 CHUNK = 1 << 16  # rows that are Python objects at a time
 TRACE = "trace.pcapng"
-DROPPED, CORRUPTED, DUPLICATED = "dropped", "corrupted", "duplicated"  # how comments begin
+# How comments begin.
+DROPPED, CUT, CORRUPTED, DUPLICATED = "dropped", "cut", "corrupted", "duplicated"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -533,7 +533,7 @@ FIGURES: dict[str, Figure] = {each.key: each for each in (
            about="packets that a queue marked with CE",
            of=_on_wires("marked"), of_programs=True),
     Figure("trimmed", PACKETS, "trimmed",
-           about="packets whose payload a full queue cut off",
+           about="packets whose payload a queue or a rule cut off",
            of=_on_wires("trimmed"), of_programs=True),
     Figure("emulator_drops", PACKETS, "emulator drops",
            about="packets that the machine lost, on the real clock",

@@ -183,13 +183,15 @@ def first_losses(directory: Path, run: WorkloadRun) -> collections.Counter[tuple
 
     seed = pa.scalar(run.seed, pa.uint64())
     asked = {
-        "transport": run.transport, "seed": seed, "event": "drop", "packet_kind": "data",
-        "attempt": 0,
+        "transport": run.transport, "seed": seed, "packet_kind": "data", "attempt": 0,
     }  # fmt: skip
     table = pq.read_table(
         directory / "events.parquet",
         columns=["message", "index"],
-        filters=[(name, "=", value) for name, value in asked.items()],
+        filters=[
+            ("event", "in", ("drop", "cut")),
+            *((name, "=", value) for name, value in asked.items()),
+        ],
     )
     return collections.Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 

@@ -43,7 +43,7 @@ def shaped(plan: Plan) -> dict[int, list[Fault]]:
     uplinks = _uplinks(plan)
     found: dict[int, list[Fault]] = {}
     for fault in plan.faults:
-        if fault.shapes:
+        if fault.is_staged:
             applied = _at_host(fault) if fault.directed_link in uplinks else fault
             found.setdefault(fault.directed_link, []).append(applied)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from softroce_lab.plan.effects import (
     Corrupt,
+    Cut,
     Down,
     Drop,
     Duplicate,
@@ -23,7 +24,7 @@ def rate(effect: Effect) -> float | None:
     match effect:
         case LossModel():
             return effect.rate
-        case Corrupt(threshold) | Duplicate(threshold):
+        case Cut(threshold) | Corrupt(threshold) | Duplicate(threshold):
             return probability(threshold)
         case Reorder(threshold, gap, _):
             q = probability(threshold)
@@ -39,7 +40,7 @@ def mean_run(effect: Effect) -> float | None:
     match effect:
         case LossModel():
             return effect.mean_run
-        case Corrupt(threshold) | Duplicate(threshold):
+        case Cut(threshold) | Corrupt(threshold) | Duplicate(threshold):
             q = probability(threshold)
             return 1 / (1 - q) if 0 < q < 1 else None
         case Reorder(threshold, gap, _):

@@ -15,6 +15,7 @@ from softroce_lab import _native
 from softroce_lab.plan.effects import (
     CERTAIN,
     Corrupt,
+    Cut,
     Delay,
     Down,
     Drop,
@@ -110,6 +111,9 @@ def _model(fault: Fault) -> dict[str, int] | None:
             return _hit("link_down", CERTAIN, "drop") | {
                 "effects": _EFFECTS["drop"] | _EFFECTS["down"]
             }
+        case Cut(threshold):
+            numbers = {"model": _MODELS["cut"], "threshold": threshold}
+            return {"effects": _EFFECTS["cut"], **numbers}
         case Corrupt(threshold):
             return _hit("corrupt", threshold, "corrupt")
         case Duplicate(threshold):
@@ -218,7 +222,7 @@ def link_rules(faults: Sequence[Fault]) -> LinkRules:
         named=_name_filter(names),
         rule=b"".join(rule for _, rule in laid),
     )
-    shaped = any(fault.shapes for fault in faults)
+    shaped = any(fault.is_staged for fault in faults)
     return LinkRules(value, names, tuple(rule_id for rule_id, _ in laid), relative or tails, shaped)
 
 

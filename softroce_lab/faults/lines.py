@@ -113,6 +113,7 @@ def rules(faults: Iterable[Fault]) -> list[Rule]:
     return [Rule(*what, tuple(links)) for what, links in found.items()]
 
 
+_NO_TRIMMING = "nothing in tc trims packets"
 _NETEM_ORDER = ("delay", "loss", "corrupt", "duplicate", "reorder")
 
 
@@ -148,6 +149,8 @@ def _tc_lines(chosen: dict[str, Fault], interface: str, mtu: int) -> Iterator[st
 def _beyond(fault: Fault) -> str | None:
     if fault.word == "drop":
         return "tc cannot name packets of RoCE"
+    if fault.word == "cut":
+        return _NO_TRIMMING
     if not fault.filter.everything:
         return "netem takes all packets alike, whatever they carry"
     if not fault.window.always:
@@ -171,7 +174,7 @@ def _notes(fault: Fault) -> Iterator[str]:
             if queue.ecn_bytes is not None or queue.ecn_packets is not None:
                 yield "tbf marks nothing; red does, by a moving average"
             if queue.trim:
-                yield "nothing in tc trims packets"
+                yield _NO_TRIMMING
 
 
 def _netem(effect: Effect) -> str:

@@ -249,6 +249,20 @@ class Loss(Compact):
 # --- What else happens -----------------------------------------------------------------------
 
 
+class CutSpec(Compact):
+    """Packets cut to their headers, as a queue with `trim` cuts them."""
+
+    positional: ClassVar = ("percent",)
+
+    percent: Probability = Field(
+        description=(
+            "Probability that a packet is cut. A packet of a striped message arrives without its "
+            "payload. Another packet has no payload to cut and is dropped. A packet that was cut "
+            "before passes."
+        )
+    )
+
+
 class CorruptSpec(Compact):
     """Packets with a flipped bit."""
 
@@ -361,7 +375,7 @@ BESIDE = {
     "rate": ("limit", "ecn", "trim", "trim_share", "queue"),
 }
 _LINES = {"delay": "delay: 10ms", "rate": "rate: 200Mbit"}
-EFFECTS = ("down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay")
+EFFECTS = ("down", "drop", "loss", "cut", "corrupt", "duplicate", "reorder", "rate", "delay")
 _UNFILTERED = ("down", "rate", "delay")
 
 
@@ -393,6 +407,7 @@ class Impairments(Filled):
             "RATE LENGTH`, `periodic EVERY [LENGTH [OFFSET]]`, `blackout`."
         ),
     )
+    cut: CutSpec | None = Field(None, description="Packets cut to their headers: `P`.")
     corrupt: CorruptSpec | None = Field(None, description="Packets with a flipped bit: `P`.")
     duplicate: DuplicateSpec | None = Field(None, description="Packets that arrive twice: `P`.")
     reorder: ReorderSpec | None = Field(
@@ -427,7 +442,7 @@ class Impairments(Filled):
     only: Kinds | None = Field(
         None,
         description=(
-            "Restricts `loss`, `drop`, `corrupt`, `duplicate` and `reorder` to packets of "
+            "Restricts `loss`, `drop`, `cut`, `corrupt`, `duplicate` and `reorder` to packets of "
             "these kinds: `data`, `control`, `probe`, `report`, `other`."
         ),
     )

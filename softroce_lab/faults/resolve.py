@@ -30,6 +30,7 @@ from softroce_lab.plan.effects import (
     LINK_RULE,
     TRIM_SHARE,
     Corrupt,
+    Cut,
     Delay,
     Down,
     Drop,
@@ -345,6 +346,8 @@ def lower(spec: Impairments) -> Iterator[Lowered]:
         yield from _drop(event, kinds, ("drop", index))
     if spec.loss is not None:
         yield Lowered(spec.loss.effect, kinds, ("loss",))
+    if spec.cut is not None:
+        yield Lowered(Cut(threshold(spec.cut.percent)), kinds, ("cut",))
     if spec.corrupt is not None:
         yield Lowered(Corrupt(threshold(spec.corrupt.percent)), kinds, ("corrupt",))
     if spec.duplicate is not None:

@@ -10,6 +10,7 @@ from softroce_lab.faults.resolve import DEFAULT_LIMIT_PACKETS
 from softroce_lab.plan.effects import (
     TRIM_SHARE,
     Corrupt,
+    Cut,
     Delay,
     Duplicate,
     Effect,
@@ -48,7 +49,7 @@ def documents(plan: Plan) -> list[dict[str, object]]:
 def comments(fault: Fault) -> list[str]:
     """What captures say of a packet that it hit; of a gemodel in its good state, then in its bad.
 
-    Behind `dropped: `, which is why there is no second word for it.
+    Behind `dropped: ` or `cut: `, which is why there is no second word for it.
     """
     words = ["gemodel good", "gemodel bad"] if fault.effect.kind == "gemodel" else [_done(fault)]
     packets = filter_text(fault.filter)
@@ -69,7 +70,7 @@ def effect_text(effect: Effect) -> str:
             return f"loss {effect.words}"
         case NamedDrop():
             return f"drop {_name(effect)}"
-        case Corrupt() | Duplicate():
+        case Cut() | Corrupt() | Duplicate():
             return f"{effect.kind} {percent(effect.threshold)}"
         case Reorder():
             gap = f" gap {effect.gap}" if effect.gap else ""

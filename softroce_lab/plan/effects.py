@@ -3,11 +3,12 @@
 
 Several effects meet a packet in this order, whatever order they were written in:
 
-    Down, NamedDrop, Drop, the models of loss, Corrupt, Duplicate, Reorder     decided by XDP
-    Queue (limit, trim, ecn, rate), then Delay with its jitter                 the wire stage
+    Down, NamedDrop, Drop, the models of loss, Cut, Corrupt, Duplicate, Reorder     decided by XDP
+    Queue (limit, trim, ecn, rate), then Delay with its jitter                      the wire stage
 
-A packet that one effect takes never reaches the next. Probabilities are 64-bit thresholds: the
-event happens when a 64-bit hash is below it, and always with `CERTAIN`.
+A packet that one effect takes never reaches the next. One that is cut goes on to the wire stage.
+Probabilities are 64-bit thresholds: the event happens when a 64-bit hash is below it, and always
+with `CERTAIN`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PacketKind = Literal["data", "parity", "control", "probe", "report", "other"]
 """`probe`: of a path, which is `control`, too; `other`: without a header of the lab's."""
 
 Distribution = Literal["uniform", "normal", "pareto"]
-Word = Literal["down", "drop", "loss", "corrupt", "duplicate", "reorder", "rate", "delay"]
+Word = Literal["down", "drop", "loss", "cut", "corrupt", "duplicate", "reorder", "rate", "delay"]
 
 CERTAIN = 2**64 - 1
 LINK_RULE = "link"
@@ -406,6 +407,17 @@ class Blackout(LossModel):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """The payload cut off, as a queue trims. A packet without a payload to cut is dropped.
+
+    A packet that was trimmed before passes.
+    """
+
+    threshold: int
+    kind: Literal["cut"] = "cut"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Corrupt:
     """One bit flipped, where the ICRC of a RoCE packet, else a checksum of layer 4, covers it."""
 
@@ -472,13 +484,16 @@ class Delay:
 
 # Each by itself, as plans are read by `kind`.
 Loss: TypeAlias = RandomLoss | Gemodel | Burst | Periodic | Blackout
-Effect: TypeAlias = Down | NamedDrop | Drop | Loss | Corrupt | Duplicate | Reorder | Queue | Delay
+Effect: TypeAlias = (
+    Down | NamedDrop | Drop | Loss | Cut | Corrupt | Duplicate | Reorder | Queue | Delay
+)
 
 _WORDS: dict[str, Word] = {
     "down": "down",
     "named-drop": "drop",
     "drop": "drop",
     "loss": "loss",
+    "cut": "cut",
     "corrupt": "corrupt",
     "duplicate": "duplicate",
     "reorder": "reorder",
@@ -538,3 +553,8 @@ class Fault:
     @property
     def shapes(self) -> bool:
         return isinstance(self.effect, Duplicate | Reorder | Queue | Delay)
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether the wire stage carries it out."""
+        return self.shapes or isinstance(self.effect, Cut)

@@ -168,7 +168,7 @@ class Plan:
 
 
 def without_loss(plan: Plan) -> Plan:
-    """`plan` without the faults that drop or corrupt packets."""
+    """`plan` without the faults that drop, cut or corrupt packets."""
     kept = tuple(fault for fault in plan.faults if fault.shapes)
     return with_digest(dataclasses.replace(plan, faults=kept))
 

@@ -205,6 +205,7 @@ def _pairs(table: Columns, run: Run, hosts: Mapping[str, str]) -> dict[tuple[str
 
 _EFFECTS = {
     "drop": What.DROP,
+    "cut": What.DROP,
     "corrupt": What.CORRUPT,
     "duplicate": What.DUPLICATE,
     "reorder": What.REORDER,

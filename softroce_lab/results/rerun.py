@@ -190,7 +190,7 @@ def _fates(first: Recorded, second: Recorded, run: Run) -> Difference:
 def _first_losses(recorded: Recorded, run: Run) -> set[tuple[Any, ...]]:
     """The data packets that rules took when they were sent first, by their names."""
     events = recorded.table("events", run)
-    chosen = (events["event"] == "drop") & (events["packet_kind"] == "data")
+    chosen = np.isin(events["event"], ("drop", "cut")) & (events["packet_kind"] == "data")
     chosen &= events["attempt"] == 0
     names = ("rule", "src", "dst", "operation", "step", "message", "index")
     return set(zip(*(events[name][chosen].tolist() for name in names), strict=True))

@@ -18,9 +18,10 @@ from softroce_lab.errors import RunError
 from softroce_lab.structs import CONSTANTS, Struct, enumerators
 
 _NUMBERS = enumerators("lab_effect")
-EFFECTS = {_NUMBERS[name]: name for name in ("drop", "corrupt", "duplicate", "reorder")}
+EFFECTS = {_NUMBERS[name]: name for name in ("drop", "cut", "corrupt", "duplicate", "reorder")}
 EFFECT_DROP, EFFECT_CORRUPT = _NUMBERS["drop"], _NUMBERS["corrupt"]
 EFFECT_REORDER, EFFECT_DOWN = _NUMBERS["reorder"], _NUMBERS["down"]
+EFFECT_CUT = _NUMBERS["cut"]
 
 KIND_NONE: int = CONSTANTS["LAB_KIND_NONE"]  # a frame without the lab's header
 _KINDS = enumerators("lab_kind")

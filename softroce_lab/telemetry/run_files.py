@@ -71,8 +71,8 @@ FILES = (
         | {
             "time_ns": "when",
             "source": "`injector`, or the host that acted",
-            "event": "`drop`, `corrupt`, `duplicate` or `reorder`; or a control message or an "
-            "action of the transport",
+            "event": "`drop`, `cut`, `corrupt`, `duplicate` or `reorder`; or a control message or "
+            "an action of the transport",
             "link": "directed link of a rule",
             "rule": "name of the rule",
             "packet_kind": "`data`, `parity`, `control`, `probe`, `report` or `other`",

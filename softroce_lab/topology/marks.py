@@ -12,6 +12,7 @@ from softroce_lab import units
 from softroce_lab.inputs.validation import listed
 from softroce_lab.plan.effects import (
     Corrupt,
+    Cut,
     Delay,
     Duplicate,
     Effect,
@@ -69,7 +70,7 @@ def short(effect: Effect) -> str:
             return units.format_rate(effect.rate_bps) if effect.rate_bps else "queue"
         case LossModel():
             return effect.short
-        case Corrupt() | Duplicate() | Reorder():
+        case Cut() | Corrupt() | Duplicate() | Reorder():
             return f"{_percent(effect.threshold)} {effect.kind}"
     return effect.kind
 

@@ -61,7 +61,7 @@ class Entry:
     """Which message's packets leave first, unless the user chooses."""
     virtual_only: bool = False  # it needs facts that only the simulated fabric has
     native: str = ""  # the lab's transport whose rules it follows, under another name
-    lossless: bool = False  # its fabric has no faults that drop or corrupt packets
+    lossless: bool = False  # its fabric has no faults that drop, cut or corrupt packets
     rails: int = 1  # rails of a host that it uses
 
     @classmethod

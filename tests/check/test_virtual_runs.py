@@ -282,6 +282,16 @@ def test_what_a_link_trims_comes_as_no_duplicate(tmp_path, transport):
     assert verdicts["once.counted"].outcome == Outcome.PASS
 
 
+@pytest.mark.parametrize("links", [("*",), ("ends",), ("h1",)])
+@pytest.mark.parametrize("transport", ["csa_ud", "dcp", "mrc", "uet_rod", "irn"])
+def test_what_a_rule_cuts_explains_retransmissions(tmp_path, transport, links):
+    """The links that cut are captured with `ends`; at h1 nobody knows what they did."""
+    trims = 'faults: [{name: trims, links: "s1->s2", cut: 5%, only: data}]\n'
+    verdicts = checked(tmp_path, LINE + trims, transport, links, 256)
+    assert failed(verdicts) == set()
+    assert verdicts["sr.repaired"].checked > 10 or links == ("h1",)
+
+
 EAGER = own_policy.named(
     "Eager",
     """\

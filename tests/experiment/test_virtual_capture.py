@@ -106,6 +106,19 @@ def test_behind_a_flipped_bit_the_icrc_is_wrong(tmp_path):
     assert set(names[reported]) == {"s1->s2"}
 
 
+def test_a_comment_says_which_rule_cut_a_packet(tmp_path):
+    trims = "faults=[{name: trims, links: s1->s2, cut: 10%, only: data}]"
+    capture = capture_file.read(captured(tmp_path, trims) / "trace.pcapng")
+    packets = capture.packets
+    names = np.array([each.name for each in capture.interfaces])[packets["interface"]]
+    assert set(capture.comments) == {"cut: 10% only data, rule trims"}
+    assert set(names[packets["comment"] >= 0]) == {"s1->s2"}
+    trimmed = packets["has"] & Has.TRIMMED != 0
+    assert set(names[trimmed]) == {"s2->h2"}
+    assert trimmed.sum() == (packets["comment"] >= 0).sum() > 3
+    assert (packets["has"] & Has.ICRC_GOOD).all()
+
+
 def test_marks_and_trims_are_in_the_frames(tmp_path):
     slow = "topology.links.1.rate=1Gbit limit 10 ecn 3 trim"
     found = captured(tmp_path, slow, "faults=[]", links=("s2->h2",))

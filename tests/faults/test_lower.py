@@ -14,6 +14,7 @@ from softroce_lab.plan.effects import (
     Blackout,
     Burst,
     Corrupt,
+    Cut,
     Delay,
     Down,
     Drop,
@@ -56,6 +57,7 @@ def share(percent: str) -> int:
         ({"loss": "burst 1% 1"}, Burst(share("1"), 1)),
         ({"loss": "burst 50% 4"}, Burst(share("20"), 4)),
         ({"loss": "blackout"}, Blackout()),
+        ({"cut": "1%"}, Cut(share("1"))),
         ({"corrupt": "0.1%"}, Corrupt(share("0.1"))),
         ({"duplicate": "1%"}, Duplicate(share("1"))),
         ({"reorder": "25%"}, Reorder(share("25"), 0, 0)),
@@ -107,9 +109,9 @@ def test_each_packet_of_a_range_is_named() -> None:
 
 
 def test_only_is_a_filter_of_all_that_match_packets() -> None:
-    found = effects(only="data", loss="1%", corrupt="1%", duplicate="1%", drop="tail 1")
+    found = effects(only="data", loss="1%", cut="1%", corrupt="1%", duplicate="1%", drop="tail 1")
     assert {packets.kinds for _, packets in found} == {("data",)}
-    assert len(found) == 4
+    assert len(found) == 5
 
 
 def test_bursts_too_rare_for_64_bits() -> None:

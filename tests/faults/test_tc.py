@@ -44,6 +44,7 @@ def test_what_tc_can_say(words: str, lines: list[str]) -> None:
     [
         ("drop tail 1", "# drop tail 1: tc cannot name packets of RoCE"),
         ("drop message 1 packet 2", "# drop message 1 packet 2: tc cannot name packets of RoCE"),
+        ("cut 1%", "# cut 1%: nothing in tc trims packets"),
         ("loss 1% only data", "# loss random 1% only data: netem takes all packets alike"),
         ("loss periodic 10", "# loss periodic 10 1: netem has none; iptables"),
         ("reorder 1% by 1ms", "# reorder 1% by 1ms: netem's packets skip the delay"),

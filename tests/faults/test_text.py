@@ -38,6 +38,7 @@ def shown(words: str) -> list[str]:
         "drop qpn 2 absolute",
         "drop message 3 tail 1 iter 1-64",
         "drop only control,report",
+        "cut 1% only data",
         "corrupt 0.1%",
         "duplicate 100%",
         "reorder 1% gap 5 by 100us",

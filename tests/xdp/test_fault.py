@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass
 import pytest
 
 from softroce_lab import _native
-from softroce_lab.faults.layout import link_rules
+from softroce_lab.faults.layout import link_rules, rule_hits
 from softroce_lab.plan.effects import (
     CERTAIN,
+    Corrupt,
+    Cut,
     Drop,
     Fault,
     FaultKey,
@@ -26,7 +28,7 @@ from softroce_lab.plan.effects import (
     Reorder,
     Window,
 )
-from softroce_lab.structs import CONSTANTS
+from softroce_lab.structs import CONSTANTS, enumerators
 from tests.xdp.packets import packet as native_packet
 
 MASK = 2**64 - 1
@@ -176,6 +178,32 @@ def test_which_kinds_of_packets_a_filter_takes(wanted, taken):
         if link(*faults).decide(one).effects:
             dropped.add(name)
     assert dropped == taken
+
+
+NAMELESS = CONSTANTS["LAB_KIND_NONE"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "trimmed", "effect", "seen"),
+    [
+        (DATA, 0, "cut", 1),
+        (PARITY, 0, "cut", 1),
+        (DATA, 1, "corrupt", 0),
+        (PARITY, 1, "corrupt", 0),
+        (CONTROL, 0, "drop", 1),
+        (PATH_PROBE, 0, "drop", 1),
+        (REPORT, 0, "drop", 1),
+        (NAMELESS, 0, "drop", 1),
+    ],
+)
+def test_a_rule_cuts_once_what_has_a_payload_and_drops_the_rest(kind, trimmed, effect, seen):
+    """The rule behind it sees what passes alone."""
+    cut = Fault("a", 1, 0, "identity", 1, Cut(CERTAIN))
+    both = link(cut, Fault("b", 2, 0, "identity", 1, Corrupt(CERTAIN)))
+    verdict = both.decide(native_packet(kind=kind, trimmed=trimmed))
+    assert verdict.effects == enumerators("lab_effect")[effect]
+    hits, behind = rule_hits(both.state, [1, 2])
+    assert (hits.seen, hits.hits, behind.seen) == (seen, seen, 1 - seen)
 
 
 @pytest.mark.parametrize("row", range(4))

@@ -171,6 +171,7 @@ def faults() -> str:
         "`loss gemodel`": model.GemodelSpec,
         "`loss burst`": model.BurstSpec,
         "`loss periodic`": model.PeriodicSpec,
+        "`cut`": model.CutSpec,
         "`corrupt`": model.CorruptSpec,
         "`duplicate`": model.DuplicateSpec,
         "`reorder`": model.ReorderSpec,

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softroce_lab.check import opcodes
-from softroce_lab.check.evidence import CORRUPTED, DUPLICATED, Evidence
+from softroce_lab.check.evidence import CORRUPTED, CUT, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
@@ -341,7 +341,9 @@ class Striped:
         table["parity"] = self.kinds[self.data[begins]] == PARITY
         rows, places = self.rows[self.data], self.places[self.data]
         trimmed = self.column("has", self.data) & Has.TRIMMED != 0
-        lost = self.evidence.is_lost[rows] | trimmed | self.corrupted_before(rows, places, begins)
+        lost = self.evidence.is_lost[rows] | trimmed | self.evidence.commented(CUT)[rows]
+        lost |= self.corrupted_before(rows, places, begins)
+        lost |= self._behind_cuts(rows, places, begins)
         arrives = self.taps.arrives[self.data] & ~lost
         duplicated = self.evidence.commented(DUPLICATED)[rows]
         table["at"] = np.minimum.reduceat(places, begins)
@@ -374,15 +376,35 @@ class Striped:
         self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Sightings without ICRC behind such a link, and those of duplicated packets."""
+        behind, doubled = self._behind(CORRUPTED, rows, places, begins)
+        return behind & (self.packets["has"][rows] & Has.ICRC_CHECKED == 0), doubled
+
+    def _behind_cuts(
+        self, rows: npt.NDArray[np.int64], places: Places, begins: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Sightings behind a link whose rule cut the packet.
+
+        On the real clock the link behind an uplink is captured before the wire stage cuts.
+        """
+        behind, doubled = self._behind(CUT, rows, places, begins)
+        return behind & ~doubled
+
+    def _behind(
+        self,
+        effect: str,
+        rows: npt.NDArray[np.int64],
+        places: Places,
+        begins: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Sightings behind a link with this effect, and those of duplicated packets."""
         if not len(begins):
             return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.bool_)
-        evidence = self.evidence
-        doubled = np.logical_or.reduceat(evidence.commented(DUPLICATED)[rows], begins)
-        flipped = np.where(evidence.commented(CORRUPTED)[rows], places, NEVER)
-        first = np.minimum.reduceat(flipped, begins)
-        checked = self.packets["has"][rows] & Has.ICRC_CHECKED != 0
+        doubled = np.logical_or.reduceat(self.evidence.commented(DUPLICATED)[rows], begins)
+        hit = np.where(self.evidence.commented(effect)[rows], places, NEVER)
         sightings = np.diff(np.append(begins, len(rows)))
-        behind: npt.NDArray[np.bool_] = (places > np.repeat(first, sightings)) & ~checked
+        behind: npt.NDArray[np.bool_] = places > np.repeat(
+            np.minimum.reduceat(hit, begins), sightings
+        )
         return behind, np.repeat(doubled, sightings)
 
     def _messages(self) -> Table:

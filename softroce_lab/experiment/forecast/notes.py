@@ -345,7 +345,7 @@ def _allowed_bps(experiment: Experiment, plan: Plan) -> float | None:
 
 def _shaped_hops(plan: Plan) -> float:
     """Shaped links on the longest path, as if they were spread evenly."""
-    shaped = {fault.directed_link for fault in plan.faults if fault.shapes}
+    shaped = {fault.directed_link for fault in plan.faults if fault.is_staged}
     return longest_path(plan) * len(shaped) / (2 * len(plan.links))
 
 

@@ -429,6 +429,10 @@ def _named(dice: Dice, _: Pain) -> dict[str, Any]:
             "links": dice.one(("*->*", "leaf*->*"))}  # fmt: skip
 
 
+def _cut(dice: Dice, pain: Pain) -> dict[str, Any]:
+    return _keyed(dice, {"cut": _percent(dice, pain)})
+
+
 def _corrupt(dice: Dice, pain: Pain) -> dict[str, Any]:
     return _keyed(dice, {"corrupt": _percent(dice, pain)})
 
@@ -479,7 +483,7 @@ _LOSSES: tuple[_Kind, ...] = (_random, _gemodel, _burst, _periodic, _blackout)
 _ENDS_OF_LINKS: tuple[_Kind, ...] = (_flap, _death, _nothing_passes)
 _OTHERS: tuple[tuple[_Kind, ...], ...] = (
     (_tail, _named, _named),
-    (_corrupt,),
+    (_corrupt, _cut),
     (_duplicate,),
     (_reorder,),
 )

@@ -22,6 +22,7 @@ from softroce_lab.plan.effects import Blackout, Burst, Delay, Down, Gemodel, Per
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.telemetry.drops import (
     EFFECT_CORRUPT,
+    EFFECT_CUT,
     EFFECT_DROP,
     EFFECT_REORDER,
     PACKET_KINDS,
@@ -138,7 +139,7 @@ def _attempts_lost(run: WorkloadRun, made: VirtualRun, pair: Pair, failed_ns: in
     """
     most = made.tuning_of(_of_pair(made, pair)).timing.most_attempts
     losses = _losses(made, pair, failed_ns)
-    losses = losses[(losses["effect"] & (EFFECT_DROP | EFFECT_CORRUPT)) != 0]
+    losses = losses[(losses["effect"] & (EFFECT_DROP | EFFECT_CUT | EFFECT_CORRUPT)) != 0]
     outage = _took(made, losses, _OUTAGES)
     failed = run.messages[run.messages["status"] == _RETRY_EXC]
     for row in failed[failed["completed_ns"] == failed_ns]:
@@ -259,7 +260,8 @@ def _losses(made: VirtualRun, pair: Pair, until_ns: int) -> Drops:
     ends = [_address(made, host) for host in pair]
     found = made.fabric.injections()
     between = np.isin(found["src"], ends) & np.isin(found["dst"], ends)
-    lost = (found["effect"] & (EFFECT_DROP | EFFECT_CORRUPT | EFFECT_REORDER)) != 0
+    taken = EFFECT_DROP | EFFECT_CUT | EFFECT_CORRUPT | EFFECT_REORDER
+    lost = (found["effect"] & taken) != 0
     losses: Drops = found[between & lost & (found["time_ns"] <= until_ns)]
     return losses
 

@@ -32,7 +32,7 @@ Labels: TypeAlias = tuple[str, ...]
 def loss_free(combinations: Mapping[Labels, Experiment]) -> dict[Labels, Labels]:
     """Of each combination the one that is the same without loss; of one without loss the first.
 
-    It differs in its faults alone, and has none that drop or corrupt packets.
+    It differs in its faults alone, and has none that drop, cut or corrupt packets.
     """
     alike: dict[str, Labels] = {}
     rest: dict[Labels, str] = {}

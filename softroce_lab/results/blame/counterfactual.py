@@ -26,7 +26,7 @@ from softroce_lab.experiment.virtual import VirtualRun
 from softroce_lab.inputs.yaml_source import Origin
 from softroce_lab.results import fabric
 from softroce_lab.results.recorded import Recorded, Run, name_of, need_messages
-from softroce_lab.telemetry.drops import DROP, EFFECT_DOWN, EFFECT_DROP, Drops
+from softroce_lab.telemetry.drops import DROP, EFFECT_CUT, EFFECT_DOWN, EFFECT_DROP, Drops
 
 _SUCCESS = int(ibv_wc_status.IBV_WC_SUCCESS)
 
@@ -105,7 +105,7 @@ def losses_of_links(records: Drops) -> npt.NDArray[np.bool_]:
 
 def losses(records: Drops) -> npt.NDArray[np.int64]:
     """The rows of the losses that can be undone, in the order of time."""
-    dropped = (records["effect"] & EFFECT_DROP) != 0
+    dropped = (records["effect"] & (EFFECT_DROP | EFFECT_CUT)) != 0
     return np.flatnonzero(dropped & ~losses_of_links(records))
 
 

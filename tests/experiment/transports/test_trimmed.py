@@ -116,3 +116,51 @@ def test_nscc_keeps_the_last_queue_from_trimming_again():
     }
     print(trimmed)
     assert 4 * trimmed["nscc"] < trimmed["bdp"]
+
+
+# ---------------------------------------------------------------- a rule that cuts
+
+CUT = f"""\
+name: cut
+{TOPOLOGY}transports: [TRANSPORT]
+workload: {{kind: point-to-point, bytes: 400kB, message: 40kB, repeat: 2}}
+payload: verify
+deadline: 1s
+faults: [{{name: trims, links: "*->*", cut: 5%, only: data}}]
+"""
+NO_PARITY = "{name: csa_ud, options: {parity: 0}}"
+
+
+def cut_run(transport, *changes):
+    source = yaml_source.parse(CUT.replace("TRANSPORT", transport), "cut.yaml")
+    changed = spec.with_overrides(source, [spec.parse_override(each) for each in changes])
+    experiment = spec.of(changed)
+    run = virtual.run(experiment, experiment.transports[0], 1, lambda _: None)
+    assert run.reasons == []
+    return run.summary(), collections.Counter(run.events["event"].tolist())
+
+
+@pytest.mark.parametrize("transport", ["dcp", "mrc", "ndp", "uet_rud", NO_PARITY])
+def test_each_packet_that_a_rule_cuts_is_retransmitted_once(transport):
+    """A packet meets the rule on three links, and is cut on one of them at most."""
+    figures, events = cut_run(transport)
+    assert figures["trimmed"] == events["cut"] == figures["retransmitted"] > 30
+    assert figures["injected_drops"] == figures["spurious_retransmissions"] == 0
+
+
+def test_transports_without_a_rule_find_a_cut_packet_like_a_lost_one():
+    figures, events = cut_run("{name: irn, paths: 1}")
+    assert figures["retransmitted"] == events["cut"] > 30
+    lost, _ = cut_run("{name: irn, paths: 1}", "faults.0.loss=random 5%", "faults.0.cut=0%")
+    assert figures["retransmitted"] == pytest.approx(lost["retransmitted"], rel=0.3)
+
+
+def test_a_rule_drops_what_has_no_payload_to_cut():
+    figures, events = cut_run("rc", "faults=[{name: trims, links: s2->h2, cut: 5%}]")
+    assert figures["trimmed"] == 0
+    assert figures["injected_drops"] == events["drop"] > 5
+
+
+def test_the_bound_without_loss_loses_no_payload_either():
+    figures, events = cut_run("lossless")
+    assert figures["trimmed"] == events["cut"] == 0

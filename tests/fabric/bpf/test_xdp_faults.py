@@ -18,6 +18,7 @@ from softroce_lab.plan.effects import (
     Blackout,
     Burst,
     Corrupt,
+    Cut,
     Delay,
     Down,
     Drop,
@@ -318,7 +319,7 @@ def test_corruption_flips_one_bit_that_the_icrc_covers(rig):
 # --- The wire stage --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("effect", [Delay(0, 0, "uniform", True), Duplicate(0)])
+@pytest.mark.parametrize("effect", [Delay(0, 0, "uniform", True), Duplicate(0), Cut(0)])
 def test_frames_of_a_shaped_link_are_counted_when_no_wire_stage_listens(rig, effect):
     rig.xdp.set_faults([fault(rig, effect)])
     assert send(rig, [data(rig, n) for n in range(7)]) == []

@@ -23,14 +23,14 @@ from softroce_lab.fabric.daemons import wire
 from softroce_lab.fabric.daemons.wire import WireStage
 from softroce_lab.fabric.daemons.wire_layout import LinkFigures
 from softroce_lab.fabric.ledger.identity import ProcessIdentity
-from softroce_lab.plan.effects import Fault
+from softroce_lab.plan.effects import CERTAIN, Cut, Fault
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, roce
 from tests.labs import eventually
 from tests.wire.shapes import delay, fault, queue
 
 DELAY_NS = 20_000_000
 COUNT = 20
-LAST_HOP_DSCP = 43
+DSCP, LAST_HOP_DSCP = 47, 43
 
 
 class Wired:
@@ -146,6 +146,25 @@ def test_a_trimmed_frame_says_that_the_last_hop_cut_it(once):
     once.arm(s1_h2=queue(100_000, limit_packets=5, trim=True))  # 21 ms a frame
     headers = [frame for frame in once.send() if frame[15] >> 2 == LAST_HOP_DSCP]
     assert len(headers) == once.figures("s1->h2").trimmed > 3
+
+
+@pytest.mark.parametrize(
+    ("rules", "where", "dscp"),
+    [
+        (("h1_s1",), "h1->s1", DSCP),
+        (("s1_h2",), "s1->h2", LAST_HOP_DSCP),
+        (("h1_s1", "s1_h2"), "h1->s1", DSCP),
+    ],
+)
+def test_a_rule_cuts_a_frame_on_the_first_link_that_has_one(once, rules, where, dscp):
+    once.arm(**dict.fromkeys(rules, Cut(CERTAIN)))
+    arrived = once.send()
+    assert len(arrived) == COUNT
+    assert {frame[15] >> 2 for frame in arrived} == {dscp}
+    for link in ("h1->s1", "s1->h2"):
+        figures, cut = once.figures(link), COUNT * (link == where)
+        assert figures.trimmed == cut
+        assert sum(hit.hits for hit in once.rig.xdp.hits().get(once.links[link], ())) == cut
 
 
 def test_a_port_that_disappears_costs_its_own_frames_only(once):
