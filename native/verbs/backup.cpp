@@ -107,6 +107,12 @@ void DeviceBackup::remove(Qp& qp) {
   qp.shift.reset();
 }
 
+void DeviceBackup::leave() {
+  stopping_ = true;
+  files_->withdraw_all();
+  transitions_->remove();
+}
+
 // ---------------------------------------------------------------- the thread
 
 void* DeviceBackup::work(void* backup) {

@@ -28,6 +28,8 @@ class DeviceBackup {
   void add(Qp& qp, const QpConfig& granted);
   // Before it is destroyed, or begins anew.
   void remove(Qp& qp);
+  // The process ends, and its queue pairs with it. Takes no lock that a thread may hold for long.
+  void leave();
 
  private:
   static void* work(void* backup);

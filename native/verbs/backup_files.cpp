@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "../engine/codec/bytes.hpp"
 #include "../system/clock.hpp"
@@ -71,6 +72,8 @@ std::string list_of(const Rows& rows, Row row) {
 
 void BackupFiles::publish(std::uint32_t qp, const shift::BackupAddress& backup) {
   static_assert(std::is_trivially_copyable_v<shift::BackupAddress>);
+  const std::lock_guard lock(lock_);
+  published_.insert(qp);
   for (const Gid& each : own_) replace(path_of(each, qp), &backup, sizeof backup);
 }
 
@@ -84,7 +87,17 @@ std::optional<shift::BackupAddress> BackupFiles::find(const Gid& nic, std::uint3
   return found;
 }
 
-void BackupFiles::withdraw(std::uint32_t qp) const {
+void BackupFiles::withdraw(std::uint32_t qp) {
+  const std::lock_guard lock(lock_);
+  if (published_.erase(qp) != 0) remove(qp);
+}
+
+void BackupFiles::withdraw_all() {
+  const std::lock_guard lock(lock_);
+  for (const std::uint32_t qp : std::exchange(published_, {})) remove(qp);
+}
+
+void BackupFiles::remove(std::uint32_t qp) const {
   for (const Gid& each : own_) ::unlink(path_of(each, qp).c_str());
 }
 
@@ -92,7 +105,9 @@ std::string BackupFiles::path_of(const Gid& nic, std::uint32_t qp) const {
   return folder_ + "/" + text_of(nic) + ":" + std::to_string(qp) + ".backup";
 }
 
-TransitionsFile::~TransitionsFile() { ::unlink(path_.c_str()); }
+TransitionsFile::~TransitionsFile() { remove(); }
+
+void TransitionsFile::remove() const { ::unlink(path_.c_str()); }
 
 void TransitionsFile::add(const shift::Transition& transition) {
   const std::string& row = rows_.emplace_back(row_of(transition));

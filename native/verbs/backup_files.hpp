@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,13 +27,17 @@ class BackupFiles final : public shift::Directory {
   void publish(std::uint32_t qp, const shift::BackupAddress& backup) override;
   std::optional<shift::BackupAddress> find(const Gid& nic, std::uint32_t qp) override;
   shift::Keys region_keys(const Gid&) override { return {}; }  // a region has one key
-  void withdraw(std::uint32_t qp) const;
+  void withdraw(std::uint32_t qp);
+  void withdraw_all();
 
  private:
   std::string path_of(const Gid& nic, std::uint32_t qp) const;
+  void remove(std::uint32_t qp) const;
 
   const std::string folder_;
   const std::vector<Gid> own_;
+  std::mutex lock_;
+  std::set<std::uint32_t> published_;
 };
 
 // The transitions of a device's queue pairs, for `lab inspect node`: a JSON document, replaced at
@@ -44,6 +50,7 @@ class TransitionsFile {
   TransitionsFile& operator=(const TransitionsFile&) = delete;
 
   void add(const shift::Transition& transition);
+  void remove() const;
 
  private:
   const std::string path_;

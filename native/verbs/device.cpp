@@ -70,6 +70,8 @@ void register_around_fork() {
 
 // Without the lock, what is due does not leave: the port goes with the process.
 void at_exit() {
+  for (Device* each : devices())
+    if (each->backup && !each->engine->orphan()) each->backup->leave();
   for (Engine* each : engines)
     if (const auto held = each->hold_at_exit()) each->close_port();
 }

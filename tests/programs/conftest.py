@@ -49,5 +49,5 @@ def rails():
 def clean_links(request):
     """What a test set on the links is gone afterwards."""
     yield
-    if "pair" in request.fixturenames:
-        request.getfixturevalue("pair").clear()
+    for hosts in {"pair", "rails"} & set(request.fixturenames):
+        request.getfixturevalue(hosts).clear()

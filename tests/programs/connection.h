@@ -8,6 +8,8 @@
 
 enum { PATIENCE_S = 10 };
 
+static uint8_t ack_timeout = 10; /* 4 ms */
+
 /* Ends the program: without it nothing that follows makes sense. */
 #define NEED(what) \
   ((what) ? (void)0 : (fprintf(stderr, "line %d: not so: %s\n", __LINE__, #what), exit(1)))
@@ -37,8 +39,11 @@ static void connect_to(struct ibv_qp *qp, uint32_t peer, union ibv_gid gid) {
   NEED(!ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-  attr = (struct ibv_qp_attr){
-      .qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 7, .rnr_retry = 6, .max_rd_atomic = 1};
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                              .timeout = ack_timeout,
+                              .retry_cnt = 7,
+                              .rnr_retry = 6,
+                              .max_rd_atomic = 1};
   NEED(!ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));

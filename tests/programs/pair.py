@@ -38,10 +38,10 @@ class Pair:
         port = self.lab.plan.node(host).ports[0]
         return port.address6 if gid else port.address
 
-    def start(self, host, *command, verbs=True, **options):
+    def start(self, host, *command, verbs=True, flag="--verbs", **options):
         own = host in [each.name for each in self.lab.plan.kernel_hosts]  # Linux's
-        flag = ["--verbs"] if verbs and not own else []
-        argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self.name, *flag]
+        flags = [flag] if verbs and not own else []
+        argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", self.name, *flags]
         return subprocess.Popen(
             [*argv, host, "--", *command], cwd=PROJECT_ROOT, text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
@@ -111,14 +111,14 @@ class Pair:
         with self.lab.enter(host):
             return listens(port)
 
-    def roce_packets(self, host):
-        """What the host has sent since the lab came up."""
+    def roce_packets(self, host, rail=0):
+        """What the host has sent by one of its ports since the lab came up."""
         with traffic.metering(view.of_lab(self.name)) as meter:
             ports = meter.sample().ports
-        return ports[self._gateway(host)].rx_roce
+        return ports[self._gateway(host, rail)].rx_roce
 
-    def _gateway(self, host):
-        ifindex = self.lab.plan.node(host).ports[0].ifindex
+    def _gateway(self, host, rail=0):
+        ifindex = self.lab.plan.node(host).ports[rail].ifindex
         return next(far.ifindex for _, near, far in self.lab.plan.halves if near.ifindex == ifindex)
 
     @contextlib.contextmanager

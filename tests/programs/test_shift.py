@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""SHIFT under libibverbs: unmodified programs go on over a host's other NIC when one dies."""
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from softroce_lab import paths
+from softroce_lab.fabric.observe import counters_files
+from softroce_lab.paths import PROJECT_ROOT
+from tests.labs import eventually
+from tests.programs import packages
+from tests.programs.pair import TIMEOUT_S, ended, finished
+
+SOURCES = Path(__file__).parent
+SEED = 1
+MOST_WAIT_S = 0.7
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    made = tmp_path_factory.mktemp("stream") / "ordered_stream"
+    source = SOURCES / "ordered_stream.c"
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", source, "-o", made, paths.verbs_library()],
+                   check=True, timeout=TIMEOUT_S)  # fmt: skip
+    return made
+
+
+@contextlib.contextmanager
+def conversing(rails, command, *words):
+    """A program as server at h2 and as client at h1, with backups: both processes, once all moves."""
+    begun = rails.roce_packets("h1")
+    with ended(rails.start("h2", *command, *words, flag="--shift")) as server:
+        rails.await_listener(server)
+        client = [*command, rails.address("h2"), *words]
+        with ended(rails.start("h1", *client, flag="--shift", stdin=subprocess.PIPE)) as own:
+            assert eventually(lambda: rails.roce_packets("h1") > begun + 1000), own.poll()
+            yield server, own
+
+
+def transitions(rails, host="h1"):
+    port = rails.lab.plan.node(host).ports[0]
+    return counters_files.transitions_of_port(rails.lab.directory, port)
+
+
+def epoch(rails):
+    return max((row["epoch"] for row in transitions(rails)), default=0)
+
+
+def kill_for_a_while(rails):
+    """Until the other NIC has carried much. The programs' own TCP connections need the NIC again."""
+    before = rails.roce_packets("h1", 1)
+    rails.fault("set", "h1:eth1", "down")
+    assert eventually(lambda: rails.roce_packets("h1", 1) > before + 1000)
+    rails.fault("clear")
+
+
+def kill_nic(rails, stream):
+    """The NIC of one of the hosts dies, and comes back once all has moved; then all returns."""
+    before, host = epoch(rails), stream.choice(["h1", "h2"])
+    assert before % 2 == 0
+    time.sleep(stream.uniform(0, MOST_WAIT_S))
+    rails.fault("set", f"{host}:eth1", "down")
+    assert eventually(lambda: epoch(rails) == before + 1), transitions(rails)
+    time.sleep(stream.uniform(0, MOST_WAIT_S))
+    rails.fault("clear")
+    assert eventually(lambda: epoch(rails) == before + 2), transitions(rails)
+
+
+@pytest.mark.full("dying-nic-moments")
+@pytest.mark.parametrize("receives", ["own", "srq"])
+def test_messages_come_once_and_in_order_and_memory_is_right(rails, stream, receives, full):
+    deaths = 50 if full else 2
+    words = ["srq"] if receives == "srq" else []
+    random_moments = random.Random(f"{SEED} {receives}")
+    with conversing(rails, [stream], *words) as both:
+        for _ in range(deaths):
+            kill_nic(rails, random_moments)
+        server, client = both
+        client.stdin.close()
+        client.stdin = None
+        results = [finished(each) for each in (client, server)]
+    assert [each.returncode for each in results] == [0, 0], results
+    assert int(results[0].stdout.split()[0]) > deaths
+
+
+@pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_send_lat"])
+def test_perftest_ends_well(rails, program):
+    command = [program, "-F", "-d", "softroce0", "-x", "0", "-n", "40000"]
+    with conversing(rails, command) as both:
+        kill_for_a_while(rails)
+        for each in both:
+            result = finished(each, 2 * TIMEOUT_S)
+            assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_atomic_in_flight_surfaces(rails):
+    command = ["ib_atomic_bw", "-F", "-d", "softroce0", "-x", "0", "-n", "400000"]
+    with conversing(rails, command) as (_, client):
+        rails.fault("set", "h1:eth1", "down")
+        result = finished(client)
+    assert result.returncode != 0
+    assert "status 12" in result.stdout + result.stderr  # IBV_WC_RETRY_EXC_ERR
+
+
+def test_a_port_that_is_down_is_no_event_for_a_program_with_a_backup(rails, tmp_path):
+    made = tmp_path / "port_events"
+    subprocess.run(["cc", SOURCES / "port_events.c", "-o", made, paths.verbs_library()],
+                   check=True, timeout=TIMEOUT_S)  # fmt: skip
+    with ended(rails.start("h1", made, "softroce0", flag="--shift")) as process:
+        assert process.stdout.readline() == "active before\n"
+        assert process.stdout.readline() == "active with a queue pair\n"
+        rails.fault("set", "h1:eth1", "down")
+        time.sleep(0.3)
+        process.kill()
+        assert process.stdout.read() == ""
+
+
+def test_a_host_with_one_nic_has_no_backup(pair):
+    refused = pair.run("h1", "ibv_devinfo", flag="--shift")
+    assert refused.returncode == 2
+    assert "h1 has one RNIC, and --shift needs another for backups" in refused.stderr
+    assert "lab up dual-rail" in refused.stderr
+
+
+def test_an_all_reduce_of_four_hosts_goes_on(rails, tmp_path):
+    """UCX has one device, and shared receives."""
+    packages.need("mpicc.openmpi", "libopenmpi-dev", "openmpi-bin")
+    program = tmp_path / "allreduce"
+    source = PROJECT_ROOT / "examples/programs/allreduce.c"
+    subprocess.run(["mpicc.openmpi", "-O2", "-o", program, source], check=True, timeout=TIMEOUT_S)
+    agent = f"{sys.executable} -m softroce_lab.cli ssh --lab {rails.name}"
+    line = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent,
+            "-H", "h1,h2,h3,h4", "-x", "UCX_RC_TIMEOUT=20ms", "-x", "UCX_NET_DEVICES=softroce0:1",
+            "--mca", "pml", "ucx", program, str(1 << 20), "300"]  # fmt: skip
+    with ended(rails.start("h1", *line, flag="--shift")) as process:
+        assert eventually(lambda: rails.roce_packets("h1") > 5000, TIMEOUT_S)
+        kill_for_a_while(rails)
+        result = finished(process, 3 * TIMEOUT_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "all sums right" in result.stdout
