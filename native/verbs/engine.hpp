@@ -88,7 +88,6 @@ class Engine {
   void number_queue_pairs(std::uint32_t share);
   void open_socket();
   void look_at_link();
-  std::string statistics_path() const;
   static void* help(void* engine);
   void start_helper();
   void stop_helper();
