@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -41,6 +42,7 @@ constexpr std::uint64_t kCheckEvery = 4096, kProveEvery = 65536;
 constexpr std::uint64_t kWarmUp = 200'000;  // frames, after which memory does not grow
 constexpr std::size_t kMostGrowthBytes = 64 << 20;
 constexpr int kProofTurns = 200'000;
+constexpr std::size_t kSource = 14 + 12;       // of an IPv4 packet in a frame
 constexpr std::size_t kMostFrameBytes = 2200;  // of the interface
 constexpr std::size_t kWindowBegin = kRegionBytes / 4, kWindowBytes = kRegionBytes / 4;
 constexpr int kRemoteAccess =
@@ -476,8 +478,11 @@ class Attack {
     wire_.flush();
     victim_.poll();
     for (Frame frame; wire_.receive(frame);) {
-      forger_.saw(frame);
       if (!decode(frame.data(), frame.size(), packet)) peer_.rnic.handle_packet(packet, now());
+      if (frame.size() < kSource + 8) continue;
+      // Sent back: a switch drops what has another host's address as its source.
+      std::swap_ranges(&frame[kSource], &frame[kSource + 4], &frame[kSource + 4]);
+      forger_.saw(std::move(frame));
     }
   }
 
