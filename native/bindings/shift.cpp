@@ -141,6 +141,7 @@ std::shared_ptr<Backup> make_backup(Endpoint& near, std::uint64_t near_hop, Endp
                               std::make_unique<EndpointNic>(far, far_hop),
                               std::make_unique<PythonDirectory>(std::move(directory)),
                               control_domain,
+                              false,
                               [to = channel.shared_from_this(), cookie] { to->ring(cookie); },
                               std::move(on_transition)};
   const nb::gil_scoped_release release;

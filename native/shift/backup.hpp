@@ -26,6 +26,7 @@ class Backup : public std::enable_shared_from_this<Backup> {
     std::unique_ptr<Nic> near, far;
     std::unique_ptr<Directory> directory;
     std::uint32_t control_domain = 0;  // a protection domain of `far`
+    bool same_keys = false;            // both NICs have a region under one key, the peer's, too
     std::function<void()> ring;        // wakes who drives it
     std::function<void(const Transition&)> on_transition;
   };
@@ -70,6 +71,7 @@ class Backup : public std::enable_shared_from_this<Backup> {
   }
   const std::shared_ptr<CompletionQueue>& control_queue() const { return control_queue_; }
   std::uint32_t control_domain() const { return around_.control_domain; }
+  bool same_keys() const { return around_.same_keys; }
   void purge_failures(const ShiftQp& qp, Path path);  // of a queue pair that is left there
   // Keys of a peer's regions: what is known, and what the directory says now.
   const Keys& known_keys(const Gid& nic) { return keys_[{nic.high, nic.low}]; }

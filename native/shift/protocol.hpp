@@ -36,6 +36,8 @@ struct Settings {
   std::int64_t most_probe_interval_ns = 2'000'000'000;
   // How long requests are held for a failback, before it is given up.
   std::int64_t drain_timeout_ns = 500'000'000;
+  // Of control messages, as queue pairs have it (4.096 us * 2^timeout); 0: the application's.
+  std::uint8_t control_timeout = 0;
 };
 
 // A transition of one side, or the figures of a move.

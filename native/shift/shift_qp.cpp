@@ -52,6 +52,13 @@ Keys reversed(const Keys& keys) {
   return back;
 }
 
+// With what a queue pair sends that its application has brought to RTR alone, as responders of
+// WRITEs often are: nobody has said.
+void send_as_usual(QpAttr& attr) {
+  attr.timeout = 14;  // 67 ms
+  attr.retry_count = attr.rnr_retry = 7;
+}
+
 std::string unknown_key(std::uint32_t key) {
   char text[16];
   std::snprintf(text, sizeof text, "%#x", key);
@@ -96,8 +103,11 @@ bool ShiftQp::make_twin() {
                   config_.signal_all};
   config.cap.max_send_wr += kOwnRequests;
   const auto& failures = backup_->failures(Path::backup);
-  const auto [error, twin] = backup_->far().ask([config, failures](Rnic& rnic, Time) {
+  const std::optional<std::uint32_t> srq =
+      config_.shared ? std::optional(config_.shared->far()) : std::nullopt;
+  const auto [error, twin] = backup_->far().ask([config, failures, srq](Rnic& rnic, Time) {
     QpConfig granted = config;
+    if (srq) granted.srq = rnic.find_srq(*srq);
     std::uint32_t made = 0;
     int refused = rnic.create_qp(granted, made);
     if (refused == 0) refused = rnic.keep_unfinished(made, failures);
@@ -117,7 +127,6 @@ bool ShiftQp::make_twin() {
 
 bool ShiftQp::connect() {
   const auto held = backup_->hold();
-  if (std::exchange(connecting_, true)) return true;  // RTS again, from SQD
   return backup_->run([weak = weak_from_this()] {
     const auto qp = weak.lock();
     return !qp || qp->connect_twin();
@@ -125,14 +134,17 @@ bool ShiftQp::connect() {
 }
 
 bool ShiftQp::connect_twin() {
-  if (closed_) return true;
-  QpAttr attr = backup_->near().ask(
-      [qp = number()](Rnic& rnic, Time) { return rnic.find_qp(qp)->attributes(); });
+  if (closed_ || machine_->epoch() != 0) return true;
+  auto [state, attr] = backup_->near().ask([qp = number()](Rnic& rnic, Time) {
+    const QueuePair& found = *rnic.find_qp(qp);
+    return std::pair{found.state(), found.attributes()};
+  });
+  if (state == QpState::rtr) send_as_usual(attr);
   peer_gid_ = attr.address.destination;
   std::optional<BackupAddress> peer;
   try {
     peer = backup_->directory().find(peer_gid_, attr.dest_qp);
-    backup_->fetch_keys(peer_gid_);
+    if (!backup_->same_keys()) backup_->fetch_keys(peer_gid_);
   } catch (const Unreachable& error) {
     if (!backup_->in_background()) throw;
     lack_ = error.what();
@@ -150,8 +162,13 @@ bool ShiftQp::connect_twin() {
   twin.dest_qp = peer->qp;
   twin.sq_psn = first_psn(*twin_);
   twin.rq_psn = peer->psn;
+  if (control_->connected()) reset(Path::backup);
   bring_to_rts(backup_->far(), *twin_, twin);
-  control_->connect(peer->gid, peer->control, attr);
+  if (!control_->connected()) {
+    const std::uint8_t timeout = backup_->settings().control_timeout;
+    if (timeout != 0) attr.timeout = timeout;
+    control_->connect(peer->gid, peer->control, attr);
+  }
   return true;
 }
 
@@ -248,6 +265,12 @@ Unfinished ShiftQp::leave(Path path) {
     });
   backup_->purge_failures(*this, path);
   for_each_queue([](Completions& queue) { queue.collect(); });
+  if (config_.shared && twin_) {
+    if (path == Path::primary)
+      config_.shared->lend();
+    else
+      config_.shared->take_back();
+  }
   std::erase_if(left.sends, [](const auto& each) { return is_own(each.request.wr_id); });
   if (path == Path::primary) {  // what came of an earlier probe is over
     std::erase_if(notices_, [](Notice each) {
@@ -255,6 +278,7 @@ Unfinished ShiftQp::leave(Path path) {
     });
     return left;
   }
+  if (backup_->same_keys()) return left;
   const Keys remote = reversed(backup_->known_keys(peer_gid_));
   for (UnfinishedSend& each : left.sends) {
     move_local_keys(each.request.sources, domain_->to_default);
@@ -270,16 +294,20 @@ void ShiftQp::prepare(Path path, std::uint32_t own_psn, std::uint32_t peer_psn) 
     attr.sq_psn = own_psn;
     attr.rq_psn = peer_psn;
   }
+  reset(path);
+  bring_to_rts(nic(path), number(path), attr);
+}
+
+void ShiftQp::reset(Path path) {
   check(nic(path).ask([qp = number(path)](Rnic& rnic, Time now) {
     return rnic.modify_qp(qp, {}, kAttrState, now);
   }),
         "reset a queue pair");
-  bring_to_rts(nic(path), number(path), attr);
 }
 
 void ShiftQp::post_receives(Path path, const Receives& receives) {
   Receives moved = receives;
-  if (path == Path::backup)
+  if (path == Path::backup && !backup_->same_keys())
     for (ReceiveRequest& each : moved) move_local_keys(each.targets, domain_->to_backup);
   check(nic(path).ask([qp = number(path), moved](Rnic& rnic, Time now) {
     for (const ReceiveRequest& each : moved)
@@ -309,6 +337,7 @@ std::optional<Refusal> ShiftQp::post_sends(Path path, const Sends& requests) {
 
 // To the backup's keys; returns why not.
 std::optional<std::string> ShiftQp::move_keys(SendRequest& request) {
+  if (backup_->same_keys()) return std::nullopt;
   move_local_keys(request.sources, domain_->to_backup);
   if (move_remote_key(request, backup_->known_keys(peer_gid_))) return std::nullopt;
   try {
@@ -388,6 +417,7 @@ void ShiftQp::handle_control(const WorkCompletion& completion) {
 
 bool ShiftQp::advance() {
   for_each_queue([](Completions& queue) { queue.collect(); });
+  if (config_.shared && machine_->path() == Path::backup) config_.shared->lend();
   const std::int64_t now_ns = backup_->now_ns();
   const auto due = machine_->next_time_ns();
   const bool happened = !notices_.empty() || (due && *due <= now_ns);

@@ -16,6 +16,7 @@
 #include "completions.hpp"
 #include "control.hpp"
 #include "machine.hpp"
+#include "shared_receives.hpp"
 #include "surroundings.hpp"
 
 namespace softroce::shift {
@@ -30,12 +31,13 @@ struct ShadowDomain {
 class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQp> {
  public:
   struct Config {
-    std::uint32_t number = 0;  // of the queue pair on the default NIC, of RC, without an SRQ
+    std::uint32_t number = 0;  // of the queue pair on the default NIC, of RC
     QpCapacities cap{};        // as granted
     bool signal_all = false;
     std::shared_ptr<Completions> sends{}, receives{};
     // Of its protection domain; called once, when the twin is made.
     std::function<std::shared_ptr<ShadowDomain>()> shadow_domain{};
+    std::shared_ptr<SharedReceives> shared{};  // null: it has receives of its own
   };
 
   // (0, how many were posted), or the errno value and the number of the request that was refused.
@@ -74,7 +76,7 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   // Inline bytes are in the requests already.
   Posted post_sends(Sends requests);
   Posted post_receives(Receives receives);
-  // After RTS: connects the backup, now or later. False: the peer has published none.
+  // After RTR or RTS: connects the backup, now or later. False: the peer has published none.
   bool connect();
   void abandon();  // the application puts its queue pair in error
   void close();    // before the queue pair on the default NIC is destroyed
@@ -118,6 +120,7 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::uint32_t number(Path path) const { return path == Path::primary ? number() : *twin_; }
   std::optional<std::string> move_keys(SendRequest& request);
   void post_own(Path path, std::uint64_t wr_id);
+  void reset(Path path);
   void settle();
   template <typename F>
   void for_each_queue(F body) const {
@@ -136,7 +139,6 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::string lack_ = "the backup is not ready";
   std::deque<Notice> notices_;
   std::atomic<unsigned> posting_{0};  // threads that post without the lock
-  bool connecting_ = false;
   std::atomic<bool> closed_{false};
 };
 

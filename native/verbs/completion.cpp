@@ -67,7 +67,7 @@ void await_passively(Channel& channel) {
 }
 
 // Of an empty queue, the engine is asked.
-std::size_t take(Cq& cq, std::size_t most, ibv_wc* wc) {
+std::size_t take_own(Cq& cq, std::size_t most, ibv_wc* wc) {
   Engine& engine = engine_of(cq.context);
   const auto drain = [&] {
     return cq.queue->drain(most, [&](const WorkCompletion& each) { put(each, *wc++); });
@@ -82,7 +82,38 @@ std::size_t take(Cq& cq, std::size_t most, ibv_wc* wc) {
   return engine.poll() ? drain() : 0;
 }
 
+void poll_engine(Engine& engine) {
+  const auto held = engine.hold();
+  engine.poll();
+}
+
+// While a queue pair moves, or is at its backup.
+std::size_t take_from_both(Cq& cq, std::size_t most, ibv_wc* wc) {
+  Engine& engine = engine_of(cq.context);
+  if (engine.orphan()) return 0;
+  poll_engine(engine);
+  poll_engine(*shadow_of(cq.context));
+  const auto polled = cq.both->completions.poll_both(most);
+  for (const WorkCompletion& each : polled) put(each, *wc++);
+  return polled.size();
+}
+
+std::size_t take(Cq& cq, std::size_t most, ibv_wc* wc) {
+  if (shift::Completions* both = cq.at_both.load(std::memory_order_acquire)) {
+    const shift::Completions::PlainPoll plain(*both);
+    if (plain) return take_own(cq, most, wc);
+  } else {
+    return take_own(cq, most, wc);
+  }
+  return take_from_both(cq, most, wc);
+}
+
 }  // namespace
+
+std::function<void()> ring_of(Cq& cq) {
+  if (cq.channel == nullptr) return {};
+  return [to = static_cast<Channel*>(cq.channel), raw = &cq] { ring(*to, *raw); };
+}
 
 int create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
               int vector, Cq*& created) {
@@ -98,7 +129,7 @@ int create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel*
   const auto held = engine_of(context).hold();
   cq->queue = engine_of(context).rnic().create_cq(static_cast<std::size_t>(cq->cqe));
   if (channel != nullptr) {
-    cq->queue->on_event([to = static_cast<Channel*>(channel), raw = cq.get()] { ring(*to, *raw); });
+    cq->queue->on_event(ring_of(*cq));
     ++channel->refcnt;
   }
   created = cq.release();
@@ -121,9 +152,12 @@ int poll_cq(ibv_cq* base, int most, ibv_wc* wc) {
 
 // Who asks to be woken is about to sleep: what is due leaves first, and the helper looks after it.
 int req_notify_cq(ibv_cq* base, int solicited_only) {
+  Cq& cq = *static_cast<Cq*>(base);
   Engine& engine = engine_of(base->context);
+  shift::Completions* both = engine.orphan() ? nullptr : cq.at_both.load(std::memory_order_acquire);
+  if (both != nullptr) both->arm(solicited_only != 0);
   const auto held = engine.hold();
-  static_cast<Cq*>(base)->queue->arm(solicited_only != 0);
+  if (both == nullptr) cq.queue->arm(solicited_only != 0);
   engine.turn();
   engine.sleeps();
   return 0;
@@ -193,6 +227,7 @@ int ibv_destroy_cq(ibv_cq* base) {
     const auto held = engine_of(cq->context).hold();
     if (cq->users != 0) return EBUSY;
     cq->queue->on_event({});
+    cq->both.reset();
     forget_events_of(cq);
     if (cq->channel != nullptr) --cq->channel->refcnt;
   }

@@ -11,10 +11,13 @@
 #include <cstdlib>
 #include <vector>
 
+#include "backup.hpp"
 #include "objects.hpp"
 
 namespace softroce::verbs {
 namespace {
+
+constexpr std::uint32_t kFirstKey = 0x1001;  // of a region
 
 Device* made_of(const Settings& settings) {
   auto* made = new Device;
@@ -30,11 +33,20 @@ Device* made_of(const Settings& settings) {
   return made;
 }
 
+// With SHIFT, the backup of the last device is on the first.
+void find_backups(const std::vector<Device*>& all) {
+  if (all.size() < 2) return;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i]->settings.shift && !all[i]->settings.statistics.empty())
+      all[i]->next = all[(i + 1) % all.size()];
+}
+
 // For the life of the process: programs keep pointers to them.
 const std::vector<Device*>& devices() {
   static const std::vector<Device*> all = [] {
     std::vector<Device*> made;
     for (const Settings& settings : read_settings()) made.push_back(made_of(settings));
+    find_backups(made);
     return made;
   }();
   return all;
@@ -62,9 +74,12 @@ void at_exit() {
     if (const auto held = each->hold_at_exit()) each->close_port();
 }
 
+// The keys of each device's regions are others, so that they can be those of its backup, too.
 void need_engine(Device& device) {
   if (device.engine) return;
   device.engine = std::make_unique<Engine>(device.settings);
+  const auto place = std::ranges::find(devices(), &device) - devices().begin();
+  device.engine->rnic().memory().number_from(kFirstKey + (static_cast<std::uint32_t>(place) << 29));
   engines.push_back(device.engine.get());
   if (engines.size() > 1) return;
   register_around_fork();
@@ -101,6 +116,7 @@ std::mutex devices_lock;
 int open(Device& device, Context*& opened) {
   const std::lock_guard lock(devices_lock);
   need_engine(device);
+  if (device.next != nullptr) need_engine(*device.next);
   auto context = std::make_unique<Context>();
   context->home = &device;
   fill_operations(*context);
@@ -118,7 +134,62 @@ int open(Device& device, Context*& opened) {
   return 0;
 }
 
+std::unique_ptr<DeviceBackup> make_backup(Device& device) {
+  Engine& far = *device.next->engine;
+  {
+    const auto held = far.hold();
+    if (const int error = far.open_port())
+      throw std::system_error(error, std::generic_category(),
+                              "open " + device.next->settings.device);
+  }
+  return std::make_unique<DeviceBackup>(*device.engine, far);
+}
+
+// The port goes with the last who needs it; so what is due leaves.
+void close_if_unused(Device& device) {
+  const auto held = device.engine->hold();
+  if (device.contexts == 0 && device.backs_up == 0) device.engine->close_port();
+}
+
+// Without the engine's lock, which the backup's thread needs in order to end.
+void close_backup(Device& device) {
+  std::unique_ptr<DeviceBackup> backup;
+  {
+    const auto held = device.engine->hold();
+    backup = std::move(device.backup);
+  }
+  if (!backup) return;
+  backup.reset();
+  --device.next->backs_up;
+  close_if_unused(*device.next);
+}
+
 }  // namespace
+
+Device::Device() = default;
+Device::~Device() = default;
+
+DeviceBackup* backup_for(Device& device) {
+  if (device.next == nullptr) return nullptr;
+  const std::lock_guard lock(devices_lock);
+  if (device.backup) return device.backup.get();
+  try {
+    auto made = make_backup(device);
+    ++device.next->backs_up;
+    const auto held = device.engine->hold();
+    device.backup = std::move(made);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: %s has no backup: %s\n", device.settings.device.c_str(),
+                 error.what());
+  }
+  return device.backup.get();
+}
+
+Engine* shadow_of(ibv_context* context) {
+  const Device* next = of(context).home->next;
+  return next != nullptr ? next->engine.get() : nullptr;
+}
+
 }  // namespace softroce::verbs
 
 using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
@@ -152,15 +223,17 @@ ibv_context* ibv_open_device(ibv_device* device) {
   return context != nullptr ? &context->context : nullptr;
 }
 
-// The port goes with the last context; so what is due leaves.
 int ibv_close_device(ibv_context* base) {
   Context& context = of(base);
   Device& device = *context.home;
   return guarded([&] {
     const std::lock_guard lock(devices_lock);
-    const auto held = device.engine->hold();
-    std::erase(device.engine->contexts, &context);
-    if (--device.contexts == 0) device.engine->close_port();
+    {
+      const auto held = device.engine->hold();
+      std::erase(device.engine->contexts, &context);
+    }
+    if (--device.contexts == 0) close_backup(device);
+    close_if_unused(device);
     ::close(base->async_fd);
     pthread_mutex_destroy(&base->mutex);
     delete &context;

@@ -32,6 +32,8 @@ int create_parent(ibv_context* context, const ibv_parent_domain_init_attr& attr,
 
 }  // namespace
 
+std::uint32_t new_protection_domain() { return next_pd++; }
+
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
   return made<Td>([&](Td*& domain) {
     if (attr->comp_mask != 0) return EOPNOTSUPP;
@@ -62,7 +64,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
   return made<Pd>([&](Pd*& pd) {
     pd = new Pd;
     pd->context = context;
-    pd->handle = pd->number = next_pd++;
+    pd->handle = pd->number = new_protection_domain();
     return 0;
   });
 }

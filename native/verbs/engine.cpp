@@ -103,6 +103,13 @@ void Engine::open_socket() {
   port_fd_ = port_->fd();
 }
 
+// Those of one port begin alike: telemetry/counters_file.py.
+std::string Engine::statistics_path() const {
+  const std::uint32_t share = share_.grant().share;
+  if (settings_.statistics.empty() || share == 0) return settings_.statistics;
+  return settings_.statistics + "@" + std::to_string(share);
+}
+
 bool Engine::link_is_up() const {
   if (share_fd_ >= 0 || settings_.interface.empty()) return link_is_up_;
   return PortShare::link_is_up(settings_.interface);

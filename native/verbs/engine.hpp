@@ -40,6 +40,9 @@ class Engine {
   // Everything below is called by who has this.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(lock_); }
   std::unique_lock<std::mutex> hold_at_exit() { return lock_at_exit(lock_); }
+  // But these, by anybody.
+  Time since_epoch() const;
+  bool orphan() const { return orphan_; }  // a child's copy
 
   Rnic& rnic() { return rnic_; }
   const Settings& settings() const { return settings_; }
@@ -53,6 +56,8 @@ class Engine {
   // What is due leaves; the share is given back.
   void close_port();
   bool link_is_up() const;
+  // Of this process, since the port is open; empty: nowhere.
+  std::string statistics_path() const;
 
   // Whatever can be done now: receive, timers, send. False: there was nothing to do. Never throws.
   bool turn() { return turn(now()); }
@@ -79,12 +84,10 @@ class Engine {
   void before_fork() { lock_.lock(); }
   void after_fork_in_parent() { lock_.unlock(); }
   void after_fork_in_child();
-  bool orphan() const { return orphan_; }  // a child's copy
 
  private:
   static constexpr Time kLongAgo = -kMillisecond;  // before the engine was there
 
-  Time since_epoch() const;
   void number_queue_pairs(std::uint32_t share);
   void open_socket();
   void look_at_link();

@@ -100,7 +100,15 @@ void hand_out_port_event(Engine& engine, bool up) {
   ibv_async_event made{};
   made.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   made.element.port_num = kPort;
-  for (Context* context : engine.contexts) add(&context->context, made);
+  for (Context* context : engine.contexts)
+    if (!context->home->backup) add(&context->context, made);
+}
+
+void hand_out_last_wqe(Qp& qp) {
+  ibv_async_event made{};
+  made.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+  made.element.qp = &qp;
+  add(qp.context, made);
 }
 
 void forget(Qp* qp) {

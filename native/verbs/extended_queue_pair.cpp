@@ -119,6 +119,24 @@ void start(ibv_qp_ex* qp) {
   builder.error = 0;
 }
 
+int post_own_requests(const Qp& qp, std::vector<SendRequest>& requests) {
+  Engine& engine = engine_of(qp.context);
+  const auto held = engine.hold();
+  const Time at = engine.now();
+  const int error = engine.rnic().post_sends(qp.qp_num, requests, at);
+  engine.posted(at);
+  return error;
+}
+
+int post_requests(const Qp& qp, std::vector<SendRequest>& requests) {
+  if (!qp.shift) return post_own_requests(qp, requests);
+  {
+    const shift::ShiftQp::PlainPost plain(*qp.shift);
+    if (plain) return post_own_requests(qp, requests);
+  }
+  return qp.shift->post_sends(std::move(requests)).first;
+}
+
 int complete(ibv_qp_ex* base) {
   Qp& qp = of(base);
   Builder& builder = *qp.builder;
@@ -129,14 +147,7 @@ int complete(ibv_qp_ex* base) {
         return each.address.destination == Gid{};
       }))
     return EINVAL;
-  return guarded([&] {
-    Engine& engine = engine_of(qp.context);
-    const auto engine_held = engine.hold();
-    const Time at = engine.now();
-    const int error = engine.rnic().post_sends(qp.qp_num, builder.requests, at);
-    engine.posted(at);
-    return error;
-  });
+  return guarded([&] { return post_requests(qp, builder.requests); });
 }
 
 void abort_all(ibv_qp_ex* qp) { of(qp).builder->lock.unlock(); }

@@ -3,7 +3,6 @@
 // helper looks ever more rarely whether it still does.
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -12,10 +11,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
-#include <system_error>
 
 #include "../system/clock.hpp"
 #include "engine.hpp"
+#include "quiet_thread.hpp"
 
 namespace softroce::verbs {
 namespace {
@@ -42,16 +41,10 @@ void Engine::sleeps() {
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();
 }
 
-// With all signals blocked: those of the program are for its own threads.
 void Engine::start_helper() {
   if (wake_fd_ < 0) wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   stopping_ = false;
-  const int error = pthread_create(&helper_, nullptr, &Engine::help, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) throw std::system_error(error, std::generic_category(), "start a thread");
+  helper_ = start_quiet_thread(&Engine::help, this);
   helps_ = true;
 }
 

@@ -72,6 +72,9 @@ int register_memory(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t 
                                 .add(static_cast<std::uint8_t*>(address), bytes, made->access,
                                      static_cast<Pd*>(pd)->number, iova);
   made->handle = made->lkey;
+  if (Engine* shadow = shadow_of(pd->context))
+    shadow->rnic().memory().add_under(made->lkey, static_cast<std::uint8_t*>(address), bytes,
+                                      made->access, static_cast<Pd*>(pd)->number, iova);
   ++static_cast<Pd*>(pd)->users;
   region = made.release();
   return 0;
@@ -93,10 +96,12 @@ int change(Mr& region, int flags, ibv_pd* pd, void* address, std::size_t bytes, 
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   if (pd == nullptr || pd->context != region.context) return EINVAL;
   if (const int error = prepare(address, bytes, access)) return error;
-  Engine& engine = engine_of(region.context);
-  const auto held = engine.hold();
-  engine.rnic().memory().change(region.lkey, static_cast<std::uint8_t*>(address), bytes,
-                                access & kGranted, static_cast<Pd*>(pd)->number, iova);
+  for (Engine* engine : {&engine_of(region.context), shadow_of(region.context)}) {
+    if (engine == nullptr) continue;
+    const auto held = engine->hold();
+    engine->rnic().memory().change(region.lkey, static_cast<std::uint8_t*>(address), bytes,
+                                   access & kGranted, static_cast<Pd*>(pd)->number, iova);
+  }
   --static_cast<Pd*>(region.pd)->users;
   ++static_cast<Pd*>(pd)->users;
   region.pd = pd;
@@ -133,9 +138,12 @@ ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access) {
 
 int ibv_dereg_mr(ibv_mr* base) {
   return guarded([&] {
-    // Held: the engine is not in the midst of a packet that touches it.
-    const auto held = engine_of(base->context).hold();
-    engine_of(base->context).rnic().memory().remove(base->lkey);
+    for (Engine* engine : {&engine_of(base->context), shadow_of(base->context)}) {
+      if (engine == nullptr) continue;
+      // Held: the engine is not in the midst of a packet that touches it.
+      const auto held = engine->hold();
+      engine->rnic().memory().remove(base->lkey);
+    }
     --static_cast<Pd*>(base->pd)->users;
     delete static_cast<Mr*>(base);
     return 0;

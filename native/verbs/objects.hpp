@@ -11,16 +11,21 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "../engine/codec/bytes.hpp"
 #include "../engine/verbs/completion.hpp"
 #include "../engine/verbs/work_request.hpp"
+#include "../shift/completions.hpp"
+#include "../shift/shift_qp.hpp"
 #include "engine.hpp"
 #include "guarded.hpp"
 #include "settings.hpp"
 
 namespace softroce::verbs {
+
+class DeviceBackup;
 
 struct Device : ibv_device {
   // rdma-core's struct verbs_device goes on here: the drivers of libmlx5 and libefa ask a device
@@ -29,6 +34,12 @@ struct Device : ibv_device {
   Settings settings;
   std::unique_ptr<Engine> engine;  // since it was opened first, and then for good
   int contexts = 0;                // that are open
+  // With SHIFT: the next device, and this one's part there, while a queue pair may need it.
+  Device* next = nullptr;
+  std::unique_ptr<DeviceBackup> backup;
+  int backs_up = 0;  // how many devices have a part here
+  Device();
+  ~Device();
 };
 
 struct Qp;
@@ -73,12 +84,23 @@ struct Reader {
   ibv_wc current{};
 };
 
+// What completes at a device and at its backup.
+struct BothQueues {
+  template <typename... Queue>
+  explicit BothQueues(std::shared_ptr<shift::Backup> of, Queue&&... queue)
+      : backup(std::move(of)), completions(*backup, std::forward<Queue>(queue)...) {}
+  const std::shared_ptr<shift::Backup> backup;
+  shift::Completions completions;
+};
+
 struct Cq : ibv_cq {
   // ibv_cq_ex goes on here, which begins as ibv_cq does.
   alignas(8) unsigned char extension[sizeof(ibv_cq_ex) - sizeof(ibv_cq)] = {};
   std::unique_ptr<Reader> reader;  // of an extended queue
   Pd* parent_domain = nullptr;     // that it was made for
   std::shared_ptr<CompletionQueue> queue;
+  std::shared_ptr<BothQueues> both;                    // since a queue pair has a backup
+  std::atomic<shift::Completions*> at_both = nullptr;  // of `both`
   std::atomic<int> users = 0;
   static constexpr unsigned kPatience = 128;   // empty polls in a row, longer than a round trip
   static constexpr unsigned kYieldEvery = 32;  // after that
@@ -95,7 +117,8 @@ struct Cq : ibv_cq {
 struct Srq : ibv_srq {
   std::uint32_t number = 0;
   std::uint32_t max_sge = 0;
-  std::uint32_t events_taken = 0;  // asynchronous events, by the program
+  std::uint32_t events_taken = 0;                 // asynchronous events, by the program
+  std::shared_ptr<shift::SharedReceives> shared;  // since a queue pair of it has a backup
 };
 
 // Requests of an extended queue pair, between ibv_wr_start and ibv_wr_complete.
@@ -113,6 +136,7 @@ struct Qp : ibv_qp {
   bool signal_all = false;
   std::uint32_t max_inline = 0;
   std::uint32_t events_taken = 0;
+  std::shared_ptr<shift::ShiftQp> shift;  // if it has a backup
 };
 
 struct Ah : ibv_ah {
@@ -150,6 +174,14 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
 
+std::uint32_t new_protection_domain();
+// Rings the channel of a completion queue; empty: it has none.
+std::function<void()> ring_of(Cq& cq);
+// The backup of a device, made when first asked for; null: it has none.
+DeviceBackup* backup_for(Device& device);
+// The engine that has this device's regions besides; null: none.
+Engine* shadow_of(ibv_context* context);
+
 // What ordinary and extended objects have in common.
 int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created);
 int create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
@@ -172,8 +204,11 @@ void fill_address(const AddressVector& vector, ibv_ah_attr& attr);
 
 // The events that the RNIC has reported, to the contexts that they concern. `engine` is held.
 void hand_out_async_events(Engine& engine);
-// The port's link came up or went down: to all contexts. `engine` is held.
+// The port's link came up or went down: to all contexts, but of a device with a backup. `engine` is
+// held.
 void hand_out_port_event(Engine& engine, bool up);
+// A queue pair takes no more of its shared receives.
+void hand_out_last_wqe(Qp& qp);
 // Its events that nobody took go; waits until those that somebody took are acknowledged.
 void forget(Qp* qp);
 void forget(Srq* srq);

@@ -55,7 +55,7 @@ ibv_device_attr device_attributes(Device& device) {
 
 ibv_port_attr port_attributes(const Device& device) {
   ibv_port_attr attr{};
-  const bool up = !device.engine || device.engine->link_is_up();
+  const bool up = !device.engine || device.backup || device.engine->link_is_up();
   attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = attr.active_mtu = mtu_of(device.settings.path_mtu);
   attr.gid_tbl_len = static_cast<int>(device.settings.gids.size());

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 
+#include "backup.hpp"
 #include "objects.hpp"
 
 namespace softroce::verbs {
@@ -88,12 +89,14 @@ ibv_qp_cap cap_of(const QpCapacities& cap) {
 
 }  // namespace
 
-int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
+namespace {
+
+int create_own_qp(ibv_pd* pd, ibv_qp_init_attr& attr, QpConfig& config, Qp*& created) {
   if (!is_supported(number_of(attr.qp_type))) return EOPNOTSUPP;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   Engine& engine = engine_of(pd->context);
   auto qp = std::make_unique<Qp>();
-  QpConfig config = config_of(pd, attr);
+  config = config_of(pd, attr);
   const auto held = engine.hold();
   if (const int error = engine.open_port()) return error;
   if (attr.srq != nullptr) {
@@ -123,6 +126,68 @@ int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
   return 0;
 }
 
+// Null also for a queue pair that goes on nowhere else.
+DeviceBackup* backup_of(const ibv_qp& qp) {
+  if (qp.qp_type != IBV_QPT_RC) return nullptr;
+  return backup_for(*of(qp.context).home);
+}
+
+// Of the queue pair that carries the requests; ERR, once an error has surfaced.
+ibv_qp_state state_with_backup(const shift::ShiftQp& qp, ibv_qp_state own) {
+  if (qp.machine().sender() == shift::Sender::failed) return IBV_QPS_ERR;
+  return qp.machine().plain() ? own : IBV_QPS_RTS;
+}
+
+int modify(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  Engine& engine = engine_of(qp.context);
+  const auto held = engine.hold();
+  QpAttr wanted;
+  if (const int error = attributes_of(engine, attr, mask, wanted)) return error;
+  const auto kept = static_cast<std::uint32_t>(mask & ~kWithoutEffect);
+  if (const int error = engine.rnic().modify_qp(qp.qp_num, wanted, kept, engine.now()))
+    return error;
+  if (mask & IBV_QP_STATE) qp.state = attr.qp_state;
+  if ((mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET) forget_completions(qp);
+  hand_out_async_events(engine);
+  return 0;
+}
+
+QpConfig config_of(const Qp& qp) {
+  Engine& engine = engine_of(qp.context);
+  const auto held = engine.hold();
+  return engine.rnic().find_qp(qp.qp_num)->config();
+}
+
+// To ERR.
+int end(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  if (qp.shift->backup_ready()) {
+    qp.shift->abandon();
+    qp.state = IBV_QPS_ERR;
+  } else if (const int error = modify(qp, attr, mask)) {
+    return error;
+  }
+  if (qp.srq != nullptr) hand_out_last_wqe(qp);
+  return 0;
+}
+
+// To RESET: what comes has another backup.
+int begin_anew(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  DeviceBackup& backup = *backup_of(qp);
+  backup.remove(qp);
+  const int error = modify(qp, attr, mask);
+  backup.add(qp, config_of(qp));
+  return error;
+}
+
+}  // namespace
+
+int create_qp(ibv_pd* pd, ibv_qp_init_attr& attr, Qp*& created) {
+  QpConfig config;
+  if (const int error = create_own_qp(pd, attr, config, created)) return error;
+  if (DeviceBackup* backup = backup_of(*created)) backup->add(*created, config);
+  return 0;
+}
+
 }  // namespace softroce::verbs
 
 using namespace softroce::verbs;  // NOLINT: the C functions are outside of it
@@ -133,18 +198,17 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return made<Qp>([&](Qp*& qp) { return create_qp(pd, *attr, qp); });
 }
 
-int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   return guarded([&] {
-    Engine& engine = engine_of(qp->context);
-    const auto held = engine.hold();
-    softroce::QpAttr wanted;
-    if (const int error = attributes_of(engine, *attr, mask, wanted)) return error;
-    const auto kept = static_cast<std::uint32_t>(mask & ~kWithoutEffect);
-    if (const int error = engine.rnic().modify_qp(qp->qp_num, wanted, kept, engine.now()))
-      return error;
-    if (mask & IBV_QP_STATE) qp->state = attr->qp_state;
-    if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET) forget_completions(*qp);
-    hand_out_async_events(engine);
+    Qp& qp = *static_cast<Qp*>(base);
+    const bool to_state = mask & IBV_QP_STATE;
+    if (!qp.shift || !to_state) return modify(qp, *attr, mask);
+    if (attr->qp_state == IBV_QPS_ERR) return end(qp, *attr, mask);
+    if (attr->qp_state == IBV_QPS_RESET) return begin_anew(qp, *attr, mask);
+    const bool connects = attr->qp_state == IBV_QPS_RTR || attr->qp_state == IBV_QPS_RTS;
+    if (connects && qp.shift->machine().epoch() != 0) return 0;  // it has moved from RTR
+    if (const int error = modify(qp, *attr, mask)) return error;
+    if (connects) qp.shift->connect();
     return 0;
   });
 }
@@ -160,6 +224,8 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr
     attr->qp_state = attr->cur_qp_state = static_cast<ibv_qp_state>(found->state());
     attr->sq_draining = found->state() == softroce::QpState::sqd && found->is_draining();
     attr->cap = cap_of(found->config().cap);
+    if (const auto& shift = static_cast<Qp*>(qp)->shift)
+      attr->qp_state = attr->cur_qp_state = state_with_backup(*shift, attr->qp_state);
     qp->state = attr->qp_state;
     *init_attr = {};
     init_attr->qp_context = qp->qp_context;
@@ -177,6 +243,7 @@ int ibv_destroy_qp(ibv_qp* base) {
   return guarded([&] {
     Qp* qp = static_cast<Qp*>(base);
     Engine& engine = engine_of(qp->context);
+    if (qp->shift && !engine.orphan()) backup_of(*qp)->remove(*qp);
     {
       const auto held = engine.hold();
       engine.turn();  // an acknowledgement that is due leaves

@@ -16,6 +16,8 @@
 namespace softroce::verbs {
 namespace {
 
+using namespace std::string_literals;
+
 // A GID as IPv6 addresses are written.
 bool take_gid(const std::string& text, Settings& settings) {
   std::uint8_t octets[16];
@@ -33,6 +35,7 @@ bool take(const std::string& name, const std::string& value, Settings& settings)
   if (name == "mac") return settings.mac = number(), true;
   if (name == "next_hop_mac") return settings.next_hop_mac = number(), true;
   if (name == "path_mtu") return settings.path_mtu = static_cast<std::uint32_t>(number()), true;
+  if (name == "statistics") return settings.statistics = value, true;
   return name == "gid" && take_gid(value, settings);
 }
 
@@ -53,6 +56,7 @@ std::optional<Settings> read_file(const std::string& path) {
   }
   if (const char* folder = secure_getenv("SOFTROCE_COUNTERS")) settings.kept = folder;
   if (const char* folder = secure_getenv("SOFTROCE_LOSSES")) settings.losses = folder;
+  if (const char* wanted = secure_getenv("SOFTROCE_SHIFT")) settings.shift = wanted == "1"s;
   if (settings.device.empty() || settings.gids.empty()) return std::nullopt;
   return settings;
 }

@@ -24,8 +24,10 @@ struct Settings {
   std::uint64_t mac = 0, next_hop_mac = 0;
   std::vector<Gid> gids{};
   std::uint32_t path_mtu = 1024;
-  std::string kept{};    // folder for the counters of processes that have ended; empty: nowhere
-  std::string losses{};  // folder for what is done about losses; empty: nowhere
+  std::string statistics{};  // the file of its counters, beside which SHIFT keeps others
+  std::string kept{};        // folder for the counters of processes that have ended; empty: nowhere
+  bool shift = false;        // whether queue pairs have backups on the next device (backup.hpp)
+  std::string losses{};      // folder for what is done about losses; empty: nowhere
 };
 
 // Of all devices. A file with a line that is not known here is of another version: that is reported

@@ -18,7 +18,7 @@ from softroce_lab.programs import execute
 
 app = typer.Typer(add_completion=False)
 
-_OWN_OPTIONS = ("--lab", "--verbs", "--preload", "--help")
+_OWN_OPTIONS = ("--lab", "--verbs", "--preload", "--shift", "--help")
 
 
 class Command(TyperCommand):
@@ -64,6 +64,13 @@ def exec(  # noqa: A001 - the verb's name
             help="As --verbs, also for programs that bring their own libibverbs: sets LD_PRELOAD.",
         ),
     ] = False,
+    shift: Annotated[
+        bool,
+        typer.Option(
+            "--shift",
+            help="As --verbs; RC queue pairs go on over the host's next device when one fails.",
+        ),
+    ] = False,
 ) -> None:
     """Run COMMAND at NODE; its exit status is COMMAND's.
 
@@ -80,7 +87,9 @@ def exec(  # noqa: A001 - the verb's name
     """
     command = command or ["bash"]
     seen = view.of_lab(lab)
-    run_at(seen, node, command, with_rnic=verbs or preload, preload=preload)
+    if shift:
+        os.environ[execute.SHIFT] = "1"  # for the hosts that a launcher reaches from COMMAND, too
+    run_at(seen, node, command, with_rnic=verbs or preload or shift, preload=preload)
 
 
 def run_at(
@@ -90,7 +99,7 @@ def run_at(
     os.environ[completion.LAB_VARIABLE] = seen.plan.name  # for lab commands of COMMAND
     if any(guest.name == node for guest in seen.plan.guests):
         if with_rnic:
-            hint = "its programs have the kernel's own RNIC: leave --verbs and --preload out"
+            hint = "its programs have the kernel's own RNIC: leave --verbs, --preload and --shift out"
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
     execute.execute(seen, node, command, with_rnic=with_rnic, preload=preload)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from softroce_lab.programs.device.ports import PortServer
 
 HOSTS = Path("/etc/hosts")
+SHIFT = "SOFTROCE_SHIFT"
+"""Environment variable: 1: RC queue pairs have backups on the host's next RNIC (SHIFT)."""
 RECORDS = "SOFTROCE_RECORDS"
 """Environment variable: a folder for what RNICs leave, `KIND/NODE` of each kind and node."""
 RECORD_KINDS = {"counters": "SOFTROCE_COUNTERS", "losses": "SOFTROCE_LOSSES"}
@@ -84,6 +86,11 @@ def _show_rnics(seen: View, node: str, *, preload: bool) -> None:
     if not has_rnic(seen.plan, node):
         raise UserError(
             f"{node} has no soft RNIC", hint="--verbs is for the hosts of a lab that are no guests"
+        )
+    if os.environ.get(SHIFT) == "1" and len(seen.plan.node(node).ports) < 2:
+        raise UserError(
+            f"{node} has one RNIC, and --shift needs another for backups",
+            hint="lab up dual-rail, or give the host two links in the topology",
         )
     library = verbs_library()
     with needing_root():

@@ -28,6 +28,8 @@ from softroce_lab.telemetry import counters
 
 DIRECTORY = "stats"
 """In a lab's directory."""
+BESIDE = (".new", ".shift", ".backup")
+"""Suffixes of files there that are no counters: half-written ones, and those of SHIFT."""
 
 _MAGIC = int.from_bytes(b"LABSTAT1", sys.byteorder)
 _HEADER = tuple(enumerators("statistics::Header"))[:-1]  # the last one is how many there are
@@ -205,7 +207,7 @@ def read_all(directory: Path, port: str = "*:*") -> list[Published]:
     """What all processes with ports of a lab have published, by port; or those with one port."""
     found = []
     for path in sorted({*directory.glob(port), *directory.glob(f"{port}@*")}):
-        if path.suffix == ".new":
+        if path.suffix in BESIDE:
             continue
         with contextlib.suppress(FileNotFoundError):
             published = read(path)

@@ -2,7 +2,8 @@
 """The newest transitions of an RNIC's queue pairs with a backup, for `lab inspect node`.
 
 They lie beside the RNIC's counters (`counters_file.py`), as `<node>:<interface>.shift`: one JSON
-document, replaced at each transition. The process removes it when it ends.
+document, replaced at each transition. The process removes it when it ends. Programs write the same
+(native/verbs/backup_files.cpp).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,24 @@ class Publisher:
             self._path.unlink(missing_ok=True)
 
 
-def read(statistics: Path, pid: int) -> list[dict[str, Any]]:
-    """What the process that owns the RNIC has published, in the order of time; [] if nothing.
+def read(directory: Path, port: str, alive: Collection[int]) -> list[dict[str, Any]]:
+    """What the processes `alive` that have a port have published, in the order of time.
 
-    The newest transition of each queue pair and side, and the newest of all.
+    Of each process the newest transition of each queue pair and side, and the newest of all.
     """
-    try:
-        document = json.loads(statistics.with_name(statistics.name + SUFFIX).read_text())
-    except (OSError, ValueError):
-        return []
-    if document["pid"] != pid:
-        return []
+    rows: list[dict[str, Any]] = []
+    for path in (*directory.glob(port + SUFFIX), *directory.glob(f"{port}@*{SUFFIX}")):
+        with contextlib.suppress(OSError, ValueError):
+            document = json.loads(path.read_text())
+            if document["pid"] in alive:
+                rows += _rows(document)
+    return sorted(rows, key=lambda each: int(each["monotonic_ns"]))
+
+
+def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = document["transitions"]
     since_ns = rows[0]["monotonic_ns"] if rows else 0
-    older = (each for each in document["newest"] if each["monotonic_ns"] < since_ns)
-    return sorted(older, key=lambda each: int(each["monotonic_ns"])) + rows
+    return [each for each in document["newest"] if each["monotonic_ns"] < since_ns] + rows
 
 
 def states(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

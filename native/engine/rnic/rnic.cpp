@@ -236,6 +236,18 @@ int Rnic::post_srq_receive(std::uint32_t number, ReceiveRequest&& request) {
   return srq ? srq->queue.post(std::move(request)) : EINVAL;
 }
 
+std::vector<ReceiveRequest> Rnic::take_srq_receives(std::uint32_t number, std::size_t most) {
+  std::vector<ReceiveRequest> taken;
+  const auto srq = find_srq(number);
+  while (srq && taken.size() < most) {
+    auto each = srq->queue.take();
+    if (!each) break;
+    taken.push_back(std::move(*each));
+  }
+  if (srq && !taken.empty() && srq->is_short()) tell({AsyncEventType::srq_limit_reached, number});
+  return taken;
+}
+
 // ---------------------------------------------------------------- packets
 
 // The checks in the order of IBA 9.6.1 (packet header validation).

@@ -82,6 +82,8 @@ class Rnic {
   int destroy_srq(std::uint32_t number);  // EBUSY: queue pairs use it
   std::shared_ptr<SharedReceiveQueue> find_srq(std::uint32_t number) const;
   int post_srq_receive(std::uint32_t number, ReceiveRequest&& request);
+  // Takes the first of its receives away, at most so many.
+  std::vector<ReceiveRequest> take_srq_receives(std::uint32_t number, std::size_t most);
 
   template <typename F>
   void for_each_qp(F take) const {

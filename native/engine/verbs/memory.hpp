@@ -7,6 +7,7 @@
 #include <mutex>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 
 namespace softroce {
 
@@ -38,10 +39,7 @@ class MemoryTable {
     if (base == nullptr || length == 0 || address + length < address || iova + length < iova)
       throw std::system_error(EINVAL, std::generic_category(), "register memory");
     const std::lock_guard lock(mutex_);
-    // The low byte changes with every registration, as an RNIC's key does, so that the key of a
-    // region that is gone does not fit the next one.
-    const std::uint32_t key = next_key_;
-    next_key_ += 0x101;
+    const std::uint32_t key = fresh_key();
     regions_[key] = {base, length, iova, access, protection_domain};
     return key;
   }
@@ -49,6 +47,14 @@ class MemoryTable {
                     std::uint32_t protection_domain = 0) {
     return add(base, length, access, protection_domain, reinterpret_cast<std::uintptr_t>(base));
   }
+  // A region of another RNIC of the host, under the key that it has there.
+  void add_under(std::uint32_t key, std::uint8_t* base, std::uint64_t length, std::uint32_t access,
+                 std::uint32_t protection_domain, std::uint64_t iova) {
+    const std::lock_guard lock(mutex_);
+    regions_[key] = {base, length, iova, access, protection_domain};
+  }
+  // Before the first is there: RNICs whose regions have one key have others besides.
+  void number_from(std::uint32_t first_key) { next_key_ = first_key; }
 
   void remove(std::uint32_t key) {
     const std::lock_guard lock(mutex_);
@@ -126,8 +132,7 @@ class MemoryTable {
 
   std::uint32_t add_window() {
     const std::lock_guard lock(mutex_);
-    const std::uint32_t key = next_key_;
-    next_key_ += 0x101;
+    const std::uint32_t key = fresh_key();
     windows_[key >> kTagBits] = 0;
     return key;
   }
@@ -182,6 +187,10 @@ class MemoryTable {
     std::uint32_t windows = 0;         // that are bound to it
   };
   static constexpr int kTagBits = 8;  // of a key: the rest is one region's or one window's
+
+  // The low byte changes with every registration, as an RNIC's key does, so that the key of a
+  // region that is gone does not fit the next one.
+  std::uint32_t fresh_key() { return std::exchange(next_key_, next_key_ + 0x101); }
 
   static bool allows(const Region& region, const Binding& to) {
     constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;

@@ -266,7 +266,6 @@ int QueuePair::post_receive(ReceiveRequest&& request, Time now) {
 
 int QueuePair::keep_unfinished(std::shared_ptr<CompletionQueue> failures) {
   if (config_.type != QpType::rc) return EOPNOTSUPP;
-  if (config_.srq) return EINVAL;
   keeper_ = std::make_unique<Keeper>();
   keeper_->failures = std::move(failures);
   return 0;
@@ -400,9 +399,8 @@ void QueuePair::complete_receive(const ReceiveRequest& receive, WorkCompletion c
   count_end(completion);
   note_end(completion, true, now);
   push(*config_.receive_cq, completion);
-  if (!config_.srq || config_.srq->queue.size() >= config_.srq->limit) return;
-  config_.srq->limit = 0;  // reported once, IBA 10.2.9.4
-  home_.tell({AsyncEventType::srq_limit_reached, config_.srq->number});
+  if (config_.srq && config_.srq->is_short())
+    home_.tell({AsyncEventType::srq_limit_reached, config_.srq->number});
 }
 
 void QueuePair::fail_receive(const ReceiveRequest& receive, WcStatus status, Time now) {
@@ -489,8 +487,10 @@ void QueuePair::flush_sends(Time now) {
   }
 }
 
-// Receives of a shared queue stay there: the last one that this QP took was reported before.
+// Receives of a shared queue stay there: the last one that this QP took was reported before. Who
+// keeps what is unfinished says when the queue pair is over.
 void QueuePair::flush_receives(Time now) {
+  if (config_.srq && keeper_) return;
   if (config_.srq) return tell(AsyncEventType::qp_last_wqe_reached);
   while (auto receive = receives_.take()) fail_receive(*receive, WcStatus::wr_flush_err, now);
 }

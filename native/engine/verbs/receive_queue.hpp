@@ -55,6 +55,9 @@ struct SharedReceiveQueue {
   std::uint32_t protection_domain;
   ReceiveQueue queue;
   std::uint32_t limit = 0;  // 0: not armed
+
+  // True once after the limit was set, IBA 10.2.9.4.
+  bool is_short() { return queue.size() < std::exchange(limit, queue.size() < limit ? 0 : limit); }
 };
 
 }  // namespace softroce

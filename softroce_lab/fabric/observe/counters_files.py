@@ -29,9 +29,9 @@ def of_port(lab_directory: Path, port: Port) -> list[Published]:
 
 def transitions_of_port(lab_directory: Path, port: Port) -> list[dict[str, Any]]:
     """The newest of the owner's queue pairs with a backup; [] without an owner. RunError."""
-    statistics = lab_directory / counters_file.DIRECTORY / str(port)
-    alive = [each.snapshot.pid for each in of_port(lab_directory, port) if each.alive]
-    return [row for pid in alive for row in published_transitions.read(statistics, pid)]
+    alive = {each.snapshot.pid for each in of_port(lab_directory, port) if each.alive}
+    directory = lab_directory / counters_file.DIRECTORY
+    return published_transitions.read(directory, str(port), alive)
 
 
 def remove(directory: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
+from softroce_lab.fabric.observe import counters_files
 from softroce_lab.fabric.observe.view import View
 from softroce_lab.plan import locate
 from softroce_lab.plan.path_mtu import path_mtu_bytes
@@ -57,6 +58,7 @@ def settings(seen: View, node: Node, rail: int) -> str:
         ("next_hop_mac", f"0x{next_hop.mac.replace(':', '')}"),
         *(("gid", str(gid)) for gid in gids(port)),
         ("path_mtu", path_mtu(seen.plan.mtu)),
+        ("statistics", counters_files.path_for(seen.directory, port)),
     ]
     return "".join(f"{key} {value}\n" for key, value in pairs)
 
