@@ -478,8 +478,8 @@ class Attack {
     wire_.flush();
     victim_.poll();
     for (Frame frame; wire_.receive(frame);) {
-      if (!decode(frame.data(), frame.size(), packet)) peer_.rnic.handle_packet(packet, now());
-      if (frame.size() < kSource + 8) continue;
+      if (decode(frame.data(), frame.size(), packet)) continue;  // of the kernel, such as ICMP
+      peer_.rnic.handle_packet(packet, now());
       // Sent back: a switch drops what has another host's address as its source.
       std::swap_ranges(&frame[kSource], &frame[kSource + 4], &frame[kSource + 4]);
       forger_.saw(std::move(frame));
