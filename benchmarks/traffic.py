@@ -113,11 +113,10 @@ def send_paced(lab: Lab, frame: bytes, count: int, frames_per_s: float) -> int:
 
 
 def open_port(lab: Lab, node: Node) -> Any:
-    """An AF_XDP socket at a host's first port, in the lab's mode."""
+    """An AF_XDP socket at a host's first port."""
     config = _native.PortConfig()
     config.interface = node.ports[0].name
     config.ifindex = node.ports[0].ifindex
-    config.generic = lab.mode == "generic"
     with lab.enter(node.name):
         return _native.RawPort(config)
 

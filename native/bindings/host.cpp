@@ -15,8 +15,14 @@ void bind_host(nb::module_& m) {
       .def_rw("interface", &XskConfig::interface)
       .def_rw("ifindex", &XskConfig::ifindex)
       .def_rw("xsks_map_path", &XskConfig::xsks_map_path)
-      .def_rw("receive_frames", &XskConfig::receive_frames)
-      .def_rw("generic", &XskConfig::generic);
+      .def_rw("receive_frames", &XskConfig::receive_frames);
+  m.def(
+      "open_port",
+      [] {
+        XskPort::Opened opened = XskPort::open();
+        return nb::make_tuple(opened.socket.release(), opened.memory.release());
+      },
+      "descriptors of an AF_XDP socket of this network namespace, and of its frames' memory");
   nb::class_<HostConfig>(m, "HostConfig")
       .def(nb::init<>())
       .def_rw("messages", &HostConfig::messages)

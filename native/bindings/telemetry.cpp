@@ -50,6 +50,8 @@ void bind_telemetry(nb::module_& m) {
       .def_prop_ro("error", &EventLog::error, "errno of what made it stop writing; 0: nothing");
   m.def("statistics", &statistics_of, nb::arg("endpoint"),
         "all counters now, as softroce_lab.telemetry.counters_file reads them");
+  m.def("make_statistics_file", &statistics::make_file, nb::arg("path"),
+        "a descriptor of a file for the counters of another process, which holds the file's lock");
   m.def("open_event_log", &open_log, nb::arg("endpoint"), nb::arg("path"), nb::arg("head"),
         nb::arg("most_bytes") = EventLogConfig{}.most_bytes);
   m.def("close_event_log", &close_log, nb::arg("endpoint"), nb::arg("log"));

@@ -109,24 +109,34 @@ void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std
   if (!whole) fail("write " + path);
 }
 
+int make_file(const std::string& path) {
+  const std::string fresh = path + ".new";
+  const int fd = open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) fail("open " + fresh);
+  const auto size = static_cast<off_t>(bytes());
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, size) == 0 &&
+      posix_fallocate(fd, 0, size) == 0 &&  // or a full /run would be a SIGBUS
+      rename(fresh.c_str(), path.c_str()) == 0)
+    return fd;
+  const int error = errno;
+  unlink(fresh.c_str());
+  close(fd);
+  errno = error;
+  fail("make " + path);
+}
+
 }  // namespace statistics
 
-StatisticsFile::StatisticsFile(const std::string& path) : path_(path) {
-  const std::string fresh = path + ".new";
-  fd_ = open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd_ < 0) fail("open " + fresh);
-  const std::size_t size = statistics::bytes();
-  void* area = MAP_FAILED;
-  if (flock(fd_, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd_, static_cast<off_t>(size)) == 0 &&
-      posix_fallocate(fd_, 0, static_cast<off_t>(size)) == 0)  // or a full /run would be a SIGBUS
-    area = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (area == MAP_FAILED || rename(fresh.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    if (area != MAP_FAILED) munmap(area, size);
-    unlink(fresh.c_str());
+StatisticsFile::StatisticsFile(const std::string& path)
+    : StatisticsFile(statistics::make_file(path)) {
+  path_ = path;
+}
+
+StatisticsFile::StatisticsFile(int fd) : fd_(fd) {
+  void* area = mmap(nullptr, statistics::bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (area == MAP_FAILED) {
     close(fd_);
-    errno = error;
-    fail("make " + path);
+    fail("map counters");
   }
   words_ = static_cast<std::uint64_t*>(area);
   words_[statistics::kPid] = static_cast<std::uint64_t>(getpid());
@@ -134,8 +144,8 @@ StatisticsFile::StatisticsFile(const std::string& path) : path_(path) {
 
 StatisticsFile::~StatisticsFile() {
   struct stat ours, there;
-  if (fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
-      ours.st_dev == there.st_dev)
+  if (!path_.empty() && fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
+      ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
     unlink(path_.c_str());
   munmap(words_, statistics::bytes());
   close(fd_);

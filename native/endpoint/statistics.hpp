@@ -69,22 +69,28 @@ void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
 void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
           const std::vector<std::uint64_t>& gone);
 
+// Makes a file for StatisticsFile, which appears whole in place of one of that name, with a flock
+// on it. Returns its descriptor. Throws std::system_error.
+int make_file(const std::string& path);
+
 }  // namespace statistics
 
 // A file that holds them while its process runs, rewritten in place under a sequence lock. Its
 // writer holds a flock on it, so that a process that gets the lock knows that the writer has ended.
 class StatisticsFile {
  public:
-  // Throws std::system_error. The file appears whole, in place of one of that name.
+  // Throws std::system_error.
   explicit StatisticsFile(const std::string& path);
-  ~StatisticsFile();  // removes it, unless another has taken its place
+  // Of a file that another process has made, and will remove. `fd` is its own from now on.
+  explicit StatisticsFile(int fd);
+  ~StatisticsFile();  // removes what it made, unless another has taken its place
   StatisticsFile(const StatisticsFile&) = delete;
   StatisticsFile& operator=(const StatisticsFile&) = delete;
 
   void publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns);
 
  private:
-  std::string path_;
+  std::string path_{};  // empty: another process has made it
   int fd_ = -1;
   std::uint64_t* words_ = nullptr;
   std::vector<std::uint64_t> scratch_;

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// library_frames INTERFACE FRAMES SEED
+// library_frames NAMESPACE INTERFACE ADDRESS FRAMES SEED
 //
 // A process that uses libibverbs.so.1 of native/verbs: a live RC connection, a UC and a UD queue
-// pair, at the port of SOFTROCE_VERBS. Through INTERFACE, the other end of that port's cable, come
-// FRAMES frames of a peer that sends anything at all, besides those of an honest one. It ends with
-// 1, and prints the reason, if memory is written that was never granted, if memory grows, or if the
-// connection cannot be brought up again and used.
+// pair. From INTERFACE in the network namespace NAMESPACE, a path, come FRAMES frames of a peer
+// that sends anything at all, besides those of an honest one. Both have ADDRESS, which is IPv4. It
+// ends with 1, and prints the reason, if memory is written that was never granted, if memory grows,
+// or if the connection cannot be brought up again and used.
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -23,6 +27,7 @@
 
 #include "../engine/codec/codec.hpp"
 #include "../system/clock.hpp"
+#include "../system/descriptor.hpp"
 #include "live_peer.hpp"
 #include "number.hpp"
 
@@ -31,13 +36,13 @@ namespace {
 using namespace softroce;
 using namespace softroce::fuzz;
 
-constexpr std::uint32_t kPeerIp = 0x0A090002;
 constexpr std::uint32_t kQkey = 0x1234;
 constexpr std::uint32_t kBatch = 32;  // frames in a system call; the port's ring holds far more
 constexpr std::uint64_t kCheckEvery = 4096, kProveEvery = 65536;
 constexpr std::uint64_t kWarmUp = 200'000;  // frames, after which memory does not grow
 constexpr std::size_t kMostGrowthBytes = 64 << 20;
 constexpr int kProofTurns = 200'000;
+constexpr std::size_t kSource = 14 + 12;       // of an IPv4 packet in a frame
 constexpr std::size_t kMostFrameBytes = 2200;  // of the interface
 constexpr std::size_t kWindowBegin = kRegionBytes / 4, kWindowBytes = kRegionBytes / 4;
 constexpr int kRemoteAccess =
@@ -53,10 +58,19 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(getpagesize());
 }
 
-// The far end of the cable.
+void enter(const Descriptor& netns) {
+  checked(setns(netns.get(), CLONE_NEWNET), "enter a network namespace");
+}
+
+Descriptor opened(const char* path) { return Descriptor(checked(open(path, O_RDONLY), path)); }
+
+// Another host's end of a cable.
 class Wire {
  public:
-  explicit Wire(const char* interface) : fd_(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, 0)) {
+  Wire(const char* netns, const char* interface) {
+    const Descriptor home = opened("/proc/thread-self/ns/net");
+    enter(opened(netns));
+    fd_ = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, 0);
     sockaddr_ll address{};
     address.sll_family = AF_PACKET;
     address.sll_protocol = __builtin_bswap16(ETH_P_ALL);
@@ -68,6 +82,7 @@ class Wire {
     setsockopt(fd_, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof yes);
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer);
+    enter(home);
   }
   ~Wire() { close(fd_); }
   Wire(const Wire&) = delete;
@@ -106,7 +121,7 @@ class Wire {
   }
 
  private:
-  int fd_;
+  int fd_ = -1;
   std::vector<Frame> waiting_;
 };
 
@@ -147,7 +162,10 @@ class Victim {
     need(context_ != nullptr, "no device");
     ibv_free_device_list(list);
     pd_ = ibv_alloc_pd(context_);
-    cq_ = ibv_create_cq(context_, 1000, nullptr, nullptr, 0);
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 1000;
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+    cq_ = ibv_create_cq_ex(context_, &attr);
     need(pd_ != nullptr && cq_ != nullptr && ibv_query_gid(context_, 1, 0, &gid_) == 0,
          "the device cannot be used");
     constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
@@ -189,16 +207,15 @@ class Victim {
       if (below(random_, 2)) post_receive(qp);
     if (below(random_, 2)) post_send(there);
   }
-  // Turns the engine; how many completions were successes.
-  int poll(int turns = 8) {
+  // Turns the engine.
+  void poll(int turns = 8) {
     std::array<ibv_wc, 64> wc;
-    int good = 0;
-    while (turns-- > 0) {
-      const int polled = ibv_poll_cq(cq_, static_cast<int>(wc.size()), wc.data());
-      need(polled >= 0, "a completion queue cannot be polled");
-      for (int i = 0; i < polled; ++i) good += wc[static_cast<std::size_t>(i)].status == 0;
-    }
-    return good;
+    while (turns-- > 0)
+      if (below(random_, 2))
+        need(ibv_poll_cq(ibv_cq_ex_to_cq(cq_), wc.size(), wc.data()) >= 0,
+             "a completion queue cannot be polled");
+      else
+        poll_extended();
   }
   bool broken() const {
     for (ibv_qp* qp : qps_) {
@@ -227,14 +244,35 @@ class Victim {
   static constexpr std::array kTypes = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
   static constexpr std::array<std::uint8_t, 3> kServices = {0x00, 0x20, 0x60};
 
+  static constexpr std::uint64_t kOperations =
+      IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
+      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
   std::uint32_t load_ip() const { return load32(gid_.raw + 12); }
 
+  void poll_extended() {
+    ibv_poll_cq_attr attr{};
+    if (ibv_start_poll(cq_, &attr) != 0) return;
+    do {
+      if (cq_->status == IBV_WC_SUCCESS) {
+        ibv_wc_read_opcode(cq_);
+        ibv_wc_read_byte_len(cq_);
+        ibv_wc_read_imm_data(cq_);
+      }
+    } while (ibv_next_poll(cq_) == 0);
+    ibv_end_poll(cq_);
+  }
+
   ibv_qp* make(ibv_qp_type type) {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq_;
+    ibv_qp_init_attr_ex init{};
+    init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq_);
     init.qp_type = type;
     init.cap = {64, 64, 3, 3, 128};
-    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    init.pd = pd_;
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    init.send_ops_flags = type == IBV_QPT_RC ? kOperations : IBV_QP_EX_WITH_SEND;
+    ibv_qp* qp = ibv_create_qp_ex(context_, &init);
     need(qp != nullptr, "no queue pair");
     return qp;
   }
@@ -260,7 +298,7 @@ class Victim {
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.dgid = gid_;
-    store32(attr.ah_attr.grh.dgid.raw + 12, kPeerIp);
+    store32(attr.ah_attr.grh.dgid.raw + 12, static_cast<std::uint32_t>(peer.rnic.gid().low));
     to(IBV_QPS_RESET, 0);
     to(IBV_QPS_INIT,
        IBV_QP_PKEY_INDEX | IBV_QP_PORT | (connected ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY));
@@ -329,13 +367,51 @@ class Victim {
       request.wr.rdma.rkey = there.key;
     }
     if (request.opcode == IBV_WR_SEND_WITH_INV) request.invalidate_rkey = below(random_, 1 << 20);
-    ibv_post_send(qps_[0], &request, &bad);
+    if (below(random_, 2))
+      ibv_post_send(qps_[0], &request, &bad);
+    else
+      build(request);
+  }
+  // The same by ibv_wr_*.
+  void build(const ibv_send_wr& request) {
+    ibv_qp_ex* qp = ibv_qp_to_qp_ex(qps_[0]);
+    const std::uint64_t address = request.wr.rdma.remote_addr;
+    const std::uint32_t key = request.wr.rdma.rkey;
+    ibv_wr_start(qp);
+    qp->wr_flags = request.send_flags;
+    switch (request.opcode) {
+      case IBV_WR_SEND:
+        ibv_wr_send(qp);
+        break;
+      case IBV_WR_SEND_WITH_IMM:
+        ibv_wr_send_imm(qp, 0);
+        break;
+      case IBV_WR_SEND_WITH_INV:
+        ibv_wr_send_inv(qp, request.invalidate_rkey);
+        break;
+      case IBV_WR_RDMA_READ:
+        ibv_wr_rdma_read(qp, key, address);
+        break;
+      case IBV_WR_RDMA_WRITE:
+        ibv_wr_rdma_write(qp, key, address);
+        break;
+      case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ibv_wr_rdma_write_imm(qp, key, address, 0);
+        break;
+      case IBV_WR_ATOMIC_CMP_AND_SWP:
+        ibv_wr_atomic_cmp_swp(qp, request.wr.atomic.rkey, request.wr.atomic.remote_addr, 0, 1);
+        break;
+      default:
+        ibv_wr_atomic_fetch_add(qp, request.wr.atomic.rkey, request.wr.atomic.remote_addr, 1);
+    }
+    ibv_wr_set_sge_list(qp, static_cast<std::size_t>(request.num_sge), request.sg_list);
+    ibv_wr_complete(qp);
   }
 
   Random& random_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
-  ibv_cq* cq_ = nullptr;
+  ibv_cq_ex* cq_ = nullptr;
   ibv_mw* window_ = nullptr;
   ibv_gid gid_{};
   std::uint32_t psn_ = 0;
@@ -345,7 +421,10 @@ class Victim {
 
 class Attack {
  public:
-  Attack(const char* interface, std::uint64_t seed) : random_(seed), wire_(interface) { connect(); }
+  Attack(const char* netns, const char* interface, std::uint32_t address, std::uint64_t seed)
+      : random_(seed), wire_(netns, interface), peer_(address, random_) {
+    connect();
+  }
 
   void run(std::uint64_t frames) {
     std::size_t before = 0;
@@ -399,8 +478,11 @@ class Attack {
     wire_.flush();
     victim_.poll();
     for (Frame frame; wire_.receive(frame);) {
-      forger_.saw(frame);
-      if (!decode(frame.data(), frame.size(), packet)) peer_.rnic.handle_packet(packet, now());
+      if (decode(frame.data(), frame.size(), packet)) continue;  // of the kernel, such as ICMP
+      peer_.rnic.handle_packet(packet, now());
+      // Sent back: a switch drops what has another host's address as its source.
+      std::swap_ranges(&frame[kSource], &frame[kSource + 4], &frame[kSource + 4]);
+      forger_.saw(std::move(frame));
     }
   }
 
@@ -438,7 +520,7 @@ class Attack {
   const std::int64_t epoch_ns_ = monotonic_ns();
   Wire wire_;
   Victim victim_{random_};
-  Side peer_{kPeerIp, random_};
+  Side peer_;
   Forger forger_{random_};
   std::array<Target, 3> targets_;  // the victim's RC, UC and UD queue pairs
   std::uint64_t connections_ = 0;
@@ -448,17 +530,19 @@ class Attack {
 
 int main(int argc, char** argv) {
   std::uint64_t frames = 0, seed = 0;
-  if (argc != 4 || !parse(argv[2], frames) || !parse(argv[3], seed)) {
-    std::fprintf(stderr, "usage: library_frames INTERFACE FRAMES SEED\n");
+  in_addr address{};
+  if (argc != 6 || inet_pton(AF_INET, argv[3], &address) != 1 || !parse(argv[4], frames) ||
+      !parse(argv[5], seed)) {
+    std::fprintf(stderr, "usage: library_frames NAMESPACE INTERFACE ADDRESS FRAMES SEED\n");
     return 2;
   }
   try {
-    Attack attack(argv[1], seed);
+    Attack attack(argv[1], argv[2], ntohl(address.s_addr), seed);
     attack.run(frames);
     std::printf("%llu frames, %llu connections\n", static_cast<unsigned long long>(frames),
                 static_cast<unsigned long long>(attack.connections()));
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "library_frames %s %s: %s\n", argv[2], argv[3], error.what());
+    std::fprintf(stderr, "library_frames %s %s: %s\n", argv[4], argv[5], error.what());
     return 1;
   }
   return 0;

@@ -59,7 +59,9 @@ void drain_fd(int fd) {
 Host::Host(const HostConfig& config)
     : config_(config),
       port_(config.port),
-      pace_(config.queues_map, config.uplink, config.epoch_ns),
+      pace_(
+          config.queues_map.empty() ? nullptr : std::make_unique<wire::QueueMap>(config.queues_map),
+          config.uplink, config.epoch_ns),
       rnic_(config.messages),
       actions_(kRingEntries),
       call_ring_(kRingEntries),

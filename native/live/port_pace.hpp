@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "../engine/units.hpp"
@@ -25,13 +24,11 @@ namespace softroce {
 
 class PortPace {
  public:
-  // `queues`: path of the pinned map of the wire stage; if empty, the port always takes a frame.
-  // `uplink`: the host's directed link in this map. `epoch_ns`: CLOCK_MONOTONIC at time 0. Throws
-  // std::system_error.
-  PortPace(const std::string& queues, std::uint32_t uplink, std::int64_t epoch_ns)
-      : queues_(queues.empty() ? nullptr : std::make_unique<wire::QueueMap>(queues)),
-        uplink_(uplink),
-        epoch_ns_(epoch_ns) {}
+  // `queues`: the map of the wire stage; if null, the port always takes a frame. `uplink`: the
+  // host's directed link in this map. `epoch_ns`: CLOCK_MONOTONIC at time 0.
+  PortPace(std::unique_ptr<const wire::QueueMap> queues, std::uint32_t uplink,
+           std::int64_t epoch_ns)
+      : queues_(std::move(queues)), uplink_(uplink), epoch_ns_(epoch_ns) {}
 
   // Whether the port takes a frame. If it does not, and a frame waits, call `hold_back`.
   bool has_room(Time now) const { return queues_ == nullptr || now >= drained_to(limit_); }
@@ -88,7 +85,7 @@ class PortPace {
     }
   }
 
-  std::unique_ptr<wire::QueueMap> queues_;
+  std::unique_ptr<const wire::QueueMap> queues_;
   std::uint32_t uplink_;
   std::int64_t epoch_ns_;
   Time idle_at_ = 0;  // when the link has sent all frames of this port, if it sends no others

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A host's port: one AF_XDP socket (Documentation/networking/af_xdp.rst) with its own UMEM, on
 // queue 0 of an interface of the calling thread's network namespace. Copy mode: veth has no other.
+// Children of fork(2) have neither the frames nor, after exec(2), the socket.
 #pragma once
 
 #include <xdp/xsk.h>
@@ -10,15 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "../system/descriptor.hpp"
+#include "../system/mapping.hpp"
+
 namespace softroce {
 
 struct XskConfig {
   std::string interface;
   std::uint32_t ifindex = 0;
-  std::string xsks_map_path;            // pinned XSKMAP, keyed by ifindex; empty: not inserted
+  std::string xsks_map_path{};          // pinned XSKMAP, keyed by ifindex; empty: not inserted
   std::uint32_t receive_frames = 4096;  // powers of two
   std::uint32_t transmit_frames = 2048;
-  bool generic = false;  // XDP_FLAGS_SKB_MODE instead of the driver's
 };
 
 struct XskStatistics {
@@ -30,14 +33,23 @@ class XskPort {
   static constexpr std::uint32_t kFrameBytes = 4096;
   static constexpr std::uint32_t kBatch = 64;
 
-  // Throws std::system_error. A socket that was closed a moment ago may still hold the queue
-  // (EBUSY): tried again for up to a second.
-  explicit XskPort(const XskConfig& config);
-  ~XskPort();
+  // A socket, and memory for the frames, which is registered with it. To open them takes
+  // CAP_NET_RAW, and CAP_IPC_LOCK or the limit RLIMIT_MEMLOCK. Any process of the network namespace
+  // may then make a port of them.
+  struct Opened {
+    Descriptor socket, memory;
+  };
+  static Opened open(const XskConfig& config = {});
+
+  // `opened`: by the same numbers of frames. Throws std::system_error. A socket that was closed a
+  // moment ago may still hold the queue (EBUSY): tried again for up to a second.
+  XskPort(const XskConfig& config, Opened opened);
+  explicit XskPort(const XskConfig& config) : XskPort(config, open(config)) {}
+  ~XskPort() { close(); }
   XskPort(const XskPort&) = delete;
   XskPort& operator=(const XskPort&) = delete;
 
-  int fd() const { return xsk_socket__fd(socket_); }
+  int fd() const { return socket_.get(); }
 
   // Calls `take(frame, bytes)` for up to a batch of received frames; each is the port's again when
   // `take` returns. Returns how many there were.
@@ -50,7 +62,7 @@ class XskPort {
     while (xsk_ring_prod__reserve(&fill_, n, &fill_at) != n) kick_receive();
     for (std::uint32_t i = 0; i < n; ++i) {
       const xdp_desc* desc = xsk_ring_cons__rx_desc(&rx_, at + i);
-      take(static_cast<const std::uint8_t*>(xsk_umem__get_data(area_, desc->addr)), desc->len);
+      take(frames_.at(desc->addr), desc->len);
       *xsk_ring_prod__fill_addr(&fill_, fill_at + i) = desc->addr & ~std::uint64_t{kFrameBytes - 1};
     }
     xsk_ring_cons__release(&rx_, n);
@@ -78,7 +90,7 @@ class XskPort {
 
   // Releases the interface, which others may open then. Only `statistics` works afterwards.
   void close();
-  bool is_open() const { return socket_ != nullptr; }
+  bool is_open() const { return fd() >= 0; }
 
   XskStatistics statistics() const;  // closed: as they were
 
@@ -87,15 +99,13 @@ class XskPort {
   void insert_into(const std::string& map_path);
 
  private:
-  void create();
+  void map_rings();
   void reclaim();
   void kick_receive();
 
   XskConfig config_;
-  void* area_ = nullptr;
-  std::size_t area_bytes_ = 0;
-  xsk_umem* umem_ = nullptr;
-  xsk_socket* socket_ = nullptr;
+  Descriptor socket_;
+  Mapping frames_, fill_ring_, completion_ring_, rx_ring_, tx_ring_;
   xsk_ring_prod fill_{}, tx_{};
   xsk_ring_cons completion_{}, rx_{};
   std::vector<std::uint64_t> free_transmit_;

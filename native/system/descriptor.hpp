@@ -44,6 +44,7 @@ class Descriptor {
   }
 
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -27,6 +27,12 @@ class MappedMap {
     if (area == MAP_FAILED) fail(errno, pin);
     cells_ = static_cast<T*>(area);
   }
+  // The first cells of the map, to be read only. Needs no rights.
+  MappedMap(const Descriptor& map, std::uint32_t count) : count_(count) {
+    void* const area = mmap(nullptr, bytes(), PROT_READ, MAP_SHARED, map.get(), 0);
+    if (area == MAP_FAILED) fail(errno, "map cells of a BPF map");
+    cells_ = static_cast<T*>(area);
+  }
   ~MappedMap() { munmap(cells_, bytes()); }
   MappedMap(const MappedMap&) = delete;
   MappedMap& operator=(const MappedMap&) = delete;

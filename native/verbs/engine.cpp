@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "engine.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +23,6 @@ constexpr int kLastTurns = 64;              // when the port closes
 constexpr long kLastWaitNs = 100'000;       // then, while the port holds back
 constexpr std::uint32_t kFirstNumber = 32;  // below are the RNIC's own
 constexpr std::uint64_t kMostSkipped = 1 << 12;
-constexpr int kMostDescriptors = 1 << 12;
 constexpr std::uint32_t kNumbersInShare = 1 << LAB_SHARE_QPN_BITS;
 
 MessageConfig config_of(const Settings& settings) {
@@ -43,27 +39,6 @@ std::uint32_t some_number(std::int64_t moment_ns) {
   const auto mixed = static_cast<std::uint64_t>(moment_ns ^ (std::int64_t{getpid()} << 32)) *
                      0x9E3779B97F4A7C15;  // Fibonacci hashing
   return kFirstNumber + static_cast<std::uint32_t>((mixed >> 40) % kMostSkipped);
-}
-
-// After fork(2) the frames are not in the child, nor after exec(2) the socket. The last frame of
-// the port's area is the first that it offers for transmission.
-void keep_from_children(XskPort& port, const XskConfig& config) {
-  const std::size_t frames = config.receive_frames + config.transmit_frames;
-  const std::uint8_t* last = port.next_transmit_frame();
-  if (last != nullptr)
-    madvise(const_cast<std::uint8_t*>(last) - (frames - 1) * XskPort::kFrameBytes,
-            frames * XskPort::kFrameBytes, MADV_DONTFORK);
-  fcntl(port.fd(), F_SETFD, FD_CLOEXEC);
-}
-
-// The descriptor of the file that this process inherited: it would keep the file's lock, and its
-// writer would seem to be alive.
-void close_descriptors_of(const std::string& path) {
-  struct stat wanted, each;
-  if (path.empty() || stat(path.c_str(), &wanted) != 0) return;
-  for (int fd = 3; fd < kMostDescriptors; ++fd)
-    if (fstat(fd, &each) == 0 && each.st_ino == wanted.st_ino && each.st_dev == wanted.st_dev)
-      ::close(fd);
 }
 
 }  // namespace
@@ -94,11 +69,9 @@ int Engine::open_port() {
     if (!helps_) start_helper();
     return 0;
   }
-  if (!settings_.shares_map.empty()) {
-    if (const int error = share_.take(settings_.interface)) return error;
-    link_is_up_ = share_.grant().up != 0;
-    share_fd_ = share_.fd();
-  }
+  if (const int error = share_.take(settings_.interface)) return error;
+  link_is_up_ = share_.grant().up != 0;
+  share_fd_ = share_.fd();
   try {
     number_queue_pairs(share_.grant().share);
     open_socket();
@@ -118,17 +91,15 @@ void Engine::number_queue_pairs(std::uint32_t share) {
 }
 
 void Engine::open_socket() {
+  using wire::QueueMap;
   const ports::Grant& grant = share_.grant();
-  const bool own_pair = grant.share != 0;
-  const XskConfig config{.interface = own_pair ? grant.interface : settings_.interface,
-                         .ifindex = own_pair ? grant.key : settings_.ifindex,
-                         .xsks_map_path = own_pair ? settings_.shares_map : settings_.xsks_map,
-                         .generic = settings_.generic};
-  port_ = std::make_unique<XskPort>(config);
-  pace_ = std::make_unique<PortPace>(settings_.queues_map, settings_.uplink, epoch_ns_);
-  keep_from_children(*port_, config);
-  if (const std::string path = statistics_path(); !path.empty())
-    statistics_ = std::make_unique<StatisticsFile>(path);
+  port_ = std::make_unique<XskPort>(
+      XskConfig{.interface = grant.interface},
+      XskPort::Opened{share_.take_given(ports::kSocket), share_.take_given(ports::kFrames)});
+  pace_ = std::make_unique<PortPace>(
+      std::make_unique<QueueMap>(share_.take_given(ports::kQueues), grant.uplink + 1), grant.uplink,
+      epoch_ns_);
+  statistics_ = std::make_unique<StatisticsFile>(share_.take_given(ports::kStatistics).release());
   port_fd_ = port_->fd();
 }
 
@@ -140,7 +111,7 @@ std::string Engine::statistics_path() const {
 }
 
 bool Engine::link_is_up() const {
-  if (share_fd_ >= 0 || settings_.shares_map.empty()) return link_is_up_;
+  if (share_fd_ >= 0 || settings_.interface.empty()) return link_is_up_;
   return PortShare::link_is_up(settings_.interface);
 }
 
@@ -196,8 +167,7 @@ void Engine::after_fork_in_child() {
   if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
   port_.reset();
   share_.give_back();
-  static_cast<void>(statistics_.release());  // its destructor would remove the parent's file
-  close_descriptors_of(statistics_path());
+  statistics_.reset();
   lock_.unlock();
 }
 

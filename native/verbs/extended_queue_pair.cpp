@@ -21,7 +21,7 @@ constexpr std::uint64_t kRcOperations =
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 constexpr unsigned kFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
 
-std::uint64_t operations_of(ibv_qp_type type) {
+std::uint64_t operations_of(unsigned type) {
   switch (type) {
     case IBV_QPT_RC:
       return kRcOperations;
@@ -220,7 +220,7 @@ int create(ibv_context* context, ibv_qp_init_attr_ex& attr, Qp*& created) {
   if (!(attr.comp_mask & IBV_QP_INIT_ATTR_PD) || attr.pd == nullptr) return EINVAL;
   if (attr.pd->context != context) return EINVAL;
   const bool builds = attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if (builds && (attr.send_ops_flags & ~operations_of(attr.qp_type))) return EOPNOTSUPP;
+  if (builds && (attr.send_ops_flags & ~operations_of(number_of(attr.qp_type)))) return EOPNOTSUPP;
   auto builder = builds ? std::make_unique<Builder>() : nullptr;
   // It begins as its predecessor does.
   if (const int error = create_qp(attr.pd, reinterpret_cast<ibv_qp_init_attr&>(attr), created))

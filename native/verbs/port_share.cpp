@@ -2,35 +2,20 @@
 #include "port_share.hpp"
 
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "host_service.hpp"
 
 namespace softroce::verbs {
 namespace {
 
 constexpr timeval kPatience{10, 0};
-
-int connect_to_service() {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t length = std::strlen(ports::kAddress);
-  std::memcpy(address.sun_path + 1, ports::kAddress, length);  // behind a zero octet: abstract
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return fd;
-  close(fd);
-  return -1;
-}
 
 }  // namespace
 
@@ -50,23 +35,42 @@ bool PortShare::link_is_up(const std::string& interface) {
 
 int PortShare::ask(const std::string& interface, bool share) {
   grant_ = {};
-  fd_ = connect_to_service();
+  fd_ = connect_to_host_service(ports::kAddress, kPatience.tv_sec);
   if (fd_ < 0) {
     std::snprintf(grant_.problem, sizeof grant_.problem,
                   "nobody serves @%s; start the program with: lab exec --verbs HOST -- COMMAND",
                   ports::kAddress);
     return ENODEV;
   }
+  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
   ports::Request request{.share = share};
   std::snprintf(request.interface, sizeof request.interface, "%s", interface.c_str());
   if (send(fd_, &request, sizeof request, MSG_NOSIGNAL) != sizeof request) return EIO;
-  const ssize_t got = recv(fd_, &grant_, sizeof grant_, 0);
+  const ssize_t got = receive_grant();
   if (got == sizeof grant_) return grant_.error;
   grant_ = {};
   return got < 0 ? errno : EIO;
 }
 
+ssize_t PortShare::receive_grant() {
+  iovec words{&grant_, sizeof grant_};
+  int fds[ports::kGiven];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)];
+  msghdr message{};
+  message.msg_iov = &words;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* rights = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (rights == nullptr || rights->cmsg_len != CMSG_LEN(sizeof fds)) return got;
+  std::memcpy(fds, CMSG_DATA(rights), sizeof fds);
+  std::ranges::transform(fds, given_.begin(), [](int fd) { return Descriptor(fd); });
+  return got;
+}
+
 void PortShare::give_back() {
+  given_ = {};
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 

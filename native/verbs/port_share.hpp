@@ -3,10 +3,12 @@
 // softroce_lab/programs/device/ports.py, a process of the lab beside the programs of a host.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 
 #include "../endpoint/port_wire.hpp"
+#include "../system/descriptor.hpp"
 
 namespace softroce::verbs {
 
@@ -24,6 +26,8 @@ class PortShare {
   static bool link_is_up(const std::string& interface);
 
   const ports::Grant& grant() const { return grant_; }
+  // What came with the share: the caller's from now on.
+  Descriptor take_given(ports::Given which) { return std::move(given_[which]); }
   // Readable when `news` has some; -1: without a share.
   int fd() const { return fd_; }
   // Whether the port's link is up, if the service has said so since it was asked last.
@@ -31,9 +35,11 @@ class PortShare {
 
  private:
   int ask(const std::string& interface, bool share);
+  ssize_t receive_grant();
 
   int fd_ = -1;
   ports::Grant grant_;
+  std::array<Descriptor, ports::kGiven> given_;
 };
 
 }  // namespace softroce::verbs

@@ -49,9 +49,10 @@ int take_remote(const ibv_send_wr& from, const ibv_qp& qp, SendRequest& to) {
 int take_local(const ibv_send_wr& from, const Qp& qp, SendRequest& to) {
   to.wr_id = from.wr_id;
   to.flags = from.send_flags;
-  if (from.opcode == IBV_WR_BIND_MW)
+  const unsigned opcode = number_of(from.opcode);
+  if (opcode == IBV_WR_BIND_MW)
     return take_binding(qp, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info, to);
-  if (from.opcode != IBV_WR_LOCAL_INV) return EOPNOTSUPP;
+  if (opcode != IBV_WR_LOCAL_INV) return EOPNOTSUPP;
   to.opcode = WrOpcode::local_invalidate;
   to.invalidate_rkey = from.invalidate_rkey;
   return 0;

@@ -35,11 +35,6 @@ bool take(const std::string& name, const std::string& value, Settings& settings)
   if (name == "mac") return settings.mac = number(), true;
   if (name == "next_hop_mac") return settings.next_hop_mac = number(), true;
   if (name == "path_mtu") return settings.path_mtu = static_cast<std::uint32_t>(number()), true;
-  if (name == "generic") return settings.generic = number() != 0, true;
-  if (name == "xsks_map") return settings.xsks_map = value, true;
-  if (name == "shares_map") return settings.shares_map = value, true;
-  if (name == "queues_map") return settings.queues_map = value, true;
-  if (name == "uplink") return settings.uplink = static_cast<std::uint32_t>(number()), true;
   if (name == "statistics") return settings.statistics = value, true;
   return name == "gid" && take_gid(value, settings);
 }

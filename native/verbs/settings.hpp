@@ -24,10 +24,7 @@ struct Settings {
   std::uint64_t mac = 0, next_hop_mac = 0;
   std::vector<Gid> gids{};
   std::uint32_t path_mtu = 1024;
-  bool generic = false;
-  std::string xsks_map{}, queues_map{}, statistics{};
-  std::string shares_map{};  // for other shares of the port than the first; empty: it has none
-  std::uint32_t uplink = 0;  // the directed link that begins at the port
+  std::string statistics{};  // the file of its counters, beside which SHIFT keeps others
   std::string kept{};        // folder for the counters of processes that have ended; empty: nowhere
   bool shift = false;        // whether queue pairs have backups on the next device (backup.hpp)
   std::string losses{};      // folder for what is done about losses; empty: nowhere

@@ -126,14 +126,14 @@ static void *create_qp(struct thread *self, struct ibv_pd *pd) {
       .send_cq = hold(send),
       .recv_cq = hold(receive),
       .cap = {odd(self, 16), odd(self, 16), odd(self, 2), odd(self, 2), odd(self, 64)},
-      .qp_type = types[below(self, 6)],
+      .qp_type = odd(self, types[below(self, 6)]),
       .sq_sig_all = below(self, 2),
       .comp_mask = odd(self, IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS),
       .pd = pd,
   };
-  static const uint64_t operations[] = {
-      [IBV_QPT_RC] = 0x3FF, [IBV_QPT_UC] = 0x18F, [IBV_QPT_UD] = 0xC, [IBV_QPT_RAW_PACKET] = 0};
-  attr.send_ops_flags = odd(self, operations[attr.qp_type]);
+  attr.send_ops_flags = odd(self, attr.qp_type == IBV_QPT_RC   ? 0x3FF
+                                  : attr.qp_type == IBV_QPT_UC ? 0x18F
+                                                               : 0xC);
   attr.srq = hold(srq);
   if (below(self, 2)) attr.srq = NULL;
   if (attr.send_cq == NULL) attr.send_cq = attr.recv_cq;
@@ -189,7 +189,7 @@ static void *create_object(struct thread *self, enum kind kind, struct ibv_pd *p
   if (kind == CQ) return create_cq(self, pd, slot);
   if (pd == NULL) return NULL;
   if (kind == MR) return create_region(self, pd, slot);
-  if (kind == MW) return ibv_alloc_mw(pd, below(self, 2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
+  if (kind == MW) return ibv_alloc_mw(pd, odd(self, IBV_MW_TYPE_1 + below(self, 2)));
   if (kind == QP) return create_qp(self, pd);
   if (kind == SRQ) {
     struct ibv_srq_init_attr attr = {.attr = {odd(self, 16), odd(self, 2), odd(self, 0)}};

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +21,12 @@ from softroce_lab.fabric.net import netns
 from softroce_lab.programs.device import beside
 from softroce_lab.programs.rdmacm import host_service as service
 from softroce_lab.programs.rdmacm.host_service import KINDS, VERBS
+from tests.labs import eventually
 from tests.programs.pair import ended, finished
 from tests.programs.test_loopback import ALONE
 
 TIMEOUT_S = 40
+REFUSED_S = 0.2  # the program tries for a second
 LONGEST_CALL_S = 10  # native/verbs/rdmacm/manager.cpp
 PROGRAM = (
     f"ADDRESS = {beside.ADDRESSES[0]!r}"
@@ -70,8 +74,8 @@ id = bound()
 class Manager:
     """Reads and answers in a thread, until it is told otherwise; in its network namespace."""
 
-    def __init__(self, refrain):
-        self.namespace = netns.create()
+    def __init__(self, refrain, namespace=None):
+        self.namespace = netns.create() if namespace is None else namespace
         with netns.entered(self.namespace):
             self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(f"\0{beside.ADDRESSES[0]}")
@@ -140,6 +144,16 @@ def test_without_a_manager_the_program_is_told_what_starts_one(started):
     done = finished(started(netns.create(), ""), TIMEOUT_S)
     assert os.strerror(errno.ENODEV) in done.stderr
     assert "`lab exec --verbs HOST -- COMMAND` starts it" in done.stderr
+
+
+def test_a_manager_that_gives_up_its_address_for_a_moment_is_waited_for(started):
+    namespace = netns.create()
+    process = started(os.dup(namespace), "listen(id)")
+    maps = Path(f"/proc/{process.pid}/maps")
+    assert eventually(lambda: "librdmacm" in maps.read_text())
+    time.sleep(REFUSED_S)
+    Manager("nothing", namespace)
+    assert lines(process)[0] == ["done"]
 
 
 def test_a_call_that_is_not_answered_fails(started):

@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import os
+import pwd
 import re
 import signal
 import socket
@@ -18,6 +19,7 @@ from softroce_lab.fabric.net import netns
 from softroce_lab.fabric.observe import stats, view
 from softroce_lab.programs.device import beside
 from softroce_lab.structs import Struct
+from softroce_lab.telemetry import counters_file
 from tests.labs import eventually
 from tests.programs.pair import TIMEOUT_S, ended, finished
 
@@ -55,6 +57,37 @@ def test_two_programs_at_once(pair):
             done = finished(process)
             assert done.returncode == 0, done.stdout + done.stderr
     assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1"})
+
+
+def test_two_users_of_one_host_at_once(pair):
+    """The service hands what root alone may open to whoever root lets into the host."""
+    users = {18621: "nobody", 18622: "daemon"}
+    pingpong = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", "2000", "-p"]  # -c: checks the bytes
+    with contextlib.ExitStack() as stack:
+
+        def started(host, port, *words):
+            become = ["setpriv", "--reuid", users[port], "--regid", "daemon", "--clear-groups"]
+            process = pair.start(host, *become, *pingpong, str(port), *words)
+            return stack.enter_context(ended(process))
+
+        servers = [started("h1", port) for port in users]
+        for port, server in zip(users, servers, strict=True):
+            pair.await_listener(server, port, "h1")
+        pids = sorted(server.pid for server in servers)
+        assert sorted(each.snapshot.pid for each in published(pair, "h1")) == pids
+        uids = {Path(f"/proc/{pid}").stat().st_uid for pid in pids}
+        assert uids == {pwd.getpwnam(name).pw_uid for name in users.values()}
+        clients = [started("h2", port, str(pair.address("h1"))) for port in users]
+        for process in (*servers, *clients):
+            done = finished(process)
+            assert done.returncode == 0, done.stdout + done.stderr
+    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1"})
+    assert eventually(lambda: not stats_files(pair, "h1"))
+
+
+def stats_files(pair, host):
+    """Where processes publish their counters, and those that were killed did."""
+    return list((pair.lab.directory / counters_file.DIRECTORY).glob(f"{host}:*"))
 
 
 def published(pair, host):
@@ -96,7 +129,7 @@ def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
 
 def test_programs_go_on_without_the_service_and_the_next_one_leaves_them_their_shares(pair):
     with contextlib.ExitStack() as stack:
-        several = [write_bw(pair, port, seconds=6) for port in (18605, 18606)]
+        several = [write_bw(pair, port, seconds=10) for port in (18605, 18606)]
         processes = [stack.enter_context(ended(each)) for both in several for each in both]
         assert eventually(lambda: len(published(pair, "h1")) == 2)
         os.kill(service_of(pair, "h1"), signal.SIGKILL)

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../host_service.hpp"
 #include "gids.hpp"
 
 namespace softroce::cm {
@@ -117,21 +117,12 @@ void Manager::open_devices() {
 }
 
 void Manager::connect() {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t length = std::strlen(kAddress);
-  std::memcpy(address.sun_path + 1, kAddress, length);
-  socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  const timeval longest{.tv_sec = kLongestCall.count(), .tv_usec = 0};  // of connect(), too
-  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
-  if (socket_ < 0 || ::connect(socket_, reinterpret_cast<sockaddr*>(&address), bytes) != 0) {
-    const int error = errno;
+  socket_ = connect_to_host_service(kAddress, kLongestCall.count());
+  if (socket_ < 0) {
     std::fprintf(stderr,
                  "softroce: the connection manager at @%s: %s. `lab exec --verbs HOST -- COMMAND` "
                  "starts it.\n",
-                 kAddress, std::strerror(error));
-    if (socket_ >= 0) ::close(socket_);
+                 kAddress, std::strerror(errno));
     fail(ENODEV, "reach the connection manager");
   }
   Hello hello;

@@ -60,7 +60,6 @@ def host_settings(
         **_rail(lab, node, rail, ip_version),
         xsks_map=str(lab.bpffs / "xsks"),
         queues_map=str(lab.bpffs / "queues"),
-        xdp_mode=lab.mode,
         **more,
     )
 

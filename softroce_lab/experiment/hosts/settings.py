@@ -40,7 +40,6 @@ class HostSettings(RailSettings):
     node: str
     xsks_map: str  # path of the pinned XSKMAP
     queues_map: str  # path of the pinned map of backlogs
-    xdp_mode: str  # native or generic
     epoch_ns: int  # CLOCK_MONOTONIC at the beginning of the run
     cpu: int = -1
     receive_frames: int = RECEIVE_FRAMES
@@ -59,7 +58,6 @@ class HostSettings(RailSettings):
         port.interface, port.ifindex = self.interface, self.ifindex
         port.xsks_map_path = self.xsks_map
         port.receive_frames = self.receive_frames
-        port.generic = self.xdp_mode == "generic"
         config.messages, config.port = messages, port
         config.mac, config.epoch_ns, config.cpu = self.mac, self.epoch_ns, self.cpu
         config.queues_map, config.uplink = self.queues_map, self.uplink

@@ -351,6 +351,10 @@ class XdpFabric:
     def withdraw_share(self, share: int) -> None:
         self._maps["shares"].delete(u32(share))
 
+    def lead_to_socket(self, table: Literal["xsks", "share_xsks"], key: int, socket: int) -> None:
+        """Lead the frames of a port, or of a share, to an AF_XDP socket until that is closed."""
+        self._maps[table].put(u32(key), u32(socket))
+
     def set_routes(self, plan: Plan, routes: Iterable[Route]) -> None:
         """Put these routes in place of those for the same node and destination."""
         nodes = {node.name: node.index for node in plan.nodes}

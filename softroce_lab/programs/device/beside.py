@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -31,6 +32,8 @@ ADDRESSES: tuple[str, ...] = CONSTANTS["cm::kAddress"], CONSTANTS["ports::kAddre
 """Of the connection manager, and of the shares of ports."""
 COMMAND = "softroce-cm"  # the process's name in ps(1)
 _BACKLOG = 128
+_SPARE = 32  # descriptors; the kernel gives the lowest that is free
+_NAP_S = 0.01
 
 
 class Server(Protocol):
@@ -133,6 +136,8 @@ def _become_quiet(keep: set[int]) -> None:
     Path("/proc/self/comm").write_text(COMMAND, "ascii")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # one or two for each program
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -208,8 +213,14 @@ class _Servers:
                 each.handle(fd, events)
             return
         door, make = self._doors[fd]
-        connected = door.accept()[0]
         try:
+            connected = door.accept()[0]
+        except OSError:  # the machine has no descriptors or memory: the program waits
+            time.sleep(_NAP_S)
+            return
+        try:
+            if connected.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE:
+                raise OSError(errno.EMFILE, "those it serves need the last descriptors")
             if fd not in self._made:
                 self._made[fd] = make()
         except (OSError, LabError):

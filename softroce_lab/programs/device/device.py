@@ -47,7 +47,6 @@ def path_mtu(netdev_mtu_bytes: int) -> int:
 
 def settings(seen: View, node: Node, rail: int) -> str:
     """The library's settings of the RNIC at one of the host's ports: a name and a value a line."""
-    assert seen.condition is not None  # noqa: S101 - a lab that is up has one
     port = node.ports[rail]
     _, next_hop = locate.peers(seen.plan)[port.ifindex]
     pairs: list[tuple[str, object]] = [
@@ -59,11 +58,6 @@ def settings(seen: View, node: Node, rail: int) -> str:
         ("next_hop_mac", f"0x{next_hop.mac.replace(':', '')}"),
         *(("gid", str(gid)) for gid in gids(port)),
         ("path_mtu", path_mtu(seen.plan.mtu)),
-        ("generic", int(seen.condition.history.state_facts["xdp"] == "generic")),
-        ("xsks_map", seen.bpffs / "xsks"),
-        ("shares_map", seen.bpffs / "share_xsks"),
-        ("queues_map", seen.bpffs / "queues"),
-        ("uplink", locate.uplink(seen.plan, port)),
         ("statistics", counters_files.path_for(seen.directory, port)),
     ]
     return "".join(f"{key} {value}\n" for key, value in pairs)

@@ -7,7 +7,11 @@ itself; any other gets a veth pair in the host's network namespace, with its own
 one end (xdp/lab_maps.h). So no process handles the frames of another, and one alone is as fast as
 if there were no shares.
 
-The process of `beside.py` turns this, in the host's network namespace.
+The process of `beside.py` turns this, in the host's network namespace. It opens what needs root
+and hands it to programs of any user. Whom it serves is thus decided by who enters the namespace,
+which takes root: an abstract UNIX address is not reached from elsewhere (unix(7)). With what it
+hands out a program can disturb its lab, and nothing else: it may send any frame at its host, and
+write the backlogs of links (the kernel maps no map that is to be read only).
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from softroce_lab import _native
 from softroce_lab.errors import RunError
 from softroce_lab.fabric import faults
-from softroce_lab.fabric.bpf import layout
+from softroce_lab.fabric.bpf import layout, libbpf
 from softroce_lab.fabric.bpf.xdp import (
     SHARE_PROGRAMS,
     Mode,
@@ -54,19 +59,19 @@ class PortShares:
     """The shares of one port."""
 
     def __init__(
-        self, port: Port, first: int, mtu: int, directory: Path, bpffs: Path, mode: Mode
+        self, port: Port, plan: Plan, first: int, directory: Path, bpffs: Path, mode: Mode
     ) -> None:
-        self.port = port
+        self.port, self._uplink = port, locate.uplink(plan, port)
         self._published = directory / counters_file.DIRECTORY
         self.up = True  # when somebody looked last
         self.clients: dict[int, socket.socket] = {}  # by their shares
-        self._first, self._mtu, self._bpffs, self._mode = first, mtu, bpffs, mode
+        self._first, self._mtu, self._bpffs, self._mode = first, plan.mtu, bpffs, mode
         self._owner: PortOwner | None = None
 
-    def grant(self, client: socket.socket, xdp: XdpFabric) -> dict[str, Any]:
-        """The lowest free share, as struct Grant. RunError if another process has the port alone.
+    def grant(self, client: socket.socket, xdp: XdpFabric) -> tuple[dict[str, Any], list[int]]:
+        """The lowest free share, as struct Grant, and new descriptors in the order of enum Given.
 
-        OSError if the kernel refuses.
+        RunError if another process has the port alone, OSError if the kernel refuses.
         """
         share = next((n for n in range(layout.SHARES) if self._is_free(n)), None)
         if share is None:
@@ -76,15 +81,32 @@ class PortShares:
         self.clients[share] = client
         try:
             interface = self._make_pair(share, xdp) if share else self.port.name
+            descriptors = self._open(share, xdp)
         except OSError:
             self.release(share, xdp)
             raise
-        key = self._first + share if share else 0
-        return {"share": share, "key": key, "up": self.up, "interface": interface.encode()}
+        granted = {"share": share, "uplink": self._uplink, "up": self.up}
+        return granted | {"interface": interface.encode()}, descriptors
+
+    def _open(self, share: int, xdp: XdpFabric) -> list[int]:
+        opened: list[int] = []
+        try:
+            opened += _native.open_port()
+            opened.append(libbpf.opened(self._bpffs / "queues"))
+            opened.append(_native.make_statistics_file(str(self._counters(share))))
+            if share:
+                xdp.lead_to_socket("share_xsks", self._first + share, opened[0])
+            else:
+                xdp.lead_to_socket("xsks", self.port.ifindex, opened[0])
+        except OSError:
+            _close_all(opened)
+            raise
+        return opened
 
     def release(self, share: int, xdp: XdpFabric) -> None:
         """The process has closed its socket, or has ended."""
         del self.clients[share]
+        self._counters(share).unlink(missing_ok=True)
         if share:
             xdp.withdraw_share(self._first + share)
             self._delete_pair(share)
@@ -103,8 +125,10 @@ class PortShares:
 
     def _is_free(self, share: int) -> bool:
         """Nobody has it, nor got it of a service that was killed and has it still."""
-        name = f"{self.port}@{share}" if share else str(self.port)
-        return share not in self.clients and not counters_file.is_held(self._published / name)
+        return share not in self.clients and not counters_file.is_held(self._counters(share))
+
+    def _counters(self, share: int) -> Path:
+        return self._published / (f"{self.port}@{share}" if share else str(self.port))
 
     def _indexes(self, share: int) -> tuple[int, int]:
         """Of the process's end and of the other."""
@@ -158,7 +182,7 @@ class PortServer:
         plan = self._plan()
         shares = first_shares(plan)
         self._ports = {
-            port.name: PortShares(port, shares[port.ifindex], plan.mtu, directory, bpffs, mode)
+            port.name: PortShares(port, plan, shares[port.ifindex], directory, bpffs, mode)
             for port in node.ports
         }
         self._links = {port.name: locate.uplink(plan, port) // 2 for port in node.ports}
@@ -205,7 +229,11 @@ class PortServer:
                 message = client.socket.recv(_REQUEST.size)
                 if client.port or len(message) != _REQUEST.size:
                     raise ConnectionError("it has ended, or makes no sense")
-                client.socket.send(_GRANT.pack(**self._answer(client, _REQUEST.unpack(message))))
+                granted, descriptors = self._answer(client, _REQUEST.unpack(message))
+                try:
+                    socket.send_fds(client.socket, [_GRANT.pack(**granted)], descriptors)
+                finally:
+                    _close_all(descriptors)
             except BlockingIOError:
                 pass
             except OSError:
@@ -217,8 +245,8 @@ class PortServer:
         if client.port:
             client.port.release(client.share, self._xdp)
 
-    def _answer(self, client: Client, request: Any) -> dict[str, Any]:
-        """Members of struct Grant."""
+    def _answer(self, client: Client, request: Any) -> tuple[dict[str, Any], list[int]]:
+        """Members of struct Grant, and descriptors."""
         name = request.interface.rstrip(b"\0").decode("ascii", "replace")
         try:
             if name not in self._ports:
@@ -226,14 +254,14 @@ class PortServer:
             port = self._ports[name]
             self._look_at([port], time.monotonic_ns())
             if not request.share:
-                return {"up": port.up}
-            granted = port.grant(client.socket, self._xdp)
+                return {"up": port.up}, []
+            granted, descriptors = port.grant(client.socket, self._xdp)
         except RunError as error:
-            return _refusal(errno.EBUSY, str(error))
+            return _refusal(errno.EBUSY, str(error)), []
         except OSError as error:
-            return _refusal(error.errno or errno.EIO, str(error))
+            return _refusal(error.errno or errno.EIO, str(error)), []
         client.port, client.share = port, granted["share"]
-        return granted
+        return granted, descriptors
 
     def keep_time(self) -> None:
         """Look at the links of ports that somebody has, if it is time."""
@@ -257,6 +285,11 @@ class PortServer:
             if inode != self._inode:
                 self._current, self._inode = planfile.read(self._directory), inode
         return self._current
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
 
 
 def _refusal(error: int, problem: str) -> dict[str, Any]:

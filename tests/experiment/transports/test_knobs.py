@@ -128,7 +128,7 @@ def test_a_host_of_the_real_clock_gets_them():
     tuning = on_machine(irn, of().plan(1), most_window_packets=7)
     settings = HostSettings(
         node="h1", interface="eth1", ifindex=1, uplink=0, address=0x0A000001, mac=1, gateway_mac=2,
-        xsks_map="", queues_map="", xdp_mode="native", transport=irn.document(), epoch_ns=0, qkey=1,
+        xsks_map="", queues_map="", transport=irn.document(), epoch_ns=0, qkey=1,
         tuning=json.loads(json.dumps(dataclasses.asdict(tuning))),
     )  # fmt: skip
     config = process._configure(settings).messages

@@ -33,7 +33,7 @@ ALPHA = (1 - CONFIDENCE) / (len(MODELS) * len(FULL) * 2) / 2
 def sender(rig: Rig) -> _native.RawPort:
     port = rig.plan.node("h1").ports[0]
     config = _native.PortConfig()
-    config.interface, config.ifindex, config.generic = port.name, port.ifindex, True
+    config.interface, config.ifindex = port.name, port.ifindex
     with rig.enter("h1"):
         return _native.RawPort(config)
 

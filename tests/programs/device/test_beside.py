@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -13,9 +14,11 @@ import pytest
 from softroce_lab.programs.device import beside
 from softroce_lab.programs.rdmacm import server
 from softroce_lab.programs.rdmacm.host_service import ToProgram
+from tests.labs import eventually
 
 TIMEOUT_S = 10
 CLAIM = b"+"  # asks for an answer
+IDLE_S = 0.4
 FLOOD = 4 * server.MOST_WAITING
 
 
@@ -98,8 +101,10 @@ def send_many(client):
 
 
 def is_served(client):
-    client.send(CLAIM)
-    return client.recv(1) == CLAIM
+    with contextlib.suppress(ConnectionError):  # closed with a message unread
+        client.send(CLAIM)
+        return client.recv(1) == CLAIM
+    return False
 
 
 def test_answers_that_wait_come_in_order_and_whole(connect):
@@ -122,6 +127,26 @@ def test_who_speaks_another_language_is_left(connect):
     strange.send(b"?")
     assert strange.recv(1) == b""
     assert is_served(connect())
+
+
+def test_without_descriptors_it_serves_those_it_has_and_the_next_when_some_have_left(connect):
+    first, before = connect(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert is_served(first)
+    others = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first.fileno() + 100, before[1]))
+    try:
+        others.append(connect())
+        while is_served(others[-1]):
+            others.append(connect())
+        begun_s = time.process_time()
+        time.sleep(IDLE_S)
+        assert time.process_time() - begun_s < IDLE_S / 2
+        assert is_served(first)
+        for each in others:
+            each.close()
+        assert eventually(lambda: is_served(connect()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.fixture
