@@ -111,6 +111,10 @@ class Pair:
         with self.lab.enter(host):
             return listens(port)
 
+    def interfaces(self, host):
+        with self.lab.enter(host):
+            return {name for _, name in socket.if_nameindex()}
+
     def roce_packets(self, host):
         """What the host has sent since the lab came up."""
         with traffic.metering(view.of_lab(self.name)) as meter:
