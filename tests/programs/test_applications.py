@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Unmodified programs of others, as experiments: without loss and over links that lose 1 %."""
 
+import contextlib
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from softroce_lab.paths import PROJECT_ROOT
-from tests.labs import prepare_verbs
+from tests.labs import eventually, prepare_verbs
 from tests.programs import packages
 from tests.programs.experiments import carried, run
+from tests.programs.pair import ended
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 INSTALL_S = 300
+HEARS_S = 0.1
+GOES_ON_S = 60
 AGAIN = 100  # tries of a client whose server does not listen yet
 WITH_AND_WITHOUT = pytest.mark.parametrize("loss", [None, "1%"])
 
@@ -125,6 +130,50 @@ def test_mooncake(tmp_path, wheel, loss):
         "h1": {"run": line.format("move"), "prints": "bytes there and back$"},
     }
     carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 8 * MIB)
+
+
+def take_second_link(rails, host, state):
+    """By its switch's end of the cable: `up` or `down`."""
+    index = rails.lab.plan.node(host).ports[1].ifindex
+    far = next(far for _, near, far in rails.lab.plan.halves if near.ifindex == index)
+    with rails.lab.enter(far.node):
+        subprocess.run(["ip", "link", "set", far.name, state], check=True)
+
+
+@pytest.mark.parametrize("victim", ["h1", "h3"])
+def test_mooncake_goes_on_by_its_other_nic(rails, tmp_path, wheel, victim):
+    """In the middle of transfers from h1 to h3 a link of either goes down, and up again."""
+    python = wheel("mooncake-transfer-engine-non-cuda", "numpy") / "python"
+    logs = {"h1": tmp_path / "h1.log", "h3": tmp_path / "h3.log"}
+
+    def done():
+        return logs["h1"].read_text().count("status 0")
+
+    def hears(event, limit_s):
+        words = f"async event {event} for context softroce1"
+        return eventually(lambda: words in logs[victim].read_text(), limit_s)
+
+    with contextlib.ExitStack() as stack:
+        for host, role in (("h3", "serve"), ("h1", "repeat")):
+            log = stack.enter_context(logs[host].open("w"))
+            command = [python, HERE / "mooncake_transfer.py", role, tmp_path, str(16 * MIB)]
+            streams = {"stdout": log, "stderr": log}
+            stack.enter_context(ended(rails.start(host, *command, **streams)))
+        assert eventually(lambda: done() > 4, GOES_ON_S)
+        take_second_link(rails, victim, "down")
+        assert hears("port error", HEARS_S)
+        before = done()
+        assert eventually(lambda: done() > before + 4, GOES_ON_S)
+        take_second_link(rails, victim, "up")
+        assert hears("port active", GOES_ON_S)
+        (tmp_path / "end").touch()
+        assert eventually((tmp_path / "done").exists, GOES_ON_S)
+    text = logs["h1"].read_text()
+    assert set(re.findall(r"^status .*", text, re.MULTILINE)) == {"status 0"}
+    statuses = set(re.findall(r"Process failed for slice .*\): (.*)", text))
+    assert statuses <= {"transport retry counter exceeded", "Work Request Flushed Error"}, statuses
+    between = "local_nic: softroce1, peer_nic: .*@softroce1, .*: transport retry counter exceeded"
+    assert victim == "h1" or re.search(between, text), text
 
 
 def test_torchrun(tmp_path, wheel):
