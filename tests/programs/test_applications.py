@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,31 @@ def test_mpi4py(tmp_path, gid, loss):
         "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": str(gid)},
     }
     carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5, gid)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "program", "sent", "loss"),
+    [
+        (4, "osu_allreduce", 6, None),
+        (4, "osu_allreduce", 6, "1%"),
+        (4, "osu_alltoall", 12, "1%"),
+        (2, "osu_latency", 2, None),
+    ],
+)
+def test_osu(tmp_path, hosts, program, sent, loss):
+    """Built with Open MPI, in PATH: no package has them. `sent`: times the size, by all."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is missing: build OSU's micro-benchmarks with mpicc.openmpi")
+    times = 5
+    workload = {
+        "launcher": "mpirun.openmpi",
+        "run": f"{program} -c -m 1:{MIB} -i {times} -x 0",
+        "prints": f"^{MIB} .* Pass$",
+        "figures": ["osu"],
+        "environment": {"UCX_RC_TIMEOUT": "20ms"},
+    }
+    found, recorded = run(tmp_path, hosts, workload, loss)
+    carried(found, recorded, sent * 2 * MIB * times)
 
 
 @WITH_AND_WITHOUT
