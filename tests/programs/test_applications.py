@@ -204,6 +204,27 @@ def test_mooncake_goes_on_by_its_other_nic(rails, tmp_path, wheel, victim):
     assert victim == "h1" or re.search(between, text), text
 
 
+ENGINES = {  # by wheel: the variable that has the GID's index, and others
+    "nixl-cu12": ("UCX_IB_GID_INDEX", {"UCX_TLS": "rc_v", "UCX_RC_TIMEOUT": "20ms",
+                                       "LD_PRELOAD": "libibverbs.so.1"}),  # it has one of its own
+    "dlslime": ("SLIME_GID_INDEX", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("gid", "loss"), GID_AND_LOSS)
+def test_transfer_engines(tmp_path, wheel, engine, gid, loss):
+    folder = wheel(engine, "numpy", "--no-deps")
+    index, more = ENGINES[engine]
+    line = f"{folder}/python {HERE}/engine_transfer.py {engine} {{}} {tmp_path} {8 * MIB}"
+    environment = {index: str(gid), **more}
+    commands = {
+        "h2": {"run": line.format("serve"), "environment": environment},
+        "h1": {"run": line.format("move"), "environment": environment, "prints": "and back$"},
+    }
+    carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 4 * MIB, gid)
+
+
 def test_torchrun(tmp_path, wheel):
     """PyTorch's wheel has Gloo over TCP alone: no host needs to send by RoCE."""
     folder = wheel("torch==2.13.0+cpu", "numpy")
