@@ -114,6 +114,37 @@ def test_mpi4py(tmp_path, gid, loss):
     carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5, gid)
 
 
+@pytest.fixture(scope="module")
+def own_tests(wheel, tmp_path_factory):
+    """mpi4py's own tests, which its wheel does not have: the program that runs them."""
+    pip = [wheel("mpi4py", "numpy") / "python", "-m", "pip", "-q", "download", "mpi4py"]
+    folder = tmp_path_factory.mktemp("mpi4py")
+    words = ["--no-deps", "--no-binary", "mpi4py", "-d", folder]
+    done = subprocess.run([*pip, *words], capture_output=True, text=True, timeout=INSTALL_S,
+                          check=False)  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"pip cannot download mpi4py's source: {done.stderr[-300:]}")
+    [archive] = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder)
+    return next(folder.glob("*/test/main.py"))
+
+
+@pytest.mark.full("mpi4py")
+def test_mpi4py_s_own_tests(tmp_path, wheel, own_tests, full):
+    """All of mpi4py's own tests that start no process, by Open MPI on four hosts."""
+    packages.need("mpirun.openmpi", "openmpi-bin")
+    some = ["spawn", "dynproc", "ulfm", "util", "toplevel"] if full else ["cco_obj", "p2p_buf"]
+    choice = " ".join(f"{'-e' if full else '-i'} {each}" for each in some)
+    workload = {
+        "launcher": "mpirun.openmpi",
+        "run": f"{wheel('mpi4py', 'numpy')}/python {own_tests} -q -f {choice}",
+        "prints": "^OK",
+        "environment": {"MPI4PY_LIBMPI": "libmpi.so.40"},
+    }
+    found, recorded = run(tmp_path, 4, workload, deadline="30min" if full else "120s")
+    carried(found, recorded, 4 * MIB)
+
+
 @pytest.mark.parametrize(
     ("hosts", "program", "sent", "loss"),
     [
