@@ -14,7 +14,7 @@ import pytest
 from softroce_lab.paths import PROJECT_ROOT
 from tests.labs import eventually, prepare_verbs
 from tests.programs import packages
-from tests.programs.experiments import carried, run
+from tests.programs.experiments import MTU_BYTES, carried, run
 from tests.programs.pair import ended
 
 HERE = Path(__file__).parent
@@ -53,7 +53,10 @@ def wheel(tmp_path_factory):
 @WITH_AND_WITHOUT
 @pytest.mark.parametrize("verb", ["write", "read", "send"])
 def test_fio(tmp_path, verb, loss):
-    """Its server needs a receive for each send in flight."""
+    """Its server needs a receive for each send in flight.
+
+    Its jobs are forked and end by _exit; the client's, not the server's, destroys its queue pair.
+    """
     packages.need("fio", "fio")
     common = f"fio --ioengine=rdma --name=job --port=8765 --bs=64k --size={MIB}"
     client = f"{common} --hostname=h2 --verb={verb} --rw=write --output-format=json"
@@ -66,6 +69,8 @@ def test_fio(tmp_path, verb, loss):
         loss,
     )  # fmt: skip
     carried(found, recorded, MIB)
+    [job] = recorded["programs"]["h1"]["processes"]
+    assert verb == "read" or job["packets_sent"] * MTU_BYTES >= MIB
     assert found["runs"][0]["printed.write_latency_max_us"] > 0
 
 
