@@ -261,9 +261,21 @@ def test_transfer_engines(tmp_path, wheel, engine, gid, loss):
     carried(*run(tmp_path, 2, {"commands": commands}, loss), 2 * 4 * MIB, gid)
 
 
+def test_pytorch_over_mpi(tmp_path, wheel):
+    """Its wheel has no MPI: a process group of a few lines does."""
+    packages.need("mpirun.openmpi", "openmpi-bin")
+    workload = {
+        "launcher": "mpirun.openmpi",
+        "run": f"{wheel('torch==2.13.0+cpu', 'numpy', 'mpi4py')}/python {HERE}/torch_mpi.py",
+        "prints": "^4 processes, all right",
+        "environment": {"UCX_RC_TIMEOUT": "100ms", "MPI4PY_LIBMPI": "libmpi.so.40"},
+    }
+    carried(*run(tmp_path, 4, workload, "1%"), 2 * (6 + 3) * 2 * MIB)
+
+
 def test_torchrun(tmp_path, wheel):
     """PyTorch's wheel has Gloo over TCP alone: no host needs to send by RoCE."""
-    folder = wheel("torch==2.13.0+cpu", "numpy")
+    folder = wheel("torch==2.13.0+cpu", "numpy", "mpi4py")
     workload = {
         "launcher": f"{folder}/torchrun",
         "ranks_per_host": 2,
