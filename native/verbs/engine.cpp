@@ -134,11 +134,8 @@ void Engine::close_port() {
   }
   stop_helper();
   if (statistics_) publish(now());
-  keep_counters();
-  if (losses_) {
-    losses_->forget_all();
-    losses_->write();
-  }
+  if (losses_) losses_->forget_all();
+  keep_records();
   abandon_port();
 }
 
@@ -307,8 +304,8 @@ void Engine::forget_qp(std::uint32_t number) {
     statistics::add_qp(*qp, gone_);
 }
 
-// By process and name, in the folder that asks for it.
-void Engine::keep_counters() {
+void Engine::keep_records() {
+  if (losses_) losses_->write();
   if (!port_ || settings_.kept.empty()) return;
   try {
     put_socket_counts(port_->statistics(), counts_);

@@ -72,6 +72,8 @@ class Engine {
 
   // This queue pair is about to go: its counters are kept.
   void forget_qp(std::uint32_t number);
+  // For results: by process and name, in the folder that asks for them.
+  void keep_records();
 
   // Whom asynchronous events concern, by number.
   std::unordered_map<std::uint32_t, Qp*> qps{};
@@ -110,7 +112,6 @@ class Engine {
   void keep(const Packet& packet);
   void abandon_port();
   void publish(Time at);
-  void keep_counters();
   void log_losses();
   void break_down(const char* why);
 

@@ -116,7 +116,7 @@ def down(
     lab: Lab = None,
     all_labs: Annotated[bool, typer.Option("--all", help="Take down every lab.")] = False,
 ) -> None:
-    """Take down the lab LAB, the only lab, or all of them."""
+    """Take down the lab LAB, the only lab, or all of them. Commands of `lab exec` end with it."""
     name = either(name, lab)
     if all_labs and name not in (None, os.environ.get(LAB_VARIABLE)):
         raise UserError(f"--all: no effect with the name {name}", hint="give one of them")

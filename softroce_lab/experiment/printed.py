@@ -29,7 +29,7 @@ _OSU = {  # by OSU's unit: what a column without a title has, the unit of the fi
 }
 _OSU_HEAD = re.compile(r"^# Size {2,}(.*)", re.MULTILINE)
 _OSU_COLUMN = re.compile(r"(.*?) ?\(?(us|MB/s|Messages/s)\)?")
-_OSU_ROW = re.compile(r"^(\d+)((?: +[\d.]+)+)$", re.MULTILINE)
+_OSU_ROW = re.compile(r"^(\d+)((?: +[\d.]+)+)(?: +Pass)?$", re.MULTILINE)
 _P99 = "99.000000"
 
 

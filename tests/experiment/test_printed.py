@@ -26,6 +26,12 @@ OSU = """\
 8                      12.50             11.00             14.00        1000
 1048576              9000.25           8000.00          10000.00         100
 """
+CHECKED = """\
+# OSU MPI Bandwidth Test v7.2
+# Size      Bandwidth (MB/s)        Validation
+# Datatype: MPI_CHAR.
+8                       2.50              Pass
+"""
 RATE = """\
 # OSU MPI Multiple Bandwidth / Message Rate Test v7.4
 # Size                  MB/s        Messages/s
@@ -59,6 +65,7 @@ FIO = "fio: hint\n" + json.dumps({
             "avg_latency_1048576_us": 9000.25, "min_latency_1048576_us": 8000,
             "max_latency_1048576_us": 10000,
         }),
+        ("osu", CHECKED, {"bandwidth_gbps": 0.02}),
         ("osu", RATE, {"bandwidth_gbps": 0.02, "messages_per_s": 2.5e6}),
         ("fio", FIO, {
             "write_gbps": 2, "write_iops": 4000, "write_latency_mean_us": 200.0005,

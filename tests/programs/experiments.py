@@ -33,9 +33,22 @@ def run(folder, hosts, workload, loss=None, **more):
     return found, manifest["runs"][0]
 
 
-def carried(found, recorded, payload_bytes):
-    """Assert that all passed, and that the hosts together sent that much by RoCE."""
+def carried(found, recorded, payload_bytes, gid=None):
+    """Assert that all passed, and that the hosts together sent that much by RoCE.
+
+    `gid`: the index by which RC queue pairs have their peers, 0 of IPv4 or 1 of IPv6.
+    """
     outputs = {host: each["output"] for host, each in recorded["programs"].items()}
     assert found["verdict"] == "passed", (found["runs"][0]["reasons"], outputs)
     packets = sum(each["roce_packets"] for each in recorded["programs"].values())
     assert packets * MTU_BYTES >= payload_bytes, (packets, outputs)
+    if gid is not None:
+        assert {":" in address for address in peers(found)} == {gid == 1}
+
+
+def peers(found):
+    """Addresses to which RC queue pairs were connected."""
+    stats = json.loads((Path(found["run_dir"]) / "stats.json").read_text())
+    [hosts] = stats["runs"].values()
+    pairs = [qp for host in hosts.values() for one in host["processes"] for qp in one["qps"]]
+    return {qp["remote_address"] for qp in pairs} - {None}

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Moves bytes by Mooncake's transfer engine: `serve FOLDER`, or `move FOLDER BYTES`, which checks.
+"""Moves bytes by Mooncake's transfer engine, over all RDMA devices of the host.
 
-The server writes the name of its session and the address of its buffer into FOLDER/peer.
+serve FOLDER BYTES   has a buffer; writes the name of its session and the address to FOLDER/peer
+move FOLDER BYTES    writes to it, reads it back and checks
+repeat FOLDER BYTES  does that until FOLDER/end is there, and prints the status of each transfer
 """
 
 import os
@@ -13,13 +15,14 @@ from pathlib import Path
 import numpy as np
 from mooncake.engine import TransferEngine
 
-WAIT_S = 30
+WAIT_S = 100
 
 
 def engine():
     made = TransferEngine()
+    devices = ",".join(sorted(os.listdir("/sys/class/infiniband")))
     status = made.initialize(socket.gethostbyname(socket.gethostname()), "P2PHANDSHAKE", "rdma",
-                             "softroce0")  # fmt: skip
+                             devices)  # fmt: skip
     assert status == 0, status
     return made
 
@@ -47,19 +50,39 @@ def serve(folder, size):
     until((folder / "done").exists)
 
 
-def move(folder, size):
+def both_ways(folder, size):
+    """Transfers one after the other: the status of each; 0: it ended well and is right."""
     made = engine()
     until((folder / "peer").exists)
     peer, address = (folder / "peer").read_text().split()
     mine, back = registered(made, size), registered(made, size)
-    mine[:] = np.random.default_rng(1).integers(0, 256, size, np.uint8)
-    assert made.transfer_sync_write(peer, mine.ctypes.data, int(address), size) == 0
-    assert made.transfer_sync_read(peer, back.ctypes.data, int(address), size) == 0
-    assert (mine == back).all()
+    random = np.random.default_rng(1)
+    while True:
+        mine[:] = random.integers(0, 256, size, np.uint8)
+        status = made.transfer_sync_write(peer, mine.ctypes.data, int(address), size)
+        yield status
+        if status == 0:
+            status = made.transfer_sync_read(peer, back.ctypes.data, int(address), size)
+            assert status != 0 or (mine == back).all()
+            yield status
+
+
+def move(folder, size):
+    statuses = both_ways(folder, size)
+    assert (next(statuses), next(statuses)) == (0, 0)
     print(f"{size} bytes there and back", flush=True)
     (folder / "done").touch()
 
 
+def repeat(folder, size):
+    for status in both_ways(folder, size):
+        print(f"status {status}", flush=True)
+        if (folder / "end").exists():
+            break
+    (folder / "done").touch()
+
+
 if __name__ == "__main__":
-    {"serve": serve, "move": move}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    role, *words = sys.argv[1:]
+    {"serve": serve, "move": move, "repeat": repeat}[role](Path(words[0]), int(words[1]))
     os._exit(0)

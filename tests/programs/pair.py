@@ -111,6 +111,10 @@ class Pair:
         with self.lab.enter(host):
             return listens(port)
 
+    def interfaces(self, host):
+        with self.lab.enter(host):
+            return {name for _, name in socket.if_nameindex()}
+
     def roce_packets(self, host, rail=0):
         """What the host has sent by one of its ports since the lab came up."""
         with traffic.metering(view.of_lab(self.name)) as meter:

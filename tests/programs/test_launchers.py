@@ -56,7 +56,7 @@ def test_an_all_reduce_goes_by_roce(built, tmp_path, launcher, hosts, ranks, gid
         loss,
         expect={"printed.median_ms": "> 0 ms", "printed.max_ms / printed.median_ms": ">= 1"},
     )  # fmt: skip
-    carried(found, recorded, 2 * (hosts - 1) * BYTES * TIMES)
+    carried(found, recorded, 2 * (hosts - 1) * BYTES * TIMES, int(gid))
     assert found["runs"][0]["printed.max_ms"] >= found["runs"][0]["printed.median_ms"]
     program = recorded["programs"]["h1"]
     assert program["environment"]["UCX_RC_TIMEOUT"] == "20ms"

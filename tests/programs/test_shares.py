@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import paths
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import netns, programs
 from softroce_lab.fabric.observe import stats, view
 from softroce_lab.programs.device import beside
 from softroce_lab.structs import Struct
@@ -27,11 +27,6 @@ REQUEST, GRANT = Struct("ports::Request"), Struct("ports::Grant")
 SHARES = 64
 HEARS_S = 0.1
 MOMENTS, FULL_MOMENTS = 3, 50
-
-
-def interfaces(lab, host):
-    with lab.enter(host):
-        return {name for _, name in socket.if_nameindex()}
 
 
 def write_bw(pair, port, seconds=2, to="h2", at="h1"):
@@ -52,11 +47,11 @@ def test_two_programs_at_once(pair):
         )
         numbers = {qp.number for each in published(pair, "h1") for qp in each.snapshot.qps}
         assert {number >> 17 for number in numbers} == {0, 1}
-        assert interfaces(pair.lab, "h1") >= {"eth1p1", "eth1f1"}
+        assert pair.interfaces("h1") >= {"eth1p1", "eth1f1"}
         for process in processes:
             done = finished(process)
             assert done.returncode == 0, done.stdout + done.stderr
-    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1"})
+    assert eventually(lambda: pair.interfaces("h1") == {"lo", "eth1"})
 
 
 def test_two_users_of_one_host_at_once(pair):
@@ -124,7 +119,7 @@ def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
                     done = finished(process)
                     assert done.returncode == 0, f"moment {moment}: {done.stdout}{done.stderr}"
         for host in ("h1", "h2"):
-            assert eventually(lambda host=host: interfaces(pair.lab, host) == {"lo", "eth1"})
+            assert eventually(lambda host=host: pair.interfaces(host) == {"lo", "eth1"})
 
 
 def test_programs_go_on_without_the_service_and_the_next_one_leaves_them_their_shares(pair):
@@ -134,7 +129,7 @@ def test_programs_go_on_without_the_service_and_the_next_one_leaves_them_their_s
         assert eventually(lambda: len(published(pair, "h1")) == 2)
         os.kill(service_of(pair, "h1"), signal.SIGKILL)
         third = write_bw(pair, 18607, seconds=1)
-        assert eventually(lambda: "eth1p2" in interfaces(pair.lab, "h1"))
+        assert eventually(lambda: "eth1p2" in pair.interfaces("h1"))
         for process in (*third, *processes):
             done = finished(stack.enter_context(ended(process)))
             assert done.returncode == 0, done.stdout + done.stderr
@@ -146,7 +141,7 @@ def service_of(pair, host):
         namespace = Path("/proc/thread-self/ns/net").stat().st_ino
     inhabitants = netns.inhabitants([namespace])[namespace]
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in inhabitants}
-    (service,) = [pid for pid, name in names.items() if name == beside.COMMAND]
+    (service,) = [pid for pid, name in names.items() if name == programs.SERVICE]
     return service
 
 
@@ -191,11 +186,11 @@ def test_a_port_has_64_shares_and_each_is_given_again(pair, asking):
     assert refused.error == errno.EBUSY
     assert b"64 processes have the port eth1" in refused.problem
     clients[7].close()
-    assert eventually(lambda: "eth1p7" not in interfaces(pair.lab, "h1"))
+    assert eventually(lambda: "eth1p7" not in pair.interfaces("h1"))
     assert granted(asking(request)).share == 7
     for client in clients:
         client.close()
-    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1", "eth1p7", "eth1f7"})
+    assert eventually(lambda: pair.interfaces("h1") == {"lo", "eth1", "eth1p7", "eth1f7"})
 
 
 def test_who_asks_for_no_port_or_makes_no_sense_is_refused_and_harms_nobody(asking):

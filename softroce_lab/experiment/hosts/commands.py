@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Commands at a lab's hosts, started as `lab exec` does: what they print, and the end of them all.
 
-A command can leave its session, so process groups do not reach all. What gives a process away is
-its network namespace, a host's, together with a mount namespace that is not the lab's own:
-`lab exec --verbs` makes one for each command, while daemons and verbs of the lab that look into a
-host's network keep theirs. Other processes are never signalled.
-
 Run as a program, this file is the guard of a run: it does the same when the run's process has gone
 in whatever way, SIGKILL included, for then its standard input ends.
 """
@@ -22,12 +17,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import programs
 from softroce_lab.paths import PROJECT_ROOT
-from softroce_lab.programs.device import beside
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LIBC = ctypes.CDLL(None)  # before any fork
@@ -35,8 +28,6 @@ _LIBC = ctypes.CDLL(None)  # before any fork
 KEPT_BYTES = 1 << 16  # of the end of each command's output
 SEARCH_S = 5.0  # for a pattern of the user's, which can take for ever
 
-_KILLED_S = 2.0  # that what got SIGKILL may take to go
-_MANAGER_S = 1.0  # that connection managers get to end by themselves, as their programs have
 _TURN_S = 0.01
 
 
@@ -200,53 +191,6 @@ def search(pattern: str, text: str, limit_s: float = SEARCH_S) -> Found:
 # --- What they leave running ---------------------------------------------------------------------
 
 
-def end_all(namespaces: Collection[int]) -> list[int]:
-    """End what runs in these network namespaces (inodes); the processes that are still there."""
-    now = time.monotonic()
-    managers_until_s, until_s = now + _MANAGER_S, now + _MANAGER_S + _KILLED_S
-    while found := _foreign_in(namespaces):
-        if (now := time.monotonic()) > until_s:
-            return found
-        for pid in found:
-            if now > managers_until_s or not _is_manager(pid):
-                _kill(pid, namespaces)
-        time.sleep(_TURN_S)
-    return []
-
-
-def _foreign_in(namespaces: Collection[int]) -> list[int]:
-    pids = (pid for inside in netns.inhabitants(namespaces).values() for pid in inside)
-    return [pid for pid in pids if pid != os.getpid() and _is_foreign(pid)]
-
-
-def _is_foreign(pid: int) -> bool:
-    """Whether the process has another mount namespace than this one: it is a program of a user."""
-    with contextlib.suppress(OSError):
-        return _inode(pid, "mnt") != _inode(os.getpid(), "mnt")
-    return False
-
-
-def _inode(pid: int, kind: str) -> int:
-    return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
-
-
-def _is_manager(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == beside.COMMAND
-    return False
-
-
-def _kill(pid: int, namespaces: Collection[int]) -> None:
-    """By a descriptor, and looked at again: the number may be another process's by now."""
-    with contextlib.suppress(OSError):
-        process = os.pidfd_open(pid)
-        try:
-            if _inode(pid, "net") in namespaces and _is_foreign(pid):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-        finally:
-            os.close(process)
-
-
 @contextlib.contextmanager
 def guarded(namespace_fds: Collection[int]) -> Iterator[None]:
     """In the end, nothing of the commands runs in these namespaces, even if this process dies."""
@@ -258,7 +202,7 @@ def guarded(namespace_fds: Collection[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        end_all({os.fstat(fd).st_ino for fd in namespace_fds})
+        programs.kill({os.fstat(fd).st_ino for fd in namespace_fds})
         guard.kill()
         guard.communicate()
 
@@ -267,4 +211,4 @@ if __name__ == "__main__":  # the guard: descriptors keep inodes of namespaces f
     inodes = {os.fstat(int(word)).st_ino for word in sys.argv[1:]}
     while os.read(sys.stdin.fileno(), 1):
         pass
-    end_all(inodes)
+    programs.kill(inodes)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from softroce_lab.errors import LabError
 from softroce_lab.fabric import fault_lock, mounted
@@ -20,7 +19,7 @@ from softroce_lab.fabric.bpf.bpffs import BpfObjects
 from softroce_lab.fabric.ledger import process
 from softroce_lab.fabric.ledger.identity import boot_id
 from softroce_lab.fabric.ledger.ledger import Entry, Ledger
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import netns, programs
 from softroce_lab.fabric.observe import counters_files as statistics
 
 Say = Callable[[str], None]
@@ -54,6 +53,7 @@ def _remove_all(ledger: Ledger, say: Say) -> None:
     removers = _REMOVERS
     if ledger.history.header["boot"] == boot_id():
         _end_processes(ledger)
+        _end_programs(ledger, say)
         _empty_inhabited_namespaces(ledger, say)
     else:
         removers = _REMOVERS | _AFTER_REBOOT
@@ -96,6 +96,21 @@ def end_process(entry: Entry) -> None:
             f"process {known.pid} ({entry.facts['role']}) does not end, not even by SIGKILL",
             hint="it may wait for a device; when it is gone, run: lab doctor --clean",
         )
+
+
+def _end_programs(ledger: Ledger, say: Say) -> None:
+    """End what `lab exec` started. While a namespace is open, no other gets its inode's number."""
+    names: dict[int, str] = {}
+    with contextlib.ExitStack() as stack:
+        for entry in ledger.history.of_kind("netns"):
+            fd = netns.opened(entry.facts["name"], identity_of(entry))
+            if fd is not None:
+                stack.callback(os.close, fd)
+                names[entry.facts["inode"]] = entry.facts["name"]
+        for inode, pids in programs.running(names.keys()).items():
+            if pids:
+                say(f"ending in {names[inode]}: {_named(pids)}")
+        programs.terminate(names.keys(), process.GRACE_S)
 
 
 def _unmount(ledger: Ledger, entry: Entry) -> None:
@@ -141,10 +156,10 @@ def _empty_inhabited_namespaces(ledger: Ledger, say: Say) -> None:
     entries = ledger.history.of_kind("netns")
     found = netns.inhabitants(entry.facts["inode"] for entry in entries)
     for entry in entries:
-        strangers = sorted(found[entry.facts["inode"]])
-        if strangers:
+        if strangers := found[entry.facts["inode"]]:
             _delete_links(ledger, entry)
-            say(_outlasting(entry.facts["name"], strangers))
+            name, running = entry.facts["name"], _named(strangers)
+            say(f"still running in {name}, without its links from now on: {running}")
 
 
 def _delete_links(ledger: Ledger, namespace: Entry) -> None:
@@ -158,12 +173,5 @@ def _delete_links(ledger: Ledger, namespace: Entry) -> None:
             links.delete(here)
 
 
-def _outlasting(name: str, pids: list[int]) -> str:
-    programs = ", ".join(f"{_program(pid)} ({pid})" for pid in pids)
-    return f"still running in {name}, without its links from now on: {programs}"
-
-
-def _program(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
-    return "a process"
+def _named(pids: list[int]) -> str:
+    return ", ".join(f"{programs.name(pid)} ({pid})" for pid in sorted(pids))

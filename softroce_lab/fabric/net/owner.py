@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from softroce_lab.errors import RunError
+from softroce_lab.fabric.net import programs
 
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 _ASK_S = 1.0
@@ -34,7 +35,7 @@ class PortOwner:
         except OSError:
             self._socket.close()
             holder = _holder(address)
-            shared = "(softroce-cm)" in holder  # among programs of verbs
+            shared = f"({programs.SERVICE})" in holder  # among programs of verbs
             first = "the programs of `lab exec --verbs` at this host" if shared else "that process"
             raise RunError(
                 f"the port {interface} is in use by {holder}", hint=f"end {first} first"

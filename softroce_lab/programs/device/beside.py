@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol, TypeAlias
 
 from softroce_lab.errors import LabError
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import netns, programs
 from softroce_lab.structs import CONSTANTS
 
 ADDRESSES: tuple[str, ...] = CONSTANTS["cm::kAddress"], CONSTANTS["ports::kAddress"]
 """Of the connection manager, and of the shares of ports."""
-COMMAND = "softroce-cm"  # the process's name in ps(1)
 _BACKLOG = 128
 _SPARE = 32  # descriptors; the kernel gives the lowest that is free
 _NAP_S = 0.01
@@ -133,7 +132,7 @@ def _others() -> Iterator[int]:
 
 def _become_quiet(keep: set[int]) -> None:
     """Hold nothing that belongs to the program: who reads its output waits for the end of it."""
-    Path("/proc/self/comm").write_text(COMMAND, "ascii")
+    Path("/proc/self/comm").write_text(programs.SERVICE, "ascii")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
-from softroce_lab.experiment.hosts import commands
-from softroce_lab.fabric.net import netns
+from softroce_lab.fabric.net import netns, programs
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 _IN = """
-import sys
+import signal, sys
 from softroce_lab.fabric.net import syscalls
 syscalls.setns(int(sys.argv[1]), syscalls.CLONE_NEWNET)
-if sys.argv[2] == "own": syscalls.unshare(syscalls.CLONE_NEWNS)
+if "own" in sys.argv[2]: syscalls.unshare(syscalls.CLONE_NEWNS)
+if "deaf" in sys.argv[2]: signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(flush=True)
 sys.stdin.read()
 """
@@ -52,9 +52,16 @@ def test_only_what_is_in_the_namespace_with_mounts_of_its_own(inside, namespaces
     command, visitor, stranger = (
         inside(fd, mounts) for fd, mounts in [(ours, "own"), (ours, "shared"), (other, "own")]
     )
-    assert commands.end_all({os.fstat(ours).st_ino}) == []
+    assert programs.kill({os.fstat(ours).st_ino}) == []
     assert command.wait(60) == -9
     assert visitor.poll() is stranger.poll() is None
+
+
+@pytest.mark.parametrize(("heeds", "status"), [(True, -15), (False, -9)])
+def test_a_lab_that_goes_down_asks_first(inside, namespaces, heeds, status):
+    command = inside(namespaces[0], "own" if heeds else "own, deaf")
+    programs.terminate({os.fstat(namespaces[0]).st_ino}, grace_s=0.5)
+    assert command.wait(60) == status
 
 
 def test_the_guard_outlives_its_process(inside, namespaces):
