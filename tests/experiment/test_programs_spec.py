@@ -94,13 +94,13 @@ def test_a_launcher_is_told_hosts_and_ranks():
     )
     [(first, command)] = work.commands.items()
     assert (first, command.hosts, work.ranks) == (2, (2, 0), (2, 0))
-    assert command.run == "mpirun --host h3:2,h1:2 -n 4 sh -c 'a $B c'"
+    assert command.run == "mpirun --host h3:2,h1:2 -n 4 bash -c 'a $B c'"
 
 
 def test_the_environment_of_a_launcher_is_overruled():
     text = "launcher: /opt/bin/mpiexec, run: a, environment: {UCX_TLS: ud_v}"
     [command] = launched(text).workload(1).commands.values()
-    assert command.run == "/opt/bin/mpiexec -hosts h1:1,h2:1,h3:1 -n 3 sh -c a"
+    assert command.run == "/opt/bin/mpiexec -hosts h1:1,h2:1,h3:1 -n 3 bash -c a"
     assert command.environment["UCX_TLS"] == "ud_v"
     assert command.environment["FI_PROVIDER"] == "verbs;ofi_rxm"
 
@@ -108,7 +108,7 @@ def test_the_environment_of_a_launcher_is_overruled():
 def test_torchrun_runs_at_each_host():
     text = "launcher: torchrun, hosts: [h2, h3], ranks_per_host: 2, run: a b, prints: c"
     commands = launched(text).workload(1).commands
-    common = "--master-addr h2 --master-port 29500 --no-python sh -c 'a b'"
+    common = "--master-addr h2 --master-port 29500 --no-python bash -c 'a b'"
     assert [(each.hosts, each.run, each.prints) for each in commands.values()] == [
         ((host,), f"torchrun --nnodes 2 --nproc-per-node 2 --node-rank {rank} {common}", prints)
         for rank, (host, prints) in enumerate([(1, "c"), (2, None)])

@@ -11,6 +11,7 @@ import pytest
 from softroce_lab import topology
 from softroce_lab.experiment.kinds import launchers
 from softroce_lab.fabric import lab as fabric
+from softroce_lab.fabric import runtime
 from softroce_lab.fabric.net import netns, programs
 from tests.labs import eventually, lives, prepare_verbs
 from tests.programs import packages
@@ -110,10 +111,13 @@ def job(request, tmp_path, lab_name, traces, built):
     star.write_text(f"name: jobs\ntopology: {{generator: {{kind: star, hosts: {HOSTS}}}}}\n")
     job = Job(fabric.up(topology.load(star, name=lab_name)), request.param, program)
     with ended(job.launcher):
-        job.await_begun()
-        assert len(job.ranks()) == HOSTS * RANKS
-        yield job
-        job.lab.close()
+        try:
+            job.await_begun()
+            assert len(job.ranks()) == HOSTS * RANKS
+            yield job
+        finally:  # before the launcher: its ranks hold its pipe
+            if runtime.examine(lab_name):
+                job.lab.down()
 
 
 def test_a_rank_that_is_killed_ends_its_job_and_nothing_is_left(job):

@@ -91,6 +91,10 @@ def environment(launcher: str) -> Mapping[str, str]:
 
 
 def commands(launcher: str, hosts: Sequence[str], ranks: int, run: str) -> list[str]:
-    """For sh(1): what the first host runs, or what each host runs. A rank is `sh -c RUN`."""
+    """For sh(1): what the first host runs, or what each host runs. A rank is `bash -c RUN`.
+
+    Bash becomes its last command, so that the launcher sees by which signal that ended: hydra goes
+    on when a shell in between ends with a status.
+    """
     known = LAUNCHERS[PurePath(launcher).name]
-    return list(map(shlex.join, known.commands(launcher, hosts, ranks, ["sh", "-c", run])))
+    return list(map(shlex.join, known.commands(launcher, hosts, ranks, ["bash", "-c", run])))

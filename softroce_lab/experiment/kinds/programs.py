@@ -142,7 +142,7 @@ class ProgramSpec(WorkloadSpec):
     )
     run: Run | None = Field(
         None,
-        description="With `launcher`: what each rank runs, for `sh -c` in the folder of `lab run`.",
+        description="With `launcher`: what a rank runs, by `bash -c` in the folder of `lab run`.",
     )
     retries: Retries = 0
     status: Status = 0
