@@ -99,7 +99,9 @@ def run_at(
     os.environ[completion.LAB_VARIABLE] = seen.plan.name  # for lab commands of COMMAND
     if any(guest.name == node for guest in seen.plan.guests):
         if with_rnic:
-            hint = "its programs have the kernel's own RNIC: leave --verbs, --preload and --shift out"
+            hint = (
+                "its programs have the kernel's own RNIC: leave --verbs, --preload and --shift out"
+            )
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))
     execute.execute(seen, node, command, with_rnic=with_rnic, preload=preload)

@@ -76,7 +76,7 @@ def test_two_users_of_one_host_at_once(pair):
         for process in (*servers, *clients):
             done = finished(process)
             assert done.returncode == 0, done.stdout + done.stderr
-    assert eventually(lambda: interfaces(pair.lab, "h1") == {"lo", "eth1"})
+    assert eventually(lambda: pair.interfaces("h1") == {"lo", "eth1"})
     assert eventually(lambda: not stats_files(pair, "h1"))
 
 

@@ -33,7 +33,7 @@ def stream(tmp_path_factory):
 
 @contextlib.contextmanager
 def conversing(rails, command, *words):
-    """A program as server at h2 and as client at h1, with backups: both processes, once all moves."""
+    """A program with backups as server at h2 and as client at h1: both processes, under way."""
     begun = rails.roce_packets("h1")
     with ended(rails.start("h2", *command, *words, flag="--shift")) as server:
         rails.await_listener(server)
@@ -53,7 +53,7 @@ def epoch(rails):
 
 
 def kill_for_a_while(rails):
-    """Until the other NIC has carried much. The programs' own TCP connections need the NIC again."""
+    """Until the other NIC has carried much. Programs' own TCP connections need the NIC again."""
     before = rails.roce_packets("h1", 1)
     rails.fault("set", "h1:eth1", "down")
     assert eventually(lambda: rails.roce_packets("h1", 1) > before + 1000)
@@ -136,8 +136,8 @@ def test_an_all_reduce_of_four_hosts_goes_on(rails, tmp_path):
     subprocess.run(["mpicc.openmpi", "-O2", "-o", program, source], check=True, timeout=TIMEOUT_S)
     agent = f"{sys.executable} -m softroce_lab.cli ssh --lab {rails.name}"
     line = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent,
-            "-H", "h1,h2,h3,h4", "-x", "UCX_RC_TIMEOUT=20ms", "-x", "UCX_NET_DEVICES=softroce0:1",
-            "--mca", "pml", "ucx", program, str(1 << 20), "300"]  # fmt: skip
+            "-H", "h1,h2,h3,h4", "-x", "UCX_RC_TIMEOUT=100ms", "-x", "UCX_NET_DEVICES=softroce0:1",
+            "--mca", "pml", "ucx", program, str(1 << 20), "2000"]  # fmt: skip
     with ended(rails.start("h1", *line, flag="--shift")) as process:
         assert eventually(lambda: rails.roce_packets("h1") > 5000, TIMEOUT_S)
         kill_for_a_while(rails)
