@@ -137,6 +137,7 @@ struct Qp : ibv_qp {
   std::uint32_t max_inline = 0;
   std::uint32_t events_taken = 0;
   std::shared_ptr<shift::ShiftQp> shift;  // if it has a backup
+  bool has_peer = false;                  // that its backup knows
 };
 
 struct Ah : ibv_ah {

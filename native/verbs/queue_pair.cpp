@@ -176,6 +176,7 @@ int begin_anew(Qp& qp, const ibv_qp_attr& attr, int mask) {
   backup.remove(qp);
   const int error = modify(qp, attr, mask);
   backup.add(qp, config_of(qp));
+  qp.has_peer = false;
   return error;
 }
 
@@ -204,11 +205,13 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
     const bool to_state = mask & IBV_QP_STATE;
     if (!qp.shift || !to_state) return modify(qp, *attr, mask);
     if (attr->qp_state == IBV_QPS_ERR) return end(qp, *attr, mask);
-    if (attr->qp_state == IBV_QPS_RESET) return begin_anew(qp, *attr, mask);
+    // Peers of programs that reset each new queue pair have looked for its backup already.
+    if (attr->qp_state == IBV_QPS_RESET && qp.has_peer) return begin_anew(qp, *attr, mask);
     const bool connects = attr->qp_state == IBV_QPS_RTR || attr->qp_state == IBV_QPS_RTS;
     if (connects && qp.shift->machine().epoch() != 0) return 0;  // it has moved from RTR
     if (const int error = modify(qp, *attr, mask)) return error;
     if (connects) qp.shift->connect();
+    qp.has_peer |= connects;
     return 0;
   });
 }

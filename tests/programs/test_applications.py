@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from softroce_lab.fabric.observe import counters_files
 from softroce_lab.paths import PROJECT_ROOT
 from tests.labs import eventually, prepare_verbs
 from tests.programs import packages
@@ -204,40 +205,80 @@ def take_second_link(rails, host, state):
         subprocess.run(["ip", "link", "set", far.name, state], check=True)
 
 
-@pytest.mark.parametrize("victim", ["h1", "h3"])
-def test_mooncake_goes_on_by_its_other_nic(rails, tmp_path, wheel, victim):
-    """In the middle of transfers from h1 to h3 a link of either goes down, and up again."""
+@pytest.fixture
+def moving(rails, tmp_path, wheel):
+    """Transfers from h1 to h3 by two NICs each, until `end` is there: the files of their logs."""
     python = wheel("mooncake-transfer-engine-non-cuda", "numpy") / "python"
     logs = {"h1": tmp_path / "h1.log", "h3": tmp_path / "h3.log"}
 
+    @contextlib.contextmanager
+    def begin(flag, *before):
+        with contextlib.ExitStack() as stack:
+            for host, role in (("h3", "serve"), ("h1", "repeat")):
+                log = stack.enter_context(logs[host].open("w"))
+                command = [
+                    *before,
+                    python,
+                    HERE / "mooncake_transfer.py",
+                    role,
+                    tmp_path,
+                    str(16 * MIB),
+                ]
+                streams = {"stdout": log, "stderr": log}
+                stack.enter_context(ended(rails.start(host, *command, flag=flag, **streams)))
+            goes_on(logs)
+            yield logs
+            (tmp_path / "end").touch()
+            assert eventually((tmp_path / "done").exists, GOES_ON_S)
+        statuses = re.findall(r"^status .*", logs["h1"].read_text(), re.MULTILINE)
+        assert set(statuses) == {"status 0"}
+
+    return begin
+
+
+def goes_on(logs):
     def done():
         return logs["h1"].read_text().count("status 0")
 
-    def hears(event, limit_s):
-        words = f"async event {event} for context softroce1"
-        return eventually(lambda: words in logs[victim].read_text(), limit_s)
+    before = done()
+    assert eventually(lambda: done() > before + 4, GOES_ON_S)
 
-    with contextlib.ExitStack() as stack:
-        for host, role in (("h3", "serve"), ("h1", "repeat")):
-            log = stack.enter_context(logs[host].open("w"))
-            command = [python, HERE / "mooncake_transfer.py", role, tmp_path, str(16 * MIB)]
-            streams = {"stdout": log, "stderr": log}
-            stack.enter_context(ended(rails.start(host, *command, **streams)))
-        assert eventually(lambda: done() > 4, GOES_ON_S)
+
+@pytest.mark.parametrize("victim", ["h1", "h3"])
+def test_mooncake_goes_on_by_its_other_nic(rails, moving, victim):
+    """In the middle of transfers a link of either host goes down, and up again."""
+    with moving("--verbs") as logs:
+
+        def hears(event, limit_s):
+            words = f"async event {event} for context softroce1"
+            return eventually(lambda: words in logs[victim].read_text(), limit_s)
+
         take_second_link(rails, victim, "down")
         assert hears("port error", HEARS_S)
-        before = done()
-        assert eventually(lambda: done() > before + 4, GOES_ON_S)
+        goes_on(logs)
         take_second_link(rails, victim, "up")
         assert hears("port active", GOES_ON_S)
-        (tmp_path / "end").touch()
-        assert eventually((tmp_path / "done").exists, GOES_ON_S)
     text = logs["h1"].read_text()
-    assert set(re.findall(r"^status .*", text, re.MULTILINE)) == {"status 0"}
     statuses = set(re.findall(r"Process failed for slice .*\): (.*)", text))
     assert statuses <= {"transport retry counter exceeded", "Work Request Flushed Error"}, statuses
     between = "local_nic: softroce1, peer_nic: .*@softroce1, .*: transport retry counter exceeded"
     assert victim == "h1" or re.search(between, text), text
+
+
+@pytest.mark.parametrize("victim", ["h1", "h3"])
+def test_mooncake_with_backups_notices_nothing(rails, moving, victim):
+    port = rails.lab.plan.node("h1").ports[1]
+    with moving("--shift", "env", "DEVICES=softroce1") as logs:
+        take_second_link(rails, victim, "down")
+        assert eventually(
+            lambda: counters_files.transitions_of_port(rails.lab.directory, port), GOES_ON_S
+        )
+        goes_on(logs)
+        take_second_link(rails, victim, "up")
+        goes_on(logs)
+    text = "".join(log.read_text() for log in logs.values())
+    assert "async event" not in text
+    assert "Process failed" not in text
 
 
 ENGINES = {  # by wheel: the variable that has the GID's index, and others
