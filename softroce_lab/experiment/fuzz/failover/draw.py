@@ -185,13 +185,22 @@ def run(drawn: Drawn) -> Outcome:
     return Outcome(sum(epochs), failed, frozenset(features))
 
 
+_GIVEN_UP = ("the failback took too long", "the peer gave up the failback")
+
+
 def _check_failbacks(rig: Rig) -> None:
-    """Even epochs begin when both ends have drained: nothing is in flight then."""
-    events = [event for end in rig.ends if end.backup is not None for event in end.backup.events]
-    for event in events:
-        in_flight = event.consumed or event.resubmitted or "may not be repeated" in event.why
-        if in_flight and event.epoch and event.epoch % 2 == 0:
-            raise BrokenError(f"a failback with requests in flight: {event}")
+    """Even epochs begin when both ends have drained: nothing is in flight then.
+
+    An end that gave the failback up posts again, and may learn later that its peer had moved.
+    """
+    for end in rig.ends:
+        events = [] if end.backup is None else end.backup.events
+        gave_up = {event.epoch + 1 for event in events if event.why in _GIVEN_UP}
+        for event in events:
+            in_flight = event.consumed or event.resubmitted or "may not be repeated" in event.why
+            begins = event.epoch and event.epoch % 2 == 0 and event.epoch not in gave_up
+            if in_flight and begins:
+                raise BrokenError(f"a failback with requests in flight: {event}")
 
 
 def _came_to(epoch: int, failed: bool) -> Iterator[str]:
