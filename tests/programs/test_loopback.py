@@ -13,7 +13,7 @@ import pytest
 from softroce_lab import paths
 from softroce_lab.fabric.net.owner import PortOwner
 from tests.labs import eventually
-from tests.programs.pair import TIMEOUT_S, ended
+from tests.programs.pair import TIMEOUT_S, ended, finished
 from tests.programs.test_device import name_of
 
 SOURCE = Path(__file__).with_name("loopback.c")
@@ -130,3 +130,16 @@ def test_a_handler_of_a_signal_that_calls_exit_ends_the_process(pair, tmp_path):
             timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert done.returncode == signal.SIGALRM
+
+
+def test_the_example_of_ones_own_program(pair, tmp_path):
+    """As docs/howto/programs.md has it, over a link that loses packets."""
+    put = tmp_path / "put"
+    source = paths.PROJECT_ROOT / "examples/programs/put.c"
+    subprocess.run(["cc", "-O2", "-o", put, source, "-libverbs"], check=True, timeout=TIMEOUT_S)
+    pair.lose("1%")
+    with ended(pair.start("h2", put)) as server:
+        pair.await_listener(server)
+        client = pair.run("h1", put, "h2", "put here by RDMA")
+        assert client.returncode == 0, client.stderr
+        assert finished(server).stdout == "put here by RDMA\n"
