@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -91,14 +92,14 @@ class Origin:
         return self.name if word == "loss" and not self.scope else f"{self.name}:{word}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Ground:
     plan: Plan
     seed: int
     tiers: Mapping[str, int]
     timed: Plan | None  # with the rates and delays that count for sizes in BDP; None: no sizes yet
 
-    @property
+    @functools.cached_property
     def rtt_ns(self) -> int | None:
         """The base RTT of the fabric."""
         if self.timed is None:
