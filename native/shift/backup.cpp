@@ -2,6 +2,7 @@
 #include "backup.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace softroce::shift {
@@ -13,6 +14,17 @@ std::shared_ptr<CompletionQueue> make_queue(Nic& nic, const std::function<void()
   auto queue = nic.ask([](Rnic& rnic, Time) { return rnic.create_cq(); });
   queue->on_event(ring);
   return queue;
+}
+
+// What one queue pair cannot do ends that one.
+template <typename F>
+bool alone(ShiftQp& qp, F&& action) {
+  try {
+    action();
+  } catch (const std::system_error& error) {
+    qp.fail(error.what());
+  }
+  return true;
 }
 
 }  // namespace
@@ -56,17 +68,13 @@ void Backup::advance() {
 bool Backup::step() {
   bool happened = false;
   for (const Path path : {Path::primary, Path::backup})
-    for (const auto& [qp, failure] : take_failures(path)) {
-      qp->failed_on(path, failure);
-      happened = true;
-    }
+    for (const Failure& each : take_failures(path))
+      happened |= alone(*each.first, [&] { each.first->failed_on(path, each.second); });
   for (const WorkCompletion& each : control_queue_->poll(kAll))
-    if (const auto qp = find(controls_, each.qp_num)) {
-      qp->handle_control(each);
-      happened = true;
-    }
+    if (const auto qp = find(controls_, each.qp_num))
+      happened |= alone(*qp, [&] { qp->handle_control(each); });
   for (const auto& [number, weak] : Owners(active_))
-    if (const auto qp = weak.lock()) happened |= qp->advance();
+    if (const auto qp = weak.lock()) alone(*qp, [&] { happened |= qp->advance(); });
   return happened;
 }
 

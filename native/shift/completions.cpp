@@ -55,6 +55,11 @@ void Completions::arm(bool solicited_only) {
   if (!pending_.empty()) ring_if_armed();
 }
 
+void Completions::forget(std::uint32_t qp_num) {
+  const auto held = backup_.hold();
+  std::erase_if(pending_, [=](const auto& each) { return each.qp_num == qp_num; });
+}
+
 // The application may have asked for an event before. It gets one, perhaps of nothing.
 void Completions::attach() {
   if (!attached_.exchange(true)) {

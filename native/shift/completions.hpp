@@ -54,7 +54,8 @@ class Completions {
     bool plain_;
   };
   std::vector<WorkCompletion> poll_both(std::size_t most);
-  void arm(bool solicited_only);  // as the application's request for an event
+  void arm(bool solicited_only);      // as the application's request for an event
+  void forget(std::uint32_t qp_num);  // what waits of a queue pair that begins anew
 
   // ---- everything below is called under the backup's lock
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "shared_receives.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <system_error>
 
 namespace softroce::shift {
@@ -37,7 +39,7 @@ std::uint32_t SharedReceives::far() {
 void SharedReceives::lend() {
   const std::uint32_t there =
       far_.ask([number = far()](Rnic& rnic, Time) { return rnic.find_srq(number)->queue.size(); });
-  const Receives lent = take(near_, number_, kLent - there);
+  const Receives lent = take(near_, number_, kLent - std::min(kLent, there));
   if (lent.empty()) return;
   far_.ask([lent, number = far()](Rnic& rnic, Time) {
     for (const ReceiveRequest& each : lent) rnic.post_srq_receive(number, ReceiveRequest(each));
@@ -46,7 +48,7 @@ void SharedReceives::lend() {
 }
 
 void SharedReceives::take_back() {
-  const Receives left = take(far_, far(), kLent);
+  const Receives left = take(far_, far(), SIZE_MAX);
   near_.ask([left, number = number_](Rnic& rnic, Time) {
     const auto srq = rnic.find_srq(number);
     for (auto each = left.rbegin(); each != left.rend(); ++each)

@@ -108,6 +108,7 @@ bool ShiftQp::make_twin() {
   const auto [error, twin] = backup_->far().ask([config, failures, srq](Rnic& rnic, Time) {
     QpConfig granted = config;
     if (srq) granted.srq = rnic.find_srq(*srq);
+    granted.cap.max_send_wr = std::min(granted.cap.max_send_wr, rnic.limits().max_qp_wr);
     std::uint32_t made = 0;
     int refused = rnic.create_qp(granted, made);
     if (refused == 0) refused = rnic.keep_unfinished(made, failures);
@@ -201,7 +202,11 @@ void ShiftQp::close() {
   for_each_queue([&](Completions& queue) { queue.forget(*this); });
   control_.reset();
   if (!twin_) return;
-  backup_->far().ask([twin = *twin_](Rnic& rnic, Time) { return rnic.destroy_qp(twin); });
+  backup_->far().ask([twin = *twin_](Rnic& rnic, Time now) {
+    rnic.leave_qp(twin, now);  // a receive that it has begun goes back
+    return rnic.destroy_qp(twin);
+  });
+  if (config_.shared) config_.shared->take_back();
 }
 
 // ---------------------------------------------------------------- what the application does
@@ -265,12 +270,7 @@ Unfinished ShiftQp::leave(Path path) {
     });
   backup_->purge_failures(*this, path);
   for_each_queue([](Completions& queue) { queue.collect(); });
-  if (config_.shared && twin_) {
-    if (path == Path::primary)
-      config_.shared->lend();
-    else
-      config_.shared->take_back();
-  }
+  if (config_.shared && twin_ && path == Path::backup) config_.shared->take_back();
   std::erase_if(left.sends, [](const auto& each) { return is_own(each.request.wr_id); });
   if (path == Path::primary) {  // what came of an earlier probe is over
     std::erase_if(notices_, [](Notice each) {
@@ -306,6 +306,7 @@ void ShiftQp::reset(Path path) {
 }
 
 void ShiftQp::post_receives(Path path, const Receives& receives) {
+  if (config_.shared && path == Path::backup) config_.shared->lend();
   Receives moved = receives;
   if (path == Path::backup && !backup_->same_keys())
     for (ReceiveRequest& each : moved) move_local_keys(each.targets, domain_->to_backup);
@@ -417,7 +418,8 @@ void ShiftQp::handle_control(const WorkCompletion& completion) {
 
 bool ShiftQp::advance() {
   for_each_queue([](Completions& queue) { queue.collect(); });
-  if (config_.shared && machine_->path() == Path::backup) config_.shared->lend();
+  const bool over = machine_->sender() == Sender::failed;
+  if (config_.shared && !over && machine_->path() == Path::backup) config_.shared->lend();
   const std::int64_t now_ns = backup_->now_ns();
   const auto due = machine_->next_time_ns();
   const bool happened = !notices_.empty() || (due && *due <= now_ns);

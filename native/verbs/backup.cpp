@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "quiet_thread.hpp"
@@ -42,24 +43,31 @@ class EngineNic final : public shift::Nic {
   Engine& engine_;
 };
 
+void set_up_one(shift::Backup& backup) {
+  try {
+    backup.work();
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: a queue pair has no backup: %s\n", error.what());
+  }
+}
+
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
 }  // namespace
 
-DeviceBackup::DeviceBackup(Engine& near, Engine& far)
-    : far_(far), wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+DeviceBackup::DeviceBackup(Engine& near, Engine& far) {
   const Settings& settings = near.settings();
   auto files = std::make_unique<BackupFiles>(folder_of(settings.statistics), settings.gids);
   files_ = files.get();
-  transitions_ = std::make_unique<TransitionsFile>(near.statistics_path() + ".shift");
+  transitions_ = std::make_shared<TransitionsFile>(near.statistics_path() + ".shift");
   shift::Backup::Surroundings around{
       .near = std::make_unique<EngineNic>(near),
       .far = std::make_unique<EngineNic>(far),
       .directory = std::move(files),
       .control_domain = new_protection_domain(),
       .same_keys = true,
-      .ring = [this] { ring(); },
-      .on_transition = [this](const shift::Transition& each) { transitions_->add(each); }};
+      .ring = [bell = bell_] { bell->ring(); },
+      .on_transition = [to = transitions_](const shift::Transition& each) { to->add(each); }};
   backup_ = std::make_shared<shift::Backup>(
       std::move(around), shift::Settings{.control_timeout = kControlTimeout}, true);
   thread_ = start_quiet_thread(&DeviceBackup::work, this);
@@ -67,9 +75,9 @@ DeviceBackup::DeviceBackup(Engine& near, Engine& far)
 
 DeviceBackup::~DeviceBackup() {
   stopping_ = true;
-  ring();
+  bell_->ring();
   pthread_join(thread_, nullptr);
-  ::close(wake_fd_);
+  files_->withdraw_all();
 }
 
 // ---------------------------------------------------------------- its queue pairs
@@ -102,9 +110,9 @@ void DeviceBackup::add(Qp& qp, const QpConfig& granted) {
 }
 
 void DeviceBackup::remove(Qp& qp) {
-  files_->withdraw(qp.qp_num);
   qp.shift->close();
   qp.shift.reset();
+  files_->withdraw(qp.qp_num);
 }
 
 void DeviceBackup::leave() {
@@ -129,10 +137,10 @@ void* DeviceBackup::work(void* backup) {
 
 void DeviceBackup::drive() {
   while (!stopping_) {
-    wait(patience_ns());
+    bell_->await(patience_ns());
     backup_->arm();
     backup_->advance();
-    for (std::size_t left = backup_->tasks(); left > 0 && !stopping_; --left) backup_->work();
+    for (std::size_t left = backup_->tasks(); left > 0 && !stopping_; --left) set_up_one(*backup_);
   }
 }
 
@@ -144,18 +152,22 @@ std::int64_t DeviceBackup::patience_ns() {
   return std::max<std::int64_t>(longest_ns, 0);
 }
 
-void DeviceBackup::wait(std::int64_t longest_ns) const {
-  pollfd rung{.fd = wake_fd_, .events = POLLIN, .revents = 0};
+DeviceBackup::Bell::Bell() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+DeviceBackup::Bell::~Bell() { ::close(fd_); }
+
+void DeviceBackup::Bell::ring() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
+}
+
+void DeviceBackup::Bell::await(std::int64_t longest_ns) const {
+  pollfd rung{.fd = fd_, .events = POLLIN, .revents = 0};
   const timespec timeout{.tv_sec = longest_ns / 1'000'000'000,
                          .tv_nsec = longest_ns % 1'000'000'000};
   ppoll(&rung, 1, &timeout, nullptr);
   std::uint64_t count;
-  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-}
-
-void DeviceBackup::ring() const {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);
 }
 
 }  // namespace softroce::verbs

@@ -23,7 +23,6 @@ class DeviceBackup {
   DeviceBackup(const DeviceBackup&) = delete;
   DeviceBackup& operator=(const DeviceBackup&) = delete;
 
-  Engine& far() { return far_; }
   // Gives a queue pair of RC its backup.
   void add(Qp& qp, const QpConfig& granted);
   // Before it is destroyed, or begins anew.
@@ -32,16 +31,27 @@ class DeviceBackup {
   void leave();
 
  private:
+  // Wakes the thread. Queue pairs that a program left may ring when the thread is gone.
+  class Bell {
+   public:
+    Bell();
+    ~Bell();
+    Bell(const Bell&) = delete;
+    Bell& operator=(const Bell&) = delete;
+    void ring() const;
+    void await(std::int64_t longest_ns) const;
+
+   private:
+    const int fd_;
+  };
+
   static void* work(void* backup);
   void drive();
   std::int64_t patience_ns();
-  void wait(std::int64_t longest_ns) const;
-  void ring() const;
 
-  Engine& far_;
-  const int wake_fd_;
+  const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   BackupFiles* files_;  // of `backup_`
-  std::unique_ptr<TransitionsFile> transitions_;
+  std::shared_ptr<TransitionsFile> transitions_;
   std::shared_ptr<shift::Backup> backup_;
   std::atomic<bool> stopping_{false};
   pthread_t thread_{};

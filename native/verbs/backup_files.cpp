@@ -73,6 +73,7 @@ std::string list_of(const Rows& rows, Row row) {
 void BackupFiles::publish(std::uint32_t qp, const shift::BackupAddress& backup) {
   static_assert(std::is_trivially_copyable_v<shift::BackupAddress>);
   const std::lock_guard lock(lock_);
+  if (over_) return;
   published_.insert(qp);
   for (const Gid& each : own_) replace(path_of(each, qp), &backup, sizeof backup);
 }
@@ -94,6 +95,7 @@ void BackupFiles::withdraw(std::uint32_t qp) {
 
 void BackupFiles::withdraw_all() {
   const std::lock_guard lock(lock_);
+  over_ = true;
   for (const std::uint32_t qp : std::exchange(published_, {})) remove(qp);
 }
 

@@ -38,6 +38,7 @@ class BackupFiles final : public shift::Directory {
   const std::vector<Gid> own_;
   std::mutex lock_;
   std::set<std::uint32_t> published_;
+  bool over_ = false;  // nothing is published any more
 };
 
 // The transitions of a device's queue pairs, for `lab inspect node`: a JSON document, replaced at

@@ -17,8 +17,6 @@
 namespace softroce::verbs {
 namespace {
 
-constexpr std::uint32_t kFirstKey = 0x1001;  // of a region
-
 Device* made_of(const Settings& settings) {
   auto* made = new Device;
   made->settings = settings;
@@ -81,7 +79,7 @@ void need_engine(Device& device) {
   if (device.engine) return;
   device.engine = std::make_unique<Engine>(device.settings);
   const auto place = std::ranges::find(devices(), &device) - devices().begin();
-  device.engine->rnic().memory().number_from(kFirstKey + (static_cast<std::uint32_t>(place) << 29));
+  device.engine->rnic().memory().number_in_range(static_cast<std::uint32_t>(place));
   engines.push_back(device.engine.get());
   if (engines.size() > 1) return;
   register_around_fork();
@@ -161,6 +159,7 @@ void close_backup(Device& device) {
     backup = std::move(device.backup);
   }
   if (!backup) return;
+  if (device.engine->orphan()) return static_cast<void>(backup.release());  // it is the parent's
   backup.reset();
   --device.next->backs_up;
   close_if_unused(*device.next);

@@ -14,6 +14,13 @@
 
 namespace softroce {
 
+// Anybody can listen at an abstract address that the service has left.
+inline bool is_of_root(int fd) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == 0;
+}
+
 // A socket of whole messages that is connected to an abstract UNIX address of the network
 // namespace, or -1 and errno. `longest_s`: how long it may take to connect, and to send. The
 // service gives its addresses up for a moment when it finds no program: who is refused tries again
@@ -39,7 +46,10 @@ inline int connect_to_host_service(const char* name, time_t longest_s) {
     errno = error;
     return -1;
   }
-  return fd;
+  if (is_of_root(fd)) return fd;
+  close(fd);
+  errno = EPERM;
+  return -1;
 }
 
 }  // namespace softroce

@@ -35,6 +35,11 @@ void forget_completions(const ibv_qp& qp) {
   static_cast<Cq*>(qp.recv_cq)->queue->forget(qp.qp_num);
 }
 
+void forget_those_of_both(const ibv_qp& qp) {
+  for (ibv_cq* each : {qp.send_cq, qp.recv_cq})
+    static_cast<Cq*>(each)->both->completions.forget(qp.qp_num);
+}
+
 int attributes_of(Engine& engine, const ibv_qp_attr& from, int mask, QpAttr& to) {
   const unsigned state = number_of(from.qp_state), current = number_of(from.cur_qp_state);
   if ((mask & IBV_QP_STATE) && state > IBV_QPS_ERR) return EINVAL;
@@ -159,21 +164,17 @@ QpConfig config_of(const Qp& qp) {
 }
 
 // To ERR.
-int end(Qp& qp, const ibv_qp_attr& attr, int mask) {
-  if (qp.shift->backup_ready()) {
-    qp.shift->abandon();
-    qp.state = IBV_QPS_ERR;
-  } else if (const int error = modify(qp, attr, mask)) {
-    return error;
-  }
+void end(Qp& qp) {
+  qp.shift->abandon();
+  qp.state = IBV_QPS_ERR;
   if (qp.srq != nullptr) hand_out_last_wqe(qp);
-  return 0;
 }
 
 // To RESET: what comes has another backup.
 int begin_anew(Qp& qp, const ibv_qp_attr& attr, int mask) {
   DeviceBackup& backup = *backup_of(qp);
   backup.remove(qp);
+  forget_those_of_both(qp);
   const int error = modify(qp, attr, mask);
   backup.add(qp, config_of(qp));
   qp.has_peer = false;
@@ -203,10 +204,11 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   return guarded([&] {
     Qp& qp = *static_cast<Qp*>(base);
     const bool to_state = mask & IBV_QP_STATE;
-    if (!qp.shift || !to_state) return modify(qp, *attr, mask);
-    if (attr->qp_state == IBV_QPS_ERR) return end(qp, *attr, mask);
+    if (!qp.shift || !to_state || engine_of(qp.context).orphan()) return modify(qp, *attr, mask);
+    if (attr->qp_state == IBV_QPS_ERR) return end(qp), 0;
     // Peers of programs that reset each new queue pair have looked for its backup already.
-    if (attr->qp_state == IBV_QPS_RESET && qp.has_peer) return begin_anew(qp, *attr, mask);
+    if (attr->qp_state == IBV_QPS_RESET && (qp.has_peer || !qp.shift->machine().plain()))
+      return begin_anew(qp, *attr, mask);
     const bool connects = attr->qp_state == IBV_QPS_RTR || attr->qp_state == IBV_QPS_RTS;
     if (connects && qp.shift->machine().epoch() != 0) return 0;  // it has moved from RTR
     if (const int error = modify(qp, *attr, mask)) return error;

@@ -15,7 +15,9 @@
 
 #include "connection.h"
 
-enum { SLOTS = 16, BYTES = 20000, RECEIVES = 64, TCP_PORT = 18515, END = 0xFFFFFF };
+/* Two receives more than messages are on their way: one that is lost is missed soon. */
+enum { SLOTS = 16, BYTES = 20000, RECEIVES = SLOTS + 2, TCP_PORT = 18515, END = 0xFFFFFF };
+enum { SENT_BYTES = 5000 }; /* of a number's message: several packets */
 
 struct address {
   uint32_t qp, rkey;
@@ -28,8 +30,8 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct ibv_srq *srq;
-static struct ibv_mr *mr;
-static unsigned char slots[SLOTS][BYTES];
+static struct ibv_mr *mr, *into;
+static unsigned char slots[SLOTS][BYTES], received[RECEIVES][SENT_BYTES];
 static struct address peer;
 static uint32_t next_send, next_send_done, next_receive;
 
@@ -77,15 +79,19 @@ static void meet(int fd) {
   NEED(write(fd, &mark, 1) == 1 && read(fd, &mark, 1) == 1);
 }
 
-static void receive(void) {
-  struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+static void receive(uint64_t buffer) {
+  struct ibv_sge to = {(uintptr_t)received[buffer], SENT_BYTES, into->lkey};
+  struct ibv_recv_wr wr = {.wr_id = buffer, .sg_list = &to, .num_sge = 1}, *bad;
 
   NEED(srq ? !ibv_post_srq_recv(srq, &wr, &bad) : !ibv_post_recv(qp, &wr, &bad));
 }
 
 static void send_number(uint32_t number, int with_slot) {
   struct ibv_sge from = {(uintptr_t)slots[number % SLOTS], BYTES, mr->lkey};
+  struct ibv_sge part = {(uintptr_t)slots[number % SLOTS], SENT_BYTES, mr->lkey};
   struct ibv_send_wr send = {.wr_id = next_send++,
+                             .sg_list = &part,
+                             .num_sge = 1,
                              .opcode = IBV_WR_SEND_WITH_IMM,
                              .send_flags = IBV_SEND_SIGNALED,
                              .imm_data = htonl(number)};
@@ -112,8 +118,12 @@ static int64_t poll_number(void) {
     NEED(wc.wr_id == next_send_done++);
     return -1;
   }
-  receive();
-  if (ntohl(wc.imm_data) != END) NEED(ntohl(wc.imm_data) == next_receive++);
+  NEED(wc.wr_id < RECEIVES);
+  if (ntohl(wc.imm_data) != END) {
+    NEED(ntohl(wc.imm_data) == next_receive++);
+    NEED(!memcmp(received[wc.wr_id], slots[(next_receive - 1) % SLOTS], SENT_BYTES));
+  }
+  receive(wc.wr_id);
   return ntohl(wc.imm_data);
 }
 
@@ -158,6 +168,7 @@ int main(int argc, char **argv) {
   NEED(context = open_first_device());
   NEED(pd = ibv_alloc_pd(context));
   NEED(mr = ibv_reg_mr(pd, slots, sizeof slots, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+  NEED(into = ibv_reg_mr(pd, received, sizeof received, IBV_ACCESS_LOCAL_WRITE));
   NEED(init.send_cq = init.recv_cq = cq = ibv_create_cq(context, 4 * RECEIVES, NULL, NULL, 0));
   if (shares) NEED(init.srq = srq = ibv_create_srq(pd, &pool));
   NEED(qp = ibv_create_qp(pd, &init));
@@ -165,7 +176,7 @@ int main(int argc, char **argv) {
   exchange(fd);
   ack_timeout = 14; /* 67 ms: a busy machine does not look like a dead NIC */
   connect_to(qp, peer.qp, peer.gid);
-  for (int i = 0; i < RECEIVES; i++) receive();
+  for (uint64_t i = 0; i < RECEIVES; i++) receive(i);
   meet(fd);
   if (server)
     send_all();

@@ -138,8 +138,9 @@ def test_an_all_reduce_of_four_hosts_goes_on(rails, tmp_path):
     line = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent,
             "-H", "h1,h2,h3,h4", "-x", "UCX_RC_TIMEOUT=100ms", "-x", "UCX_NET_DEVICES=softroce0:1",
             "--mca", "pml", "ucx", program, str(1 << 20), "2000"]  # fmt: skip
+    begun = rails.roce_packets("h1")
     with ended(rails.start("h1", *line, flag="--shift")) as process:
-        assert eventually(lambda: rails.roce_packets("h1") > 5000, TIMEOUT_S)
+        assert eventually(lambda: rails.roce_packets("h1") > begun + 5000, TIMEOUT_S)
         kill_for_a_while(rails)
         result = finished(process, 3 * TIMEOUT_S)
     assert result.returncode == 0, result.stdout + result.stderr

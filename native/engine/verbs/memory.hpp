@@ -53,8 +53,8 @@ class MemoryTable {
     const std::lock_guard lock(mutex_);
     regions_[key] = {base, length, iova, access, protection_domain};
   }
-  // Before the first is there: RNICs whose regions have one key have others besides.
-  void number_from(std::uint32_t first_key) { next_key_ = first_key; }
+  // Before the first is there. RNICs whose regions have one key number their own in ranges apart.
+  void number_in_range(std::uint32_t which) { next_key_ |= which << 29; }
 
   void remove(std::uint32_t key) {
     const std::lock_guard lock(mutex_);
@@ -187,10 +187,18 @@ class MemoryTable {
     std::uint32_t windows = 0;         // that are bound to it
   };
   static constexpr int kTagBits = 8;  // of a key: the rest is one region's or one window's
+  static constexpr std::uint32_t kRange = (1U << 29) - 1;  // keys of one of eight RNICs of a host
 
   // The low byte changes with every registration, as an RNIC's key does, so that the key of a
   // region that is gone does not fit the next one.
-  std::uint32_t fresh_key() { return std::exchange(next_key_, next_key_ + 0x101); }
+  std::uint32_t fresh_key() {
+    std::uint32_t key;
+    do {
+      key = next_key_;
+      next_key_ = (key & ~kRange) | ((key + 0x101) & kRange);
+    } while (regions_.contains(key) || windows_.contains(key >> kTagBits));
+    return key;
+  }
 
   static bool allows(const Region& region, const Binding& to) {
     constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;

@@ -392,8 +392,10 @@ void QueuePair::complete_receive(const ReceiveRequest& receive, WorkCompletion c
   completion.qp_num = number_;
   completion.completed_at = now;
   if (keeper_) [[unlikely]] {
-    if (completion.status == WcStatus::wr_flush_err)
+    if (completion.status == WcStatus::wr_flush_err) {
+      if (config_.srq) return put_back(ReceiveRequest(receive));
       return keeper_->unfinished.receives.push_back(receive);
+    }
     keeper_->unfinished.received += completion.status == WcStatus::success;
   }
   count_end(completion);

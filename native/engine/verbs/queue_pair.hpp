@@ -130,8 +130,7 @@ class QueuePair {
   int post_receive(ReceiveRequest&& request, Time now);
 
   // From now on requests that do not succeed are kept, for another queue pair to carry out, instead
-  // of being flushed; `failures` gets the completion of the one that failed. EINVAL: it shares
-  // receives. EOPNOTSUPP: not RC.
+  // of being flushed; `failures` gets the completion of the one that failed. EOPNOTSUPP: not RC.
   int keep_unfinished(std::shared_ptr<CompletionQueue> failures);
   // To the state of error, so that nothing more is executed; returns what was kept, and forgets it.
   Unfinished leave(Time now);

@@ -115,7 +115,7 @@ class ShiftQP(QP):
             raise PyverbsRDMAError(
                 failure, errno.EOPNOTSUPP, hint="a ShiftQP that has moved is closed, not reset"
             )
-        if state == IBV_QPS_ERR and self.backup_ready:
+        if state == IBV_QPS_ERR:
             ask(failure, self.native.abandon)
             return
         super()._modify(qp_attr, comp_mask, failure)
