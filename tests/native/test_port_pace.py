@@ -29,7 +29,9 @@ template <> MappedMap<lab_backlog>::~MappedMap() {}
 #include "native/live/port_pace.hpp"
 
 extern "C" {
-softroce::PortPace* pace_begin() { return new softroce::PortPace("pin", 0, 0); }
+softroce::PortPace* pace_begin() {
+  return new softroce::PortPace(std::make_unique<softroce::wire::QueueMap>("pin"), 0, 0);
+}
 void pace_end(softroce::PortPace* pace) { delete pace; }
 void pace_link(std::uint64_t rate_bps, std::uint64_t clear_ns) {
   uplink = {0, rate_bps, clear_ns};

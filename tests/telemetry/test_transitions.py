@@ -5,6 +5,7 @@ import json
 import os
 
 import numpy as np
+import pytest
 
 from softroce_lab.telemetry import published_transitions, transitions
 from softroce_lab.telemetry.published_transitions import Publisher
@@ -48,20 +49,24 @@ def test_a_line_says_what_and_why():
     )
 
 
-def test_what_is_published_is_read_again(tmp_path):
-    statistics = tmp_path / "h1:eth1"
-    publisher = Publisher(str(statistics))
+def published(folder, pid):
+    return published_transitions.read(folder, "h1:eth1", {pid})
+
+
+@pytest.mark.parametrize("name", ["h1:eth1", "h1:eth1@3"])  # the port itself, and a share of it
+def test_what_is_published_is_read_again(tmp_path, name):
+    publisher = Publisher(str(tmp_path / name))
     for each in (FALLS, MOVED):
         publisher.add(each.row())
-    found = published_transitions.read(statistics, os.getpid())
+    found = published(tmp_path, os.getpid())
     assert [each["why"] for each in found] == ["retries exceeded", "the peer has moved"]
     (state,) = published_transitions.states(found)
     assert (state["qp"], state["sender"], state["receiver"]) == (17, "Fallback", "Default")
     assert (state["why"], state["transitions"]) == ("retries exceeded", 1)
-    assert published_transitions.read(statistics, os.getpid() + 1) == []  # of another process
+    assert published(tmp_path, os.getpid() + 1) == []  # of another process
     publisher.close()
     publisher.close()
-    assert published_transitions.read(statistics, os.getpid()) == []
+    assert published(tmp_path, os.getpid()) == []
     assert not list(tmp_path.iterdir())
 
 
@@ -75,14 +80,13 @@ def test_the_oldest_are_forgotten_and_a_lab_that_is_gone_does_no_harm(tmp_path):
 
 
 def test_states_outlive_their_transitions(tmp_path):
-    statistics = tmp_path / "h1:eth1"
-    publisher = Publisher(str(statistics))
+    publisher = Publisher(str(tmp_path / "h1:eth1"))
     publisher.add(FALLS.row())
     for _ in range(300):
         publisher.add(
             Event(7, 18, 1, "receiver", "Default", "Fallback", "the peer has moved").row()
         )
-    found = published_transitions.states(published_transitions.read(statistics, os.getpid()))
+    found = published_transitions.states(published(tmp_path, os.getpid()))
     assert [(each["qp"], each["sender"], each["receiver"]) for each in found] == [
         (17, "Fallback", "Default"), (18, "Default", "Fallback"),
     ]  # fmt: skip
@@ -90,4 +94,4 @@ def test_states_outlive_their_transitions(tmp_path):
 
 def test_what_is_torn_is_nothing(tmp_path):
     (tmp_path / "h1:eth1.shift").write_text('{"pid": 1, "tra')
-    assert published_transitions.read(tmp_path / "h1:eth1", 1) == []
+    assert published(tmp_path, 1) == []

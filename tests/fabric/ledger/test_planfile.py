@@ -21,6 +21,7 @@ EFFECTS = (
     effects.Blackout(),
     effects.Corrupt(1),
     effects.Duplicate(2),
+    effects.Cut(4),
     effects.Reorder(3, 5, 100_000),
     effects.Queue(10**9, None, 1000, 20_480, None, True),
     effects.Delay(10**7, 10**6, "pareto", False),
