@@ -129,12 +129,9 @@ int post_own_requests(const Qp& qp, std::vector<SendRequest>& requests) {
 }
 
 int post_requests(const Qp& qp, std::vector<SendRequest>& requests) {
-  if (!qp.shift) return post_own_requests(qp, requests);
-  {
-    const shift::ShiftQp::PlainPost plain(*qp.shift);
-    if (plain) return post_own_requests(qp, requests);
-  }
-  return qp.shift->post_sends(std::move(requests)).first;
+  const auto own = [&] { return post_own_requests(qp, requests); };
+  return post_where_it_is(
+      qp, own, [&](shift::ShiftQp& moved) { return moved.post_sends(std::move(requests)).first; });
 }
 
 int complete(ibv_qp_ex* base) {

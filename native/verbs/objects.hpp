@@ -175,6 +175,17 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
 
+// Posts by `own` while the queue pair is at its own device, else by `moved`, which has its backup.
+template <typename Own, typename Moved>
+int post_where_it_is(const Qp& qp, Own&& own, Moved&& moved) {
+  if (!qp.shift) return own();
+  {
+    const shift::ShiftQp::PlainPost plain(*qp.shift);
+    if (plain) return own();
+  }
+  return moved(*qp.shift);
+}
+
 std::uint32_t new_protection_domain();
 // Rings the channel of a completion queue; empty: it has none.
 std::function<void()> ring_of(Cq& cq);

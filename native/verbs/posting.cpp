@@ -95,10 +95,6 @@ int post_chain(Wr* wr, Wr** bad, Post&& post) {
   return 0;
 }
 
-}  // namespace
-
-namespace {
-
 int post_own_sends(const Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   Engine& engine = engine_of(qp.context);
   const auto held = engine.hold();
@@ -126,29 +122,25 @@ int post_own_receives(const Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   const Qp& qp = *static_cast<Qp*>(base);
-  if (!qp.shift) return post_own_sends(qp, wr, bad);
-  {
-    const shift::ShiftQp::PlainPost plain(*qp.shift);
-    if (plain) return post_own_sends(qp, wr, bad);
-  }
-  return post_chain(wr, bad, [&](const ibv_send_wr& each) {
-    shift::Sends request(1);
-    if (const int refused = take(each, qp, request.front())) return refused;
-    return qp.shift->post_sends(std::move(request)).first;
+  const auto own = [&] { return post_own_sends(qp, wr, bad); };
+  return post_where_it_is(qp, own, [&](shift::ShiftQp& moved) {
+    return post_chain(wr, bad, [&](const ibv_send_wr& each) {
+      shift::Sends request(1);
+      if (const int refused = take(each, qp, request.front())) return refused;
+      return moved.post_sends(std::move(request)).first;
+    });
   });
 }
 
 int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const Qp& qp = *static_cast<Qp*>(base);
-  if (!qp.shift) return post_own_receives(qp, wr, bad);
-  {
-    const shift::ShiftQp::PlainPost plain(*qp.shift);
-    if (plain) return post_own_receives(qp, wr, bad);
-  }
-  return post_chain(wr, bad, [&](const ibv_recv_wr& each) {
-    shift::Receives request(1);
-    if (const int refused = take(each, request.front())) return refused;
-    return qp.shift->post_receives(std::move(request)).first;
+  const auto own = [&] { return post_own_receives(qp, wr, bad); };
+  return post_where_it_is(qp, own, [&](shift::ShiftQp& moved) {
+    return post_chain(wr, bad, [&](const ibv_recv_wr& each) {
+      shift::Receives request(1);
+      if (const int refused = take(each, request.front())) return refused;
+      return moved.post_receives(std::move(request)).first;
+    });
   });
 }
 

@@ -92,10 +92,6 @@ ibv_qp_cap cap_of(const QpCapacities& cap) {
           cap.max_inline_data};
 }
 
-}  // namespace
-
-namespace {
-
 int create_own_qp(ibv_pd* pd, ibv_qp_init_attr& attr, QpConfig& config, Qp*& created) {
   if (!is_supported(number_of(attr.qp_type))) return EOPNOTSUPP;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;

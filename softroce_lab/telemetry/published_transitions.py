@@ -47,7 +47,7 @@ class Publisher:
 
 
 def read(directory: Path, port: str, alive: Collection[int]) -> list[dict[str, Any]]:
-    """What the processes `alive` that have a port have published, in the order of time.
+    """Transitions that the processes in `alive` have published at a port, the oldest first.
 
     Of each process the newest transition of each queue pair and side, and the newest of all.
     """

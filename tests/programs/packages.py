@@ -11,6 +11,11 @@ import pytest
 _INSTALL = ["apt-get", "-q", "-y", "--no-install-recommends", "install"]
 _INSTALL_S = 300
 
+MPI = {  # by launcher: the compiler, and the package of both
+    "mpirun.openmpi": ("mpicc.openmpi", "libopenmpi-dev", "openmpi-bin"),
+    "mpiexec.mpich": ("mpicc.mpich", "libmpich-dev", "mpich"),
+}
+
 
 def need(file, *packages):
     """Install `packages` if `file`, a program or a path, is missing; skip the test without it."""
@@ -28,6 +33,15 @@ def need(file, *packages):
             if _has(file):
                 return
     pytest.skip(f"{file} is missing: apt-get install {' '.join(packages)}")
+
+
+def built_for_mpi(launcher, source, folder):
+    """Compile a program for the MPI of a launcher, into `folder`: its path."""
+    compiler, *names = MPI[launcher]
+    need(compiler, *names)
+    program = folder / source.stem
+    subprocess.run([compiler, "-O2", "-o", program, source], check=True, capture_output=True)
+    return program
 
 
 def _has(file):

@@ -116,7 +116,7 @@ class Pair:
             return {name for _, name in socket.if_nameindex()}
 
     def roce_packets(self, host, rail=0):
-        """What the host has sent by one of its ports since the lab came up."""
+        """How many RoCE packets left one of the host's ports since the lab came up."""
         with traffic.metering(view.of_lab(self.name)) as meter:
             ports = meter.sample().ports
         return ports[self._gateway(host, rail)].rx_roce

@@ -2,7 +2,6 @@
 """Experiments that a launcher starts: MPI on two and four hosts, without loss and with."""
 
 import re
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -16,10 +15,6 @@ from tests.programs.experiments import carried, run
 
 SOURCE = PROJECT_ROOT / "examples/programs/allreduce.c"
 BYTES, TIMES = 1 << 20, 10
-MPI = {  # by launcher: the compiler, and the package of both
-    "mpirun.openmpi": ("mpicc.openmpi", "libopenmpi-dev", "openmpi-bin"),
-    "mpiexec.mpich": ("mpicc.mpich", "libmpich-dev", "mpich"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +23,12 @@ def built(tmp_path_factory):
     prepare_verbs()
 
     def build(launcher):
-        compiler, *names = MPI[launcher]
-        packages.need(compiler, *names)
-        program = tmp_path_factory.mktemp("mpi") / launcher
-        subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True, capture_output=True)
-        return program
+        return packages.built_for_mpi(launcher, SOURCE, tmp_path_factory.mktemp("mpi"))
 
     return build
 
 
-@pytest.mark.parametrize("launcher", MPI)
+@pytest.mark.parametrize("launcher", packages.MPI)
 @pytest.mark.parametrize(
     ("hosts", "ranks", "gid", "loss"),
     [(2, 1, "0", None), (4, 1, "1", "1%"), (4, 2, "0", "1%"), (4, 4, "0", None)],

@@ -20,10 +20,6 @@ from tests.programs.pair import Pair, ended
 
 HOSTS = 4
 LARGEST = 16 << 20
-MPI = {  # by launcher: the compiler, and the package of both
-    "mpirun.openmpi": ("mpicc.openmpi", "libopenmpi-dev", "openmpi-bin"),
-    "mpiexec.mpich": ("mpicc.mpich", "libmpich-dev", "mpich"),
-}
 TIMEOUT = "100ms"  # of ranks that wait for a processor behind those that check 16 MiB
 SENT = {  # by a rank at least, of what it has
     "all-reduce": 2 * (HOSTS - 1) / HOSTS,
@@ -42,18 +38,14 @@ def built(tmp_path_factory):
     prepare_verbs()
 
     def build(launcher):
-        compiler, *names = MPI[launcher]
-        packages.need(compiler, *names)
-        program = tmp_path_factory.mktemp("mpi") / "mpi_loops"
         source = Path(__file__).with_name("mpi_loops.c")
-        subprocess.run([compiler, "-O2", "-o", program, source], check=True, capture_output=True)
-        return program
+        return packages.built_for_mpi(launcher, source, tmp_path_factory.mktemp("mpi"))
 
     return build
 
 
 @pytest.mark.full("mpi-loops")
-@pytest.mark.parametrize("launcher", MPI)
+@pytest.mark.parametrize("launcher", packages.MPI)
 @pytest.mark.parametrize("loss", [None, "1%"])
 def test_messages_of_all_sizes(built, tmp_path, full, launcher, loss):
     """Three collectives of MPI from 1 B to 16 MiB, without loss and with; every byte checked."""
@@ -104,7 +96,7 @@ class Job:
         assert self.launcher.returncode != 0, output
 
 
-@pytest.fixture(params=MPI)
+@pytest.fixture(params=packages.MPI)
 def job(request, tmp_path, lab_name, traces, built):
     program = built(request.param)
     star = tmp_path / "star.yaml"
