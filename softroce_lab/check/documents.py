@@ -22,16 +22,20 @@ _CONFIG = ConfigDict(extra="allow", strict=True)
 _Int = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Time = Annotated[int, Field(ge=1, lt=1 << 53)]
 _OCTAVES = 64
+_Histogram = Annotated[list[_Int], Field(max_length=_OCTAVES)]
+"""Entry i counts what lasted 2^i to 2^(i+1) ns."""
 
 
 class _Document(TypedDict):
     __pydantic_config__ = _CONFIG  # type: ignore[misc]
 
 
-class End(_Document, total=False):
-    counters: dict[str, _Int]
+class HostFacts(_Document, total=False):
+    """A host's process, on the real clock."""
+
     decision_lateness_ns: dict[str, _Int]
-    timer_lateness_log2_ns: Annotated[list[_Int], Field(max_length=_OCTAVES)]
+    timer_lateness_log2_ns: _Histogram
+    turn_length_log2_ns: _Histogram
 
 
 class CaptureFacts(_Document, total=False):
@@ -54,8 +58,7 @@ class RunFacts(_Document, total=False):
     emulator_drops: _Int
     contexts_missed: _Int
     sha256: dict[str, str | None]
-    sender: End
-    receiver: End
+    processes: dict[str, HostFacts]
 
 
 class FaultFacts(_Document, total=False):

@@ -33,8 +33,11 @@ def test_what_is_not_known_is_kept(tmp_path):
     [
         ([1], "the document: input should be"),
         ({"runs": {}}, "runs: input should be a valid list"),
-        ({"runs": [{"sender": {"counters": {"rx_data": "1"}}}]}, "runs.0.sender.counters.rx_data"),
-        ({"runs": [{"sender": {"timer_lateness_log2_ns": [0] * 65}}]}, "timer_lateness_log2_ns"),
+        ({"runs": [{"counters": {"h2": {"rx_data": "1"}}}]}, "runs.0.counters.h2.rx_data"),
+        (
+            {"runs": [{"processes": {"h1": {"timer_lateness_log2_ns": [0] * 65}}}]},
+            "h1.timer_lateness",
+        ),
         ({"runs": [{"emulator_drops": 1 << 63}]}, "runs.0.emulator_drops"),
         ({"faults": ["loss"]}, "faults.0"),
         ("[" * 100_000, "is nested too deep"),

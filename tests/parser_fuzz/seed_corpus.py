@@ -117,12 +117,15 @@ def results() -> dict[str, bytes]:
     drop = struct.pack("=QII", 5, 1, 2).ljust(DROP.itemsize, b"\1")
     counts = {"received": 9, "emulator_drops": 1, "injected_drops": 0, "wire": None}
     links = {"runs": {"csa_ud": [{"directed_link": 0, "name": "h1->leaf1", "sent": 10, **counts}]}}
-    end = {
-        "counters": {"rx_duplicate": 0, "rx_no_recv": 0},
+    host = {
         "decision_lateness_ns": {"p50": 1, "p99": 2, "p100": 3},
         "timer_lateness_log2_ns": [0, 1, 2],
+        "turn_length_log2_ns": [0, 1, 2],
     }
-    ran = {"transport": "csa_ud", "sender": end, "receiver": end, "emulator_drops": 0}
+    ran = {
+        "transport": "csa_ud", "processes": {"h1": host}, "emulator_drops": 0,
+        "counters": {"h2": {"rx_duplicate": 0, "rx_no_recv": 0}},
+    }  # fmt: skip
     same = {"verified": True, "sha256": {"sent": "ab", "received": "ab"}}
     manifest = {
         "source": "h1", "destination": "h2", "faults": [{"fault": "loss random 1%"}],

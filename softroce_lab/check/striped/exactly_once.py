@@ -332,42 +332,29 @@ class _Counted:
     streams: list[Stream]
     counters: list[dict[str, int]]
     emulator_drops: int
-    short_of_it: int = 0  # captured where the last link begins, and lost or still on it in the end
+    short_of_it: int  # captured where the last link begins, and lost or still on it in the end
 
     def sum(self, *names: str) -> int:
         return sum(each.get(name, 0) for each in self.counters for name in names)
 
 
-def _by_run(view: Striped) -> list[_Counted]:
-    """By run: all streams of the only one, or one stream of each, in turn."""
-    run, streams = view.evidence.run, list(view.data_streams())
-    if run is None or not streams:
-        return []
-    if run.only is not None and not run.only.get("counters"):
-        return []
-    if run.only is not None:
-        # Only hosts whose last link was captured; deliveries to others are unknown.
-        seen = {ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
-        counters = [each for host, each in run.only.get("counters", {}).items() if host in seen]
-        streams = [stream for stream in streams if stream.arrives]
-        if not counters or not streams:
-            return []
-        short_of_it = sum(
-            link.get("on_its_way", 0) + sum((link.get("wire") or {}).get(name, 0) for name in _CUT)
-            for link in run.links.get(str(run.only.get("run")), [])
-            if ends(link["name"])[1] in run.manifest.get("hosts", [])
-        )
-        return [_Counted(streams, counters, run.only.get("emulator_drops", 0), short_of_it)]
-    first, of = view.messages["first_at"], view.messages["stream"]
-    streams.sort(key=lambda each: int(first[of == each.number].min()))
-    if len(streams) != len(run.runs):
-        return []
-    return [
-        _Counted(
-            [stream], [each.get("receiver", {}).get("counters", {})], each.get("emulator_drops", 0)
-        )
-        for stream, each in zip(streams, run.runs, strict=True)
-    ]
+def _counted_by(view: Striped) -> _Counted | None:
+    """None: the capture is not of one run, or that run's figures tell nothing of it."""
+    run = view.evidence.run
+    if run is None or run.only is None or not run.only.get("counters"):
+        return None
+    # Only hosts whose last link was captured; deliveries to others are unknown.
+    seen = {ends(each.name or "")[1] for each in view.evidence.capture.interfaces}
+    counters = [each for host, each in run.only["counters"].items() if host in seen]
+    streams = [stream for stream in view.data_streams() if stream.arrives]
+    if not counters or not streams:
+        return None
+    short_of_it = sum(
+        link.get("on_its_way", 0) + sum((link.get("wire") or {}).get(name, 0) for name in _CUT)
+        for link in run.links.get(str(run.only.get("run")), [])
+        if ends(link["name"])[1] in run.manifest.get("hosts", [])
+    )
+    return _Counted(streams, counters, run.only.get("emulator_drops", 0), short_of_it)
 
 
 _CUT = ("dropped_by_queue", "trimmed")  # of a link: packets whose data goes no further
@@ -387,30 +374,31 @@ def _counted(lab: Understood, tally: Tally) -> None:
     copied = view.taps.arrives[view.data] & view.evidence.commented(DUPLICATED)[rows]
     copied &= ~view.evidence.is_lost[rows]
     stream_of = view.stream_of[view.data]
-    for run in _by_run(view):
-        if view.missed or not all(stream.arrives for stream in run.streams):
-            tally.doubts("not all that reached the receiver was captured")
-            continue
-        if view.may_be_corrupt:
-            tally.doubts("a rule flips bits, and the snap length cut the ICRCs that would tell")
-            continue
-        lost = run.emulator_drops + run.sum(*_UNPLACED)
-        if lost:
-            tally.doubts(f"{lost} packets were captured at the receiver and not placed by it")
-            continue
-        numbers = [stream.number for stream in run.streams]
-        arrivals = int(view.transmissions["arrivals"][np.isin(of, numbers)].sum())
-        arrivals += int(copied[np.isin(stream_of, numbers)].sum())
-        there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
-        twice = arrivals - int(there.sum())
-        # A packet that was dropped out of order had arrived when it came again.
-        counted = run.sum("rx_duplicate", "rx_out_of_order")
-        # What was restored is a duplicate when it comes; parity of a complete message is none.
-        most = twice + run.sum("rx_restored")
-        if twice - run.short_of_it - run.sum("rx_late_parity") <= counted <= most:
-            tally.passed()
-        else:
-            tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")
+    run = _counted_by(view)
+    if run is None:
+        return
+    if view.missed:
+        tally.doubts("not all that reached the receiver was captured")
+        return
+    if view.may_be_corrupt:
+        tally.doubts("a rule flips bits, and the snap length cut the ICRCs that would tell")
+        return
+    if lost := run.emulator_drops + run.sum(*_UNPLACED):
+        tally.doubts(f"{lost} packets were captured at the receiver and not placed by it")
+        return
+    numbers = [stream.number for stream in run.streams]
+    arrivals = int(view.transmissions["arrivals"][np.isin(of, numbers)].sum())
+    arrivals += int(copied[np.isin(stream_of, numbers)].sum())
+    there = view.packet_arrived_at[np.isin(of_packet, numbers)] != NEVER
+    twice = arrivals - int(there.sum())
+    # A packet that was dropped out of order had arrived when it came again.
+    counted = run.sum("rx_duplicate", "rx_out_of_order")
+    # What was restored is a duplicate when it comes; parity of a complete message is none.
+    most = twice + run.sum("rx_restored")
+    if twice - run.short_of_it - run.sum("rx_late_parity") <= counted <= most:
+        tally.passed()
+    else:
+        tally.failed([], f"{twice} packets came again, {counted} were counted as duplicates")
 
 
 @RULES.rule(

@@ -6,7 +6,6 @@ took."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from softroce_lab import units
 from softroce_lab.check.evidence import Evidence, once
 from softroce_lab.check.striped.acknowledgements import Acknowledgements
 from softroce_lab.check.striped.controls import Asked, Controls
-from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped
+from softroce_lab.check.striped.messages import NEVER, Places, Stream, Striped, longest_ns
 from softroce_lab.check.striped.psns import Connection
 from softroce_lab.check.striped.sleek import Sleek
 from softroce_lab.check.verdict import Rules, Tally
@@ -66,17 +65,12 @@ def lateness_ns(view: Striped) -> int:
     if runs and all(each.get("clock") == "virtual" for each in runs):
         return max(int(each.get("stalled_ns", 0)) for each in runs)
     late = [
-        int(end.get("decision_lateness_ns", {}).get("p100", 0)) + _longest_ns(end)
+        int(host.get("decision_lateness_ns", {}).get("p100", 0))
+        + longest_ns(host.get("timer_lateness_log2_ns", []))
         for each in runs
-        for end in (each.get("sender", {}), each.get("receiver", {}))
+        for host in each.get("processes", {}).values()
     ]
     return max([_MACHINE_NS, *(2 * each for each in late)])
-
-
-def _longest_ns(end: dict[str, Any]) -> int:
-    """The end of the last histogram bin in use: entry i counts what lasted 2^i to 2^(i+1) ns."""
-    bins = np.flatnonzero(end.get("timer_lateness_log2_ns", []))
-    return int(2 ** (bins[-1] + 1)) if len(bins) else 0
 
 
 class Losses:

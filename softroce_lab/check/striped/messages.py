@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,12 @@ MESSAGE = np.dtype(
         ("begun", "?"),  # it began when the capture was running
     ]
 )
+
+
+def longest_ns(histogram: Sequence[int]) -> int:
+    """The end of the last bin in use: entry i counts what lasted 2^i to 2^(i+1) ns."""
+    bins = np.flatnonzero(histogram)
+    return int(2 ** (bins[-1] + 1)) if len(bins) else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,12 +163,23 @@ class Striped:
         options: Mapping[str, Any] = self._recorded().get("options", {})
         return options
 
+    @functools.cached_property
+    def late_ns(self) -> int:
+        """A packet may pass its sender's link so much later than its timer started.
+
+        A turn of the host's process ends with the packets on the link, unless the machine is busy:
+        then the kernel may take as long again.
+        """
+        hosts = self._recorded().get("processes", {}).values()
+        turns_ns = [longest_ns(each.get("turn_length_log2_ns", [])) for each in hosts]
+        return ROUNDING_NS + 2 * max(turns_ns, default=0)
+
     def least_timeout_ns(self, option: str, usual_ns: int) -> int:
         """By the transport's option and the knob `timeout`; 0: it follows the measured RTT."""
         if self._measures_timeouts:
             return 0
         timeout_ns = self.timing.fixed_rto_ns or int(self.options.get(option, usual_ns))
-        return timeout_ns - ROUNDING_NS
+        return timeout_ns - self.late_ns
 
     def mrc_timeout_ns(self, stream: int) -> int:
         """No timeout of `mrc` is shorter.
@@ -171,11 +188,11 @@ class Striped:
         a peer that is nearer than others. On the real clock the base RTT is no lower bound.
         """
         if self.timing.fixed_rto_ns:
-            return self.timing.fixed_rto_ns - ROUNDING_NS
+            return self.timing.fixed_rto_ns - self.late_ns
         if self._measures_timeouts:
             return 0
         if exponent := int(self.options.get("timeout_exponent", 0)):
-            return (1024 << exponent) - ROUNDING_NS
+            return (1024 << exponent) - self.late_ns
         if self._recorded().get("clock") != "virtual":
             return 0
         srtt_ns = self.column("lab_srtt_ns", np.flatnonzero(self.stream_of == stream))
@@ -197,7 +214,7 @@ class Striped:
         """No timeout of `uet_rud` and `uet_rod` is shorter."""
         usual_ns = 100_000 if self.options.get("trimming", True) else 5_000_000
         option_ns = int(self.options.get("rto_init", 0))
-        return (self.timing.fixed_rto_ns or option_ns or usual_ns) - ROUNDING_NS
+        return (self.timing.fixed_rto_ns or option_ns or usual_ns) - self.late_ns
 
     @property
     def mpr_packets(self) -> int:

@@ -20,7 +20,7 @@ from softroce_lab.check.striped.controls import (
     UET_RUD,
 )
 from softroce_lab.check.striped.losses import Understood
-from softroce_lab.check.striped.messages import ROUNDING_NS, Stream, Striped
+from softroce_lab.check.striped.messages import Stream, Striped
 from softroce_lab.transports.defaults import MILLISECOND_NS
 
 _FALCON_FIRST_NS = 2 * MILLISECOND_NS  # its first timeout, backed off: at most 1.5 ms
@@ -62,7 +62,7 @@ class Timers:
         fixed_ns = view.timing.fixed_rto_ns
         low_ns, high_ns = (fixed_ns, fixed_ns) if fixed_ns else view.irn_rto_ns
         least_ns = low_ns if transport == IRN else fixed_ns or 10 * view.timing.initial_rtt_ns
-        return cls(least_ns - ROUNDING_NS, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
+        return cls(least_ns - view.late_ns, max(high_ns, min(16 * high_ns, _LONGEST_NS)))
 
 
 def counts_psns(lab: Understood, stream: Stream) -> bool:
@@ -171,7 +171,7 @@ def _of_uccl(lab: Understood, number: int, before_ns: int) -> str | None:
     if not view.options.get("spaced", True) or np.any((least <= needed) & (most >= needed)):
         return None
     srtt_ns = int(view.column("lab_srtt_ns", view.data[view.begins[[number]]])[0])
-    if now_ns - before_ns >= _LEAST_SPACING * srtt_ns:
+    if now_ns - before_ns >= _LEAST_SPACING * srtt_ns - view.late_ns:
         return None
     return "it had been sent less than an SRTT ago, and no timer ran out"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from softroce_lab.check.striped.messages import ROUNDING_NS, Striped
+from softroce_lab.check.striped.messages import Striped
 from softroce_lab.check.striped.psns import Connection
 
 _LEAST_PACKETS = 5  # out of order, that begin a recovery
@@ -71,7 +71,9 @@ class Sleek:
         elif no_probe:
             self.why_not[number] = no_probe
         elif (
-            now_ns < self._due_ns - ROUNDING_NS and may_recover and psn in self._may_have_been_probe
+            now_ns < self._due_ns - self._view.late_ns
+            and may_recover
+            and psn in self._may_have_been_probe
         ):
             self._may_have_been_probe.discard(psn)  # so the retransmission before was the probe
         else:
@@ -80,7 +82,7 @@ class Sleek:
     def _take_for_probe(self, number: int, now_ns: int) -> None:
         """Each probe may have waited for its host's link since that link was last idle."""
         self.probes.append(number)
-        if now_ns < self._due_ns - ROUNDING_NS:
+        if now_ns < self._due_ns - self._view.late_ns:
             self.early[number] = self._due_ns - now_ns
         idle_ns = self._idle_ns[int(self._view.transmissions["at"][number])]
         self._due_ns = max(self._due_ns, idle_ns) + self.spacing_ns

@@ -19,7 +19,7 @@ from softroce_lab.dissect.description import PACKET_PULL, PACKET_TRIMMED
 from softroce_lab.transports import registry
 from softroce_lab.transports.control import Ack, Nack, Sack
 from softroce_lab.transports.defaults import EngineTiming, Timing, document
-from tests.check.plant import MS, S, Tape, check, failed, shown
+from tests.check.plant import MS, US, S, Tape, check, failed, shown
 from tests.check.striped_tape import (
     BACK_DOWN,
     BACK_UP,
@@ -629,10 +629,10 @@ def test_a_capture_of_others_has_nothing_of_ours(tmp_path):
 def in_run(folder, tape, **changed):
     """The tape's verdicts in a run directory whose manifest says this of the run."""
     digest = "5" * 64
-    end = {"counters": {"rx_duplicate": 0}}
     run = {
         "transport": "csa_ud", "verified": True, "emulator_drops": 0,
-        "sha256": {"sent": digest, "received": digest}, "sender": end, "receiver": end,
+        "sha256": {"sent": digest, "received": digest},
+        "capture": {"file": "trace.pcapng"}, "counters": {"h2": {"rx_duplicate": 0}},
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps({"runs": [run | changed]}))
     tape.write(folder / "trace.pcapng")
@@ -652,7 +652,7 @@ def test_a_run_directory_says_what_was_counted_and_verified(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"receiver": {"counters": {"rx_duplicate": 3}}}, "once.counted"),
+        ({"counters": {"h2": {"rx_duplicate": 3}}}, "once.counted"),
         ({"sha256": {"sent": "1" * 64, "received": "2" * 64}}, "once.verified"),
         ({"verified": False}, "once.verified"),
         ({"status": 12}, "once.ended-well"),
@@ -700,7 +700,7 @@ def test_runs_with_the_same_ids_are_parted_by_a_silence(transport, tmp_path):
 NOT_THEIRS = OF_RUNS | OF_CSA_UD | OF_PARITY | {"sr.other-path", "recovery.detected"}
 
 
-def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
+def in_run_of(folder, tape, transport, faults=(), timing=None, options=None, **more):
     """Its verdicts in a run directory that tells transport, timers, options and faults."""
     run = {
         "run": f"{transport}/1", "transport": transport, "protocol": transport, "seed": 1,
@@ -709,7 +709,7 @@ def in_run_of(folder, tape, transport, faults=(), timing=None, options=None):
         "options": registry.find(transport).engine({})["options"] | (options or {}),
         "path_mtu": PATH_MTU, "window_packets": 1024, "line_rate_bps": 100_000_000_000,
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"runs": [run], "faults": faults}))
+    (folder / "manifest.json").write_text(json.dumps({"runs": [run | more], "faults": faults}))
     tape.write(folder / "trace.pcapng")
     return check(folder, of=suites.Format.LAB)
 
@@ -752,6 +752,17 @@ def test_the_run_tells_the_timeout_of_its_transport(tmp_path):
         options = {"restart_timeout": option_ms * MS}
         verdicts = in_run_of(tmp_path, record("dcp", MIDDLE), "dcp", options=options)
         assert verdicts["sr.only-holes"].outcome is outcome
+
+
+@pytest.mark.parametrize(("octave", "may_be_late"), [(18, False), (19, True)])
+def test_a_packet_passes_its_link_up_to_two_turns_after_its_timer_started(
+    tmp_path, octave, may_be_late
+):
+    """The tape's timeout is 1 ms shorter than the run's. A turn took up to 0.5 or 1.0 ms."""
+    hosts = {"h1": {"turn_length_log2_ns": [0] * octave + [1]}, "h2": {}}
+    tape, options = record("dcp", MIDDLE), {"restart_timeout": 9 * MS + 100 * US}
+    verdicts = in_run_of(tmp_path, tape, "dcp", options=options, processes=hosts)
+    assert failed(verdicts) == (set() if may_be_late else {"sr.only-holes"})
 
 
 def test_what_may_be_wrong_is_not_told_without_the_other_direction(tmp_path):
