@@ -81,32 +81,18 @@ void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
   words.insert(words.end(), counts, counts + kPortCounts);
   const auto& values = rnic.counters().values();
   words.insert(words.end(), values.begin(), values.end());
-  std::size_t here = 0;
+  std::size_t here = gone.size() / (kQpWords + kQpCounters);
   rnic.for_each_qp([&](const QueuePair& qp) {
     if (here < kMostQps) add_qp(qp, words), ++here;
   });
   words.insert(words.end(), gone.begin(), gone.end());
   words[kQpsAlive] = rnic.qps();
-  words[kQpsHere] = here + gone.size() / (kQpWords + kQpCounters);
+  words[kQpsHere] = here;
   words[kNamesAt] = words.size() * sizeof(std::uint64_t);
   words[kNamesBytes] = names().size();
   words.resize(words.size() + (names().size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
   std::memcpy(words.data() + words[kNamesAt] / sizeof(std::uint64_t), names().data(),
               names().size());
-}
-
-void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
-          const std::vector<std::uint64_t>& gone) {
-  std::vector<std::uint64_t> words;
-  take(rnic, port, now_ns, words, gone);
-  words[kPid] = static_cast<std::uint64_t>(getpid());
-  const std::size_t size = words.size() * sizeof words[0];
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  const bool whole = fd >= 0 && write(fd, words.data(), size) == static_cast<ssize_t>(size);
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  errno = error;
-  if (!whole) fail("write " + path);
 }
 
 int make_file(const std::string& path) {
@@ -132,7 +118,7 @@ StatisticsFile::StatisticsFile(const std::string& path)
   path_ = path;
 }
 
-StatisticsFile::StatisticsFile(int fd) : fd_(fd) {
+StatisticsFile::StatisticsFile(int fd, std::uint64_t rank) : fd_(fd) {
   void* area = mmap(nullptr, statistics::bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (area == MAP_FAILED) {
     close(fd_);
@@ -140,6 +126,7 @@ StatisticsFile::StatisticsFile(int fd) : fd_(fd) {
   }
   words_ = static_cast<std::uint64_t*>(area);
   words_[statistics::kPid] = static_cast<std::uint64_t>(getpid());
+  words_[statistics::kRank] = rank;
 }
 
 StatisticsFile::~StatisticsFile() {
@@ -152,15 +139,16 @@ StatisticsFile::~StatisticsFile() {
 }
 
 // Readers that meet an odd sequence, or another one afterwards, read again.
-void StatisticsFile::publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns) {
+void StatisticsFile::publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
+                             const std::vector<std::uint64_t>& gone) {
   using std::memory_order_relaxed;
-  statistics::take(rnic, port, now_ns, scratch_);
+  statistics::take(rnic, port, now_ns, scratch_, gone);
   const std::atomic_ref<std::uint64_t> sequence(words_[statistics::kSequence]);
   const std::uint64_t before = sequence.load(memory_order_relaxed);
   sequence.store(before + 1, memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t i = 0; i < scratch_.size(); ++i) {
-    if (i == statistics::kSequence || i == statistics::kPid) continue;
+    if (i == statistics::kSequence || i == statistics::kPid || i == statistics::kRank) continue;
     std::atomic_ref<std::uint64_t>(words_[i]).store(scratch_[i], memory_order_relaxed);
   }
   sequence.store(before + 2, std::memory_order_release);

@@ -28,13 +28,14 @@ struct PortCounts {
 
 namespace statistics {
 
-inline constexpr std::uint64_t kMagic = 0x315441545342414C;  // "LABSTAT1"
+inline constexpr std::uint64_t kMagic = 0x325441545342414C;  // "LABSTAT2"
 inline constexpr std::size_t kMostQps = 256;
 
 enum Header : std::size_t {
   kMagicAt,
   kSequence,  // odd: being written
   kPid,
+  kRank,      // 1 + the rank that a launcher gave the process; 0: none
   kTakenNs,   // CLOCK_MONOTONIC
   kQpsAlive,  // of them, so many follow:
   kQpsHere,
@@ -61,13 +62,10 @@ std::size_t bytes();  // of the largest
 // The words of a queue pair.
 void add_qp(const QueuePair& qp, std::vector<std::uint64_t>& words);
 
-// All but kSequence and kPid. The engine's turn. `gone`: words of queue pairs that are no more.
+// All but kSequence, kPid and kRank. The engine's turn. `gone`: words of queue pairs that are no
+// more, at most kMostQps of them.
 void take(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
           std::vector<std::uint64_t>& words, const std::vector<std::uint64_t>& gone = {});
-
-// A file with all of it, which stays. Throws std::system_error.
-void keep(const std::string& path, const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
-          const std::vector<std::uint64_t>& gone);
 
 // Makes a file for StatisticsFile, which appears whole in place of one of that name, with a flock
 // on it. Returns its descriptor. Throws std::system_error.
@@ -81,16 +79,18 @@ class StatisticsFile {
  public:
   // Throws std::system_error.
   explicit StatisticsFile(const std::string& path);
-  // Of a file that another process has made, and will remove. `fd` is its own from now on.
-  explicit StatisticsFile(int fd);
+  // Of a file of `make_file` that stays, or that another process removes. `fd` is its own from now
+  // on. `rank`: as kRank has it.
+  explicit StatisticsFile(int fd, std::uint64_t rank = 0);
   ~StatisticsFile();  // removes what it made, unless another has taken its place
   StatisticsFile(const StatisticsFile&) = delete;
   StatisticsFile& operator=(const StatisticsFile&) = delete;
 
-  void publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns);
+  void publish(const Rnic& rnic, const PortCounts& port, std::int64_t now_ns,
+               const std::vector<std::uint64_t>& gone = {});
 
  private:
-  std::string path_{};  // empty: another process has made it
+  std::string path_{};  // empty: it does not remove the file
   int fd_ = -1;
   std::uint64_t* words_ = nullptr;
   std::vector<std::uint64_t> scratch_;

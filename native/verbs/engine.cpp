@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -50,12 +51,29 @@ Engine::Engine(const Settings& settings)
   if (!settings.losses.empty()) log_losses();
 }
 
+// What this RNIC is called in folders that have a file of each: `1234.softroce0.ib_write_bw`.
+std::string Engine::record_name() const {
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  std::ranges::replace(name, '/', '_');
+  return std::to_string(getpid()) + "." + settings_.device + "." + name;
+}
+
 void Engine::log_losses() {
   try {
-    losses_ = std::make_shared<LossLog>(settings_.losses, rnic_, epoch_ns_);
+    losses_ = std::make_shared<LossLog>(settings_.losses + "/" + record_name(), rnic_, epoch_ns_);
     rnic_.set_event_sink(losses_);
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "softroce: losses are not recorded: %s\n", error.what());
+  }
+}
+
+void Engine::keep_counters() {
+  try {
+    const int fd = statistics::make_file(settings_.kept + "/" + record_name());
+    kept_ = std::make_unique<StatisticsFile>(fd, settings_.rank);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "softroce: counters are not kept: %s\n", error.what());
   }
 }
 
@@ -99,7 +117,9 @@ void Engine::open_socket() {
   pace_ = std::make_unique<PortPace>(
       std::make_unique<QueueMap>(share_.take_given(ports::kQueues), grant.uplink + 1), grant.uplink,
       epoch_ns_);
-  statistics_ = std::make_unique<StatisticsFile>(share_.take_given(ports::kStatistics).release());
+  statistics_ = std::make_unique<StatisticsFile>(share_.take_given(ports::kStatistics).release(),
+                                                 settings_.rank);
+  if (!settings_.kept.empty()) keep_counters();
   port_fd_ = port_->fd();
 }
 
@@ -133,14 +153,14 @@ void Engine::close_port() {
     nanosleep(&wait, nullptr);
   }
   stop_helper();
-  if (statistics_) publish(now());
   if (losses_) losses_->forget_all();
-  keep_records();
+  publish();
   abandon_port();
 }
 
 void Engine::abandon_port() {
   statistics_.reset();
+  kept_.reset();
   port_fd_ = share_fd_ = -1;
   port_.reset();
   pace_.reset();
@@ -165,6 +185,7 @@ void Engine::after_fork_in_child() {
   port_.reset();
   share_.give_back();
   statistics_.reset();
+  kept_.reset();
   lock_.unlock();
 }
 
@@ -294,7 +315,9 @@ void Engine::publish(Time at) {
   if (losses_) losses_->write();
   if (!statistics_) return;
   put_socket_counts(port_->statistics(), counts_);
-  statistics_->publish(rnic_, counts_, epoch_ns_ + at / kNanosecond);
+  const std::int64_t now_ns = epoch_ns_ + at / kNanosecond;
+  statistics_->publish(rnic_, counts_, now_ns);
+  if (kept_) kept_->publish(rnic_, counts_, now_ns, gone_);
 }
 
 void Engine::forget_qp(std::uint32_t number) {
@@ -302,17 +325,6 @@ void Engine::forget_qp(std::uint32_t number) {
   const QueuePair* qp = rnic_.find_qp(number);
   if (qp != nullptr && !settings_.kept.empty() && ++qps_gone_ <= statistics::kMostQps)
     statistics::add_qp(*qp, gone_);
-}
-
-void Engine::keep_records() {
-  if (losses_) losses_->write();
-  if (!port_ || settings_.kept.empty()) return;
-  try {
-    put_socket_counts(port_->statistics(), counts_);
-    statistics::keep(settings_.kept + "/" + process_name(), rnic_, counts_, monotonic_ns(), gone_);
-  } catch (const std::system_error& error) {
-    std::fprintf(stderr, "softroce: counters are not kept: %s\n", error.what());
-  }
 }
 
 }  // namespace softroce::verbs

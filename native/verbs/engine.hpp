@@ -72,8 +72,8 @@ class Engine {
 
   // This queue pair is about to go: its counters are kept.
   void forget_qp(std::uint32_t number);
-  // For results: by process and name, in the folder that asks for them.
-  void keep_records();
+  // Counters and losses so far, for whoever reads them.
+  void publish() { publish(now()); }
 
   // Whom asynchronous events concern, by number.
   std::unordered_map<std::uint32_t, Qp*> qps{};
@@ -112,7 +112,9 @@ class Engine {
   void keep(const Packet& packet);
   void abandon_port();
   void publish(Time at);
+  std::string record_name() const;
   void log_losses();
+  void keep_counters();
   void break_down(const char* why);
 
   const Settings settings_;
@@ -129,7 +131,8 @@ class Engine {
   std::deque<std::vector<std::uint8_t>> own_frames_;  // to this very RNIC
   std::unique_ptr<StatisticsFile> statistics_;
   PortCounts counts_;
-  std::vector<std::uint64_t> gone_;  // words of queue pairs that were destroyed
+  std::unique_ptr<StatisticsFile> kept_;  // stays; where something asks for it
+  std::vector<std::uint64_t> gone_;       // words of queue pairs that were destroyed
   std::size_t qps_gone_ = 0;
   Time publish_at_ = 0;
   std::shared_ptr<LossLog> losses_;  // where something asks for it

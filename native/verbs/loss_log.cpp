@@ -4,9 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -18,17 +16,9 @@ constexpr std::uint64_t kMostRecords = 1 << 19;  // 40 MiB
 
 }  // namespace
 
-std::string process_name() {
-  std::string name;
-  std::getline(std::ifstream("/proc/self/comm"), name);
-  std::ranges::replace(name, '/', '_');
-  return std::to_string(getpid()) + "." + name;
-}
-
-LossLog::LossLog(const std::string& folder, const Rnic& rnic, std::int64_t epoch_ns)
+LossLog::LossLog(const std::string& path, const Rnic& rnic, std::int64_t epoch_ns)
     : rnic_(rnic), epoch_ns_(epoch_ns) {
-  const std::string path = folder + "/" + process_name();
-  fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "open " + path);
 }
 

@@ -17,16 +17,12 @@
 
 namespace softroce::verbs {
 
-// What this process is called in folders that have a file of each: `1234.ib_write_bw`.
-std::string process_name();
-
 class LossLog final : public QpEventSink {
  public:
   static constexpr std::uint8_t kUnfinished = 255;
 
-  // A file of the process's number and name in `folder`, which goes on if it is there. Throws
-  // std::system_error.
-  LossLog(const std::string& folder, const Rnic& rnic, std::int64_t epoch_ns);
+  // The file goes on if it is there. Throws std::system_error.
+  LossLog(const std::string& path, const Rnic& rnic, std::int64_t epoch_ns);
   ~LossLog() override;
   LossLog(const LossLog&) = delete;
   LossLog& operator=(const LossLog&) = delete;

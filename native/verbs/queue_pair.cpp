@@ -251,7 +251,7 @@ int ibv_destroy_qp(ibv_qp* base) {
       engine.forget_qp(qp->qp_num);
       if (const int error = engine.rnic().destroy_qp(qp->qp_num)) return error;
       engine.qps.erase(qp->qp_num);
-      if (engine.qps.empty()) engine.keep_records();  // the process may end by _exit(2)
+      if (engine.qps.empty()) engine.publish();  // the process may end by _exit(2)
     }
     forget(qp);
     --static_cast<Cq*>(qp->send_cq)->users;

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -39,6 +40,20 @@ bool take(const std::string& name, const std::string& value, Settings& settings)
   return name == "gid" && take_gid(value, settings);
 }
 
+// As statistics::kRank: of Open MPI, PMIx, MPICH or torchrun.
+std::uint64_t read_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
+    const char* text = secure_getenv(name);
+    std::uint32_t rank = 0;
+    if (text == nullptr) continue;
+    const char* end = text + std::strlen(text);
+    if (const auto read = std::from_chars(text, end, rank);
+        read.ec == std::errc{} && read.ptr == end)
+      return std::uint64_t{rank} + 1;
+  }
+  return 0;
+}
+
 std::optional<Settings> read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
@@ -54,6 +69,7 @@ std::optional<Settings> read_file(const std::string& path) {
                  count, line.c_str());
     return std::nullopt;
   }
+  settings.rank = read_rank();
   if (const char* folder = secure_getenv("SOFTROCE_COUNTERS")) settings.kept = folder;
   if (const char* folder = secure_getenv("SOFTROCE_LOSSES")) settings.losses = folder;
   if (const char* wanted = secure_getenv("SOFTROCE_SHIFT")) settings.shift = wanted == "1"s;

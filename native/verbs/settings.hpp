@@ -25,7 +25,8 @@ struct Settings {
   std::vector<Gid> gids{};
   std::uint32_t path_mtu = 1024;
   std::string statistics{};  // the file of its counters, beside which SHIFT keeps others
-  std::string kept{};        // folder for the counters of processes that have ended; empty: nowhere
+  std::string kept{};        // folder for counters that stay; empty: nowhere
+  std::uint64_t rank = 0;    // 1 + that of a launcher; 0: none
   bool shift = false;        // whether queue pairs have backups on the next device (backup.hpp)
   std::string losses{};      // folder for what is done about losses; empty: nowhere
 };

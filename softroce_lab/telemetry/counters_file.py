@@ -31,7 +31,7 @@ DIRECTORY = "stats"
 BESIDE = (".new", ".shift", ".backup")
 """Suffixes of files there that are no counters: half-written ones, and those of SHIFT."""
 
-_MAGIC = int.from_bytes(b"LABSTAT1", sys.byteorder)
+_MAGIC = int.from_bytes(b"LABSTAT2", sys.byteorder)
 _HEADER = tuple(enumerators("statistics::Header"))[:-1]  # the last one is how many there are
 _QP = tuple(enumerators("statistics::Qp"))[:-1]
 _WORD_BYTES = 8
@@ -75,6 +75,7 @@ class Snapshot:
     qps_alive: int  # of which `qps` has the first 256
     counts: dict[str, int]  # of the port and the RNIC, by the engine's names
     qps: tuple[Qp, ...]  # by number
+    rank: int | None = None  # that a launcher gave the process
 
     def document(self) -> dict[str, Any]:
         return {
@@ -111,6 +112,7 @@ def _parse(data: bytes) -> Snapshot:
         header["taken_ns"], header["pid"], header["qps_alive"],
         counts=_words(data, len(_HEADER), names),
         qps=tuple(sorted(found, key=lambda qp: qp.number)),
+        rank=header["rank"] - 1 if header["rank"] else None,
     )  # fmt: skip
 
 

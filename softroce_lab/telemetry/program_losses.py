@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads what an unmodified program's RNIC did about losses (native/endpoint/loss_record.hpp).
 
-A file a process, which it writes ten times a second. Times are CLOCK_MONOTONIC, in nanoseconds.
+A file for each RNIC, which its process writes ten times a second. Times are CLOCK_MONOTONIC, in
+nanoseconds.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +22,6 @@ MESSAGE, RETRANSMIT, TIMEOUT, NAK_SENT, NAK_RECEIVED, LEFT_OUT = range(len(KINDS
 UNFINISHED = 255
 
 
-def read(path: Path) -> Losses:
-    """Whole records: the last one may be torn, because its writer was killed. OSError."""
-    data = path.read_bytes()
+def parse(data: bytes) -> Losses:
+    """Whole records: the last one may be torn, because its writer was killed."""
     return np.frombuffer(data, LOSS, len(data) // LOSS.itemsize)

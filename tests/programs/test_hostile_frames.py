@@ -81,7 +81,7 @@ def test_no_frame_harms_a_program(pair, harness, full, tmp_path):
     assert ARRIVE * frames < counts["frames_received"] + lost < frames * (1 + HONEST)
     assert lost < LOST * frames
     [noted] = losses.iterdir()
-    found = program_losses.read(noted)
+    found = program_losses.parse(noted.read_bytes())
     assert program_losses.NAK_RECEIVED in found["kind"]
     assert found["kind"].max() < len(program_losses.KINDS)
     print(done.stdout, counts["frames_received"], "received", len(found), "records of losses")

@@ -14,7 +14,7 @@ from tests.programs import packages
 from tests.programs.experiments import carried, run
 
 SOURCE = PROJECT_ROOT / "examples/programs/allreduce.c"
-BYTES, TIMES = 1 << 20, 100  # long enough for ranks to be seen while they run
+BYTES, TIMES = 1 << 20, 10
 
 
 @pytest.fixture(scope="module")

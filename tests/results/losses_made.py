@@ -30,7 +30,7 @@ def record(kind, at_us=0, **fields):
     return found
 
 
-def write(folder, host, records, process=f"{PID}.ib_write_bw", more=b""):
+def write(folder, host, records, process=f"{PID}.softroce0.ib_write_bw", more=b""):
     """A process's file."""
     data = np.concatenate(records).tobytes() if records else b""
     (folder / "losses" / host / process).write_bytes(data + more)
@@ -41,5 +41,5 @@ def ended(plan, tmp_path, records):
     losses = program_records.ProgramLosses(plan, list(records), tmp_path)
     for host, of_host in records.items():
         write(tmp_path, host, of_host)
-    process = SimpleNamespace(rank=RANK, snapshot=SimpleNamespace(pid=PID))
+    process = SimpleNamespace(snapshot=SimpleNamespace(pid=PID, rank=RANK))
     return losses.end(BEGUN_NS, {"h1": [process]})

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the RNICs of a run's programs counted, and what they did about losses.
 
-An RNIC goes with its process. The library writes two files to folders that `lab exec` names:
-its last counters, those of queue pairs that were destroyed among them, and its losses
-(telemetry/program_losses.py). Of a process that was killed there are the counters that it had
-published (telemetry/counters_file.py) when somebody looked last. A message is recorded if it was
-outstanding while its queue pair repaired a loss, or if it failed.
+An RNIC goes with its process. The library writes two files for each RNIC, to folders that
+`lab exec` names: counters, those of queue pairs that were destroyed among them
+(telemetry/counters_file.py), and losses (telemetry/program_losses.py). It writes them ten times a
+second, when the process has destroyed its last queue pair, and when it ends. A process that was
+killed leaves what it wrote before. A message is recorded if it was outstanding while its queue pair
+repaired a loss, or if it failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
-import time
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,26 +23,20 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from softroce_lab.errors import RunError
 from softroce_lab.experiment.figure_table import RETRANSMITTED, data_packets, total
 from softroce_lab.experiment.messages import NEVER_NS, NOT_DONE
 from softroce_lab.experiment.recoveries import QueuePair, Recorded
-from softroce_lab.fabric.lab import Lab
-from softroce_lab.fabric.observe import counters_files
-from softroce_lab.fabric.observe.view import View
 from softroce_lab.plan.plan import Plan, Port
 from softroce_lab.programs import execute
 from softroce_lab.programs.device.device import gids
 from softroce_lab.telemetry import counters, counters_file, program_losses
-from softroce_lab.telemetry.counters_file import Published, Snapshot
+from softroce_lab.telemetry.counters_file import Snapshot
 from softroce_lab.telemetry.program_losses import Losses
 from softroce_lab.telemetry.recoveries import EVENTS, NO_LINK, RECOVERY
 
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
-"""Of Open MPI, PMIx, MPICH and torchrun."""
-_LOOKS_S = 0.2  # as often as it is worth it: processes publish ten times a second
+_MOST_BYTES = 1 << 26  # of a file; any user of a host may leave one
 
 
 class ProgramFiles:
@@ -53,16 +48,24 @@ class ProgramFiles:
         """`folder`: has one of each kind."""
         self.environment = {execute.RECORDS: str(folder)}
         self._folders = {host: folder / self.kind / host for host in hosts}
+        folder.chmod(0o711)  # for programs of all users
         for each in self._folders.values():
             each.mkdir(parents=True)
+            each.chmod(0o1733)
 
-    def _files(self) -> Iterator[tuple[str, int, str, Path]]:
-        """Of each process: host, number, name, file."""
+    def _files(self) -> Iterator[tuple[str, int, str, bytes]]:
+        """Of each RNIC: host, number and name of its process, and what it left."""
         for host, folder in self._folders.items():
             for path in sorted(folder.iterdir()):
-                pid, _, program = path.name.partition(".")
                 with contextlib.suppress(OSError, ValueError):
-                    yield host, int(pid), program, path
+                    pid, _, program = path.name.split(".", 2)
+                    yield host, int(pid), program, _read(path)
+
+
+def _read(path: Path) -> bytes:
+    """Without waiting for a writer, and without following a link. OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read(_MOST_BYTES)
 
 
 # --- Counters ------------------------------------------------------------------------------------
@@ -73,7 +76,6 @@ class OfProcess:
     """The last that is known of an RNIC."""
 
     program: str  # its process's name
-    rank: int | None  # that its launcher gave it; None: not known
     snapshot: Snapshot
 
     def document(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class OfProcess:
 
     @property
     def _names(self) -> dict[str, Any]:
-        rank = {} if self.rank is None else {"rank": self.rank}
+        rank = {} if self.snapshot.rank is None else {"rank": self.snapshot.rank}
         return {"program": self.program, **rank}
 
     def brief(self) -> dict[str, Any]:
@@ -98,47 +100,14 @@ class OfProcess:
 class ProgramCounters(ProgramFiles):
     kind = "counters"
 
-    def __init__(self, lab: Lab | View, hosts: Sequence[str], folder: Path) -> None:
-        super().__init__(hosts, folder)
-        self._lab = lab
-        self._looked_s = 0.0
-        self._known: dict[str, dict[int, OfProcess]] = {host: {} for host in hosts}
-        # A process that was killed leaves its counters until another opens the port.
-        self._before = {each.snapshot.pid for host in hosts for each in self._published(host)}
-
-    def look(self, *, now: bool = False) -> None:
-        """See what is published, unless that was done a moment ago."""
-        if not now and time.monotonic() - self._looked_s < _LOOKS_S:
-            return
-        self._looked_s = time.monotonic()
-        for host, known in self._known.items():
-            for published in self._published(host):
-                if (pid := published.snapshot.pid) not in self._before:
-                    seen = known.get(pid) or OfProcess(
-                        _name_of(pid), _rank_of(pid), published.snapshot
-                    )
-                    known[pid] = dataclasses.replace(seen, snapshot=published.snapshot)
-
-    def _published(self, host: str) -> list[Published]:
-        port = self._lab.plan.node(host).ports[0]
-        with contextlib.suppress(RunError, OSError):
-            return [p for p in counters_files.of_port(self._lab.directory, port) if p.snapshot.pid]
-        return []
-
     def end(self) -> dict[str, list[OfProcess]]:
-        """Of all processes, by host, in the order of their numbers; all have ended."""
-        self.look(now=True)
-        for host, _, name, path in self._files():
-            with contextlib.suppress(OSError, ValueError):
-                snapshot = counters_file.parse(path.read_bytes())
-                seen = self._known[host].get(snapshot.pid)
-                rank = None if seen is None else seen.rank
-                self._known[host][snapshot.pid] = OfProcess(name, rank, snapshot)
-        return {
-            host: [known[pid] for pid in sorted(known)]
-            for host, known in self._known.items()
-            if known
-        }
+        """Of all RNICs, by host, in the order of their processes' numbers; all have ended."""
+        found: dict[str, list[OfProcess]] = {}
+        for host, _, program, data in self._files():
+            with contextlib.suppress(ValueError):
+                one = OfProcess(program, counters_file.parse(data))
+                found.setdefault(host, []).append(one)
+        return {host: sorted(of, key=lambda one: one.snapshot.pid) for host, of in found.items()}
 
 
 def stats(processes: Sequence[OfProcess]) -> dict[str, Any]:
@@ -153,23 +122,6 @@ def stats(processes: Sequence[OfProcess]) -> dict[str, Any]:
         "engine": counts,
         "processes": [each.document() for each in processes],
     }
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
-    except OSError:
-        return ""
-
-
-def _rank_of(pid: int) -> int | None:
-    try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    variables = dict(word.split(b"=", 1) for word in words if b"=" in word)
-    found = (variables.get(name.encode(), b"") for name in RANK_VARIABLES)
-    return next((int(text) for text in found if text.isdigit()), None)
 
 
 # --- Losses --------------------------------------------------------------------------------------
@@ -214,16 +166,15 @@ class ProgramLosses(ProgramFiles):
 
         `begun_ns`: of the run, CLOCK_MONOTONIC. `processes`: by host.
         """
-        ranks = {one.snapshot.pid: one.rank for found in processes.values() for one in found}
+        ranks = {
+            one.snapshot.pid: one.snapshot.rank for found in processes.values() for one in found
+        }
         rows: list[dict[str, Any]] = []
         records: list[Losses] = []
         pairs: dict[tuple[int, int], QueuePair] = {}
         left_out = 0
-        for host, pid, program, path in self._files():
-            try:
-                found = program_losses.read(path)
-            except (OSError, ValueError):
-                continue
+        for host, pid, program, data in self._files():
+            found = program_losses.parse(data)
             here = self._addresses[host]
             left_out += int(found[found["kind"] == program_losses.LEFT_OUT]["number"].sum())
             rank = ranks.get(pid)

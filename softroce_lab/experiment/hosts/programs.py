@@ -14,7 +14,7 @@ import math
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,10 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     begun_ns = time.monotonic_ns() - observation.epoch_ns
     taking_part = [names[index] for index in workload.ranks]
     with tempfile.TemporaryDirectory(prefix="softroce_lab-programs-") as folder:
-        counters = ProgramCounters(lab, taking_part, Path(folder))
+        counters = ProgramCounters(taking_part, Path(folder))
         losses = program_records.ProgramLosses(lab.plan, taking_part, Path(folder))
         with _crew(workload, names, lab, counters.environment) as crew:
-            problems = _until_over(crew, experiment.deadline_ns, counters.look)
+            problems = _until_over(crew, experiment.deadline_ns)
         processes = counters.end()
         messages, recoveries, missed = losses.end(observation.epoch_ns + begun_ns, processes)
     end_ns = time.monotonic_ns() - observation.epoch_ns - begun_ns
@@ -277,9 +277,7 @@ def _crew(
                 each.kill(why)
 
 
-def _until_over(
-    crew: Mapping[str, _Process], deadline_ns: int, look: Callable[[], None]
-) -> list[str]:
+def _until_over(crew: Mapping[str, _Process], deadline_ns: int) -> list[str]:
     """Until all have ended, one has failed for good, or time is up; what was wrong with that."""
     until_s = time.monotonic() + deadline_ns / 1e9
     failed = False
@@ -292,7 +290,6 @@ def _until_over(
         if time.monotonic() > until_s:
             return _overdue(crew, deadline_ns, failed=failed)
         commands.read_output([each.printed for each in crew.values()], _TURN_S)
-        look()
     return []
 
 

@@ -95,14 +95,14 @@ def run(
     with (
         losses.watching(seen) as watch,
         tempfile.TemporaryDirectory(prefix="softroce_lab-counters-") as folder,
-        _ends(seen, test, nodes, counters := ProgramCounters(seen, soft, Path(folder))) as (
+        _ends(seen, test, nodes, counters := ProgramCounters(soft, Path(folder))) as (
             asking,
             serving,
         ),
         capturing(seen, wanted, hosts) as captured,
     ):
         for left in reversed(range(_TRIES)):
-            problems = _converse(asking, serving, limit_s, counters)
+            problems = _converse(asking, serving, limit_s)
             rows, units = (tests.pingpong if test.is_pingpong else tests.table)(asking.output)
             if problems or all(map(tests.is_usable, rows)):
                 break
@@ -209,20 +209,18 @@ def _ends(
             end.process.printed.close()
 
 
-def _converse(asking: _End, serving: _End, limit_s: float, counters: ProgramCounters) -> list[str]:
+def _converse(asking: _End, serving: _End, limit_s: float) -> list[str]:
     """Run both once; what went wrong. Both have ended afterwards."""
     until_s = time.monotonic() + limit_s
     serving.begin()
     ends = [serving]
     while not all(end.is_over for end in ends) and time.monotonic() < until_s:
         read_output([end.process.printed for end in ends], _TURN_S)
-        counters.look()
         if any(end.is_over for end in ends):
             until_s = min(until_s, time.monotonic() + _PARTING_S)
         elif len(ends) == 1 and serving.is_ready():
             asking.begin()
             ends.append(asking)
-    counters.look(now=True)
     for end in reversed(ends):
         end.end()
     read_output([end.process.printed for end in ends], _TURN_S)

@@ -66,6 +66,6 @@ def test_a_torn_record_and_a_strange_file_are_left_out(plan, tmp_path):
     losses = program_records.ProgramLosses(plan, ["h1"], tmp_path)
     whole = [record("message", posted_us=1, **HERE), record("message", posted_us=2, **HERE)]
     write(tmp_path, "h1", whole, more=whole[0].tobytes()[:-1])
-    (tmp_path / "losses" / "h1" / "strange").write_bytes(b"x" * 160)
+    (tmp_path / "losses" / "h1" / "78.softroce0.strange").write_bytes(b"x" * 160)
     messages, _, _ = losses.end(BEGUN_NS, {})
     assert messages["posted_ns"].tolist() == [1000, 2000]
