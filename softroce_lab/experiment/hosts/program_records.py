@@ -5,8 +5,8 @@ An RNIC goes with its process. The library writes two files for each RNIC, to fo
 `lab exec` names: counters, those of queue pairs that were destroyed among them
 (telemetry/counters_file.py), and losses (telemetry/program_losses.py). It writes them ten times a
 second, when the process has destroyed its last queue pair, and when it ends. A process that was
-killed leaves what it wrote before. A message is recorded if it was outstanding while its queue pair
-repaired a loss, or if it failed.
+killed, or that ends by _exit(2), leaves what it wrote before. A message is recorded if it was
+outstanding while its queue pair repaired a loss, or if it failed.
 """
 
 from __future__ import annotations
