@@ -27,19 +27,31 @@ REQUEST, GRANT = Struct("ports::Request"), Struct("ports::Grant")
 SHARES = 64
 HEARS_S = 0.1
 MOMENTS, FULL_MOMENTS = 3, 50
+PATIENT = "18"  # timeouts of 1 s: on a busy machine, all eight of the default 67 ms may pass
 
 
-def write_bw(pair, port, seconds=2, to="h2", at="h1"):
-    """A server and its client."""
-    words = ["ib_write_bw", "-F", "-x", "0", "-p", str(port), "-D", str(seconds)]
-    server = pair.start(to, *words)
-    pair.await_listener(server, port, to)
-    return server, pair.start(at, *words, pair.address(to))
+def write_bw(pair, *ports, seconds=2, to="h2", at="h1", forever=False):
+    """A server and its client for each of these TCP ports: pairs of both.
+
+    All clients begin once all servers listen.
+    """
+    more = ["-u", PATIENT, "-D", str(seconds), *(["--run_infinitely"] if forever else [])]
+
+    def words(port):
+        return ["ib_write_bw", "-F", "-x", "0", "-p", str(port), *more]
+
+    servers = [pair.start(to, *words(port)) for port in ports]
+    for port, server in zip(ports, servers, strict=True):
+        pair.await_listener(server, port, to)
+    return [
+        (server, pair.start(at, *words(port), pair.address(to)))
+        for port, server in zip(ports, servers, strict=True)
+    ]
 
 
 def test_two_programs_at_once(pair):
     with contextlib.ExitStack() as stack:
-        several = [write_bw(pair, port, seconds=4) for port in (18601, 18602)]
+        several = write_bw(pair, 18601, 18602, seconds=4)
         processes = [stack.enter_context(ended(each)) for both in several for each in both]
         clients = sorted(client.pid for _, client in several)
         assert eventually(
@@ -96,7 +108,8 @@ def test_two_programs_of_one_host_talk_without_its_link(pair):
     """So no fault of a link meets what they say."""
     pair.lose("100%")
     before = pair.roce_packets("h1")
-    for process in map(finished, write_bw(pair, 18603, seconds=1, to="h1")):
+    [both] = write_bw(pair, 18603, seconds=1, to="h1")
+    for process in map(finished, both):
         assert process.returncode == 0, process.stdout + process.stderr
     assert pair.roce_packets("h1") == before
 
@@ -106,7 +119,7 @@ def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
     """50 moments: the first, the second or the third of three clients."""
     for moment in range(FULL_MOMENTS if full else MOMENTS):
         with contextlib.ExitStack() as stack:
-            several = [write_bw(pair, 18610 + i, seconds=1) for i in range(3)]
+            several = write_bw(pair, 18610, 18611, 18612, seconds=1)
             for both in several:
                 for each in both:
                     stack.enter_context(ended(each))
@@ -124,15 +137,27 @@ def test_who_is_killed_harms_nobody_and_leaves_nothing(pair, full):
 
 def test_programs_go_on_without_the_service_and_the_next_one_leaves_them_their_shares(pair):
     with contextlib.ExitStack() as stack:
-        several = [write_bw(pair, port, seconds=10) for port in (18605, 18606)]
+        several = write_bw(pair, 18605, 18606, forever=True)
         processes = [stack.enter_context(ended(each)) for both in several for each in both]
         assert eventually(lambda: len(published(pair, "h1")) == 2)
         os.kill(service_of(pair, "h1"), signal.SIGKILL)
-        third = write_bw(pair, 18607, seconds=1)
+        [third] = write_bw(pair, 18607)
+        for process in third:
+            stack.enter_context(ended(process))
         assert eventually(lambda: "eth1p2" in pair.interfaces("h1"))
-        for process in (*third, *processes):
-            done = finished(stack.enter_context(ended(process)))
+        for process in third:
+            done = finished(process)
             assert done.returncode == 0, done.stdout + done.stderr
+        sent = frames_sent(pair, "h1")
+        assert len(sent) == 2
+        assert eventually(lambda: all(frames_sent(pair, "h1")[pid] > sent[pid] for pid in sent))
+        assert [process.poll() for process in processes] == [None] * 4
+
+
+def frames_sent(pair, host):
+    """By process."""
+    return {each.snapshot.pid: each.snapshot.counts["frames_sent"]
+            for each in published(pair, host)}  # fmt: skip
 
 
 def service_of(pair, host):
