@@ -137,9 +137,14 @@ def own_tests(wheel, tmp_path_factory):
 
 @pytest.mark.full("mpi4py")
 def test_mpi4py_s_own_tests(tmp_path, wheel, own_tests, full):
-    """All of mpi4py's own tests that start no process, by Open MPI on four hosts."""
+    """All of mpi4py's own tests that start no process and make no window, on four hosts.
+
+    Debian's Open MPI 4 has no windows across hosts: its settings exclude osc/ucx, which crashes in
+    MPI_Win_free.
+    """
     packages.need("mpirun.openmpi", "openmpi-bin")
-    some = ["spawn", "dynproc", "ulfm", "util", "toplevel"] if full else ["cco_obj", "p2p_buf"]
+    left_out = ["spawn", "dynproc", "ulfm", "util", "toplevel", "win"]
+    some = left_out if full else ["cco_obj", "p2p_buf"]
     choice = " ".join(f"{'-e' if full else '-i'} {each}" for each in some)
     workload = {
         "launcher": "mpirun.openmpi",
@@ -147,7 +152,7 @@ def test_mpi4py_s_own_tests(tmp_path, wheel, own_tests, full):
         "prints": "^OK",
         "environment": {"MPI4PY_LIBMPI": "libmpi.so.40"},
     }
-    found, recorded = run(tmp_path, 4, workload, deadline="30min" if full else "120s")
+    found, recorded = run(tmp_path, 4, workload, deadline="3600s" if full else "120s")
     carried(found, recorded, 4 * MIB)
 
 
