@@ -2,8 +2,11 @@
 """Two hosts, on which unmodified programs run over the library of native/verbs."""
 
 import contextlib
+import functools
 import os
 import secrets
+import subprocess
+import sys
 
 import pytest
 
@@ -21,6 +24,8 @@ from tests.labs import (  # noqa: F401
     two_hosts,
 )
 from tests.programs.pair import Pair
+
+INSTALL_S = 300
 
 
 def _pair(topology_name):
@@ -43,6 +48,24 @@ def pair():
 def rails():
     """Two hosts with two ports each."""
     yield from _pair("dual-rail")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Installs wheels of PyPI: the folder of their programs."""
+    root = tmp_path_factory.mktemp("wheels")
+
+    @functools.cache
+    def install(*names):
+        folder = root / names[0]
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_S)
+        pip = [folder / "bin/python", "-m", "pip", "-q", "install", *names]
+        done = subprocess.run(pip, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+        if done.returncode:
+            pytest.skip(f"pip cannot install {' '.join(names)}: {done.stderr[-300:]}")
+        return folder / "bin"
+
+    return install
 
 
 @pytest.fixture(autouse=True)

