@@ -6,20 +6,23 @@ import random
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from benchmarks import instructions
 from softroce_lab import paths
 from softroce_lab.fabric.observe import counters_files
 from softroce_lab.paths import PROJECT_ROOT
-from tests.labs import eventually
+from tests.labs import eventually, prepare_verbs
 from tests.programs import packages
 from tests.programs.pair import TIMEOUT_S, ended, finished
 
 SOURCES = Path(__file__).parent
 SEED = 1
 MOST_WAIT_S = 0.7
+MOST_INSTRUCTIONS = 1.02  # with a backup over without, while nothing fails
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +122,17 @@ def test_a_port_that_is_down_is_no_event_for_a_program_with_a_backup(rails, tmp_
         time.sleep(0.3)
         process.kill()
         assert process.stdout.read() == ""
+
+
+def test_a_message_costs_what_it_costs_without_a_backup():
+    prepare_verbs()
+    packages.need("valgrind", "valgrind")
+    found = instructions.measure(short=True)
+    for verb, chain in product(instructions.VERBS, instructions.CHAINS):
+        plain, shift = (
+            found[f"{verb}_in_{chain}_{kind}_instructions"] for kind in ("plain", "shift")
+        )
+        assert plain < shift <= MOST_INSTRUCTIONS * plain, (verb, chain)
 
 
 def test_a_host_with_one_nic_has_no_backup(pair):
