@@ -244,7 +244,10 @@ int ibv_destroy_qp(ibv_qp* base) {
   return guarded([&] {
     Qp* qp = static_cast<Qp*>(base);
     Engine& engine = engine_of(qp->context);
-    if (qp->shift && !engine.orphan()) backup_of(*qp)->remove(*qp);
+    if (qp->shift && engine.orphan())
+      new auto(std::move(qp->shift));  // a thread that is not here may have its backup's lock
+    else if (qp->shift)
+      backup_of(*qp)->remove(*qp);
     {
       const auto held = engine.hold();
       engine.turn();  // an acknowledgement that is due leaves
