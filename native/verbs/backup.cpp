@@ -2,6 +2,7 @@
 #include "backup.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -110,9 +111,12 @@ void DeviceBackup::add(Qp& qp, const QpConfig& granted) {
                                  return std::make_shared<shift::ShadowDomain>(domain);
                                },
                            .shared = srq != nullptr ? srq->shared : nullptr});
+  qp.posts_by = qp.shift.get();
 }
 
 void DeviceBackup::remove(Qp& qp) {
+  qp.posts_by = nullptr;
+  while (qp.posting != 0) sched_yield();
   qp.shift->close();
   qp.shift.reset();
   files_->withdraw(qp.qp_num);
