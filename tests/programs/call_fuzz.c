@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Calls verbs in random order, with random attributes, from several threads: call_fuzz SEED STEPS
-// THREADS [FILE]. In the end there is a FILE of the library's. Objects are destroyed while others use them, memory goes right after its region. What a
-// program may not do with real hardware, to use a pointer to what it destroyed, is not done here:
-// a slot's lock keeps its object alive. Ends with "done", or by a signal.
+// THREADS [FILE]. In the end there is a FILE of the library's. Objects are destroyed while others
+// use them, memory goes right after its region. What a program may not do with real hardware, to
+// use a pointer to what it destroyed, is not done here: a slot's lock keeps its object alive. Ends
+// with "done", or by a signal.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
