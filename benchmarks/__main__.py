@@ -15,7 +15,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.statistics import FEWEST
 
 NAMES = (
-    "engine", "waiting", "verbs", "event_log", "ec", "sim", "check", "shift",
+    "engine", "waiting", "verbs", "event_log", "ec", "sim", "check", "shift", "instructions",
     "up", "path", "faults", "wire", "capture", "programs",
 )  # fmt: skip
 """All benchmarks; those of the second line need root."""

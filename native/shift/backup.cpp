@@ -120,8 +120,8 @@ void Backup::fail_all(const std::string& why) {
 
 bool Backup::run(Task task) {
   if (!in_background_) return task();
-  if (tasks_.empty() && around_.ring) around_.ring();
-  tasks_.push_back(std::move(task));
+  if (untried_ == 0 && around_.ring) around_.ring();
+  tasks_.insert(tasks_.begin() + static_cast<std::ptrdiff_t>(untried_++), std::move(task));
   return true;
 }
 
@@ -130,6 +130,7 @@ bool Backup::work() {
   if (tasks_.empty()) return false;
   Task task = std::move(tasks_.front());
   tasks_.pop_front();
+  if (untried_ != 0) --untried_;
   const bool done = task();
   if (!done) tasks_.push_back(std::move(task));
   return done;
@@ -138,6 +139,11 @@ bool Backup::work() {
 std::size_t Backup::tasks() {
   const auto held = hold();
   return tasks_.size();
+}
+
+std::size_t Backup::untried() {
+  const auto held = hold();
+  return untried_;
 }
 
 // ---------------------------------------------------------------- what its queue pairs share

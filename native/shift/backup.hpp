@@ -56,6 +56,7 @@ class Backup : public std::enable_shared_from_this<Backup> {
   // One part of setting up. False: there is none, or it is to be tried later.
   bool work();
   std::size_t tasks();
+  std::size_t untried();  // how many of them nobody has begun: `work` begins with these
 
   // ---- for its queue pairs, under the lock
 
@@ -101,6 +102,7 @@ class Backup : public std::enable_shared_from_this<Backup> {
   std::array<std::vector<Failure>, 2> put_back_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Keys> keys_;  // by GID
   std::deque<Task> tasks_;
+  std::size_t untried_ = 0;  // the first ones
   bool advancing_ = false;
 };
 

@@ -81,6 +81,8 @@ class Machine {
   const Settings& settings() const { return settings_; }
   // How many requests are neither posted nor over.
   std::size_t waiting_requests() const { return held_.size() + unresolved_.size(); }
+  // How many of the requests that are posted on the backup are the machine's own.
+  std::size_t own_requests() const { return static_cast<std::size_t>(fences_); }
   virtual std::optional<std::int64_t> next_time_ns() const;
 
   // ---- what the application does while the machine is not plain

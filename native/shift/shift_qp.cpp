@@ -128,9 +128,15 @@ bool ShiftQp::make_twin() {
 
 bool ShiftQp::connect() {
   const auto held = backup_->hold();
+  if (connects_later_) return true;
+  connects_later_ = backup_->in_background();
   return backup_->run([weak = weak_from_this()] {
     const auto qp = weak.lock();
-    return !qp || qp->connect_twin();
+    if (!qp) return true;
+    qp->connects_later_ = false;
+    const bool done = qp->connect_twin();
+    qp->connects_later_ = !done && qp->backup_->in_background();
+    return done;
   });
 }
 
@@ -213,23 +219,45 @@ void ShiftQp::close() {
 
 ShiftQp::Posted ShiftQp::post_sends(Sends requests) {
   const auto held = backup_->hold();
-  const std::size_t waiting = machine_->waiting_requests();
-  std::size_t taken = 0;
-  int error = 0;
-  for (; taken < requests.size(); ++taken) {
-    const SendRequest& request = requests[taken];
-    if (waiting + taken >= config_.cap.max_send_wr)
-      error = ENOMEM;
-    else if (request.opcode == WrOpcode::send_with_invalidate)  // a key of one NIC
-      error = EOPNOTSUPP;
-    else if ((request.flags & kOnce) && (request.flags & kInline))
-      error = EINVAL;
-    if (error != 0) break;
-  }
-  requests.resize(taken);
+  const Posted accepted = acceptable(requests);
+  requests.resize(accepted.second);
+  take(std::move(requests));
+  return accepted;
+}
+
+int ShiftQp::post_all_sends(Sends requests) {
+  const auto held = backup_->hold();
+  const int error = acceptable(requests).first;
+  if (error == 0) take(std::move(requests));
+  return error;
+}
+
+void ShiftQp::take(Sends requests) {
   machine_->post_sends(std::move(requests), backup_->now_ns());
   settle();
-  return {error, taken};
+}
+
+// As the queue pair on the default NIC would take them, if all were posted there.
+ShiftQp::Posted ShiftQp::acceptable(const Sends& requests) const {
+  const std::size_t used = outstanding(), room = config_.cap.max_send_wr;
+  return backup_->near().ask(
+      [qp = number(), requests, left = room - std::min(room, used)](Rnic& rnic, Time) {
+        const QueuePair& plain = *rnic.find_qp(qp);
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+          const int error = i >= left ? ENOMEM : plain.what_is_wrong(requests[i]);
+          if (error != 0) return Posted{error, i};
+        }
+        return Posted{0, requests.size()};
+      });
+}
+
+// How many of the application's requests are not over.
+std::size_t ShiftQp::outstanding() const {
+  const std::size_t waiting = machine_->waiting_requests();
+  if (machine_->path() == Path::primary || !twin_) return waiting;
+  const std::size_t posted = backup_->far().ask(
+      [twin = *twin_](Rnic& rnic, Time) { return rnic.find_qp(twin)->outstanding_sends(); });
+  return waiting + posted - std::min(posted, machine_->own_requests());
 }
 
 ShiftQp::Posted ShiftQp::post_receives(Receives receives) {

@@ -73,8 +73,10 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
     ShiftQp& qp_;
     bool plain_;
   };
-  // Inline bytes are in the requests already.
+  // Inline bytes are in the requests already. What a plain queue pair refuses is refused.
   Posted post_sends(Sends requests);
+  // The same, but none if one is refused. Returns 0 or the errno value.
+  int post_all_sends(Sends requests);
   Posted post_receives(Receives receives);
   // After RTR or RTS: connects the backup, now or later. False: the peer has published none.
   bool connect();
@@ -117,6 +119,9 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   enum class Notice : std::uint8_t { probe_succeeded, probe_failed, fence_done, control_broken };
 
   Nic& nic(Path path) const;
+  Posted acceptable(const Sends& requests) const;
+  std::size_t outstanding() const;
+  void take(Sends requests);
   std::uint32_t number(Path path) const { return path == Path::primary ? number() : *twin_; }
   std::optional<std::string> move_keys(SendRequest& request);
   void post_own(Path path, std::uint64_t wr_id);
@@ -137,6 +142,7 @@ class ShiftQp final : public Actions, public std::enable_shared_from_this<ShiftQ
   std::array<QpAttr, 2> attrs_{};  // with which each queue pair is brought to RTS, by path
   Gid peer_gid_{};                 // of the peer's default NIC
   std::string lack_ = "the backup is not ready";
+  bool connects_later_ = false;  // a task of the backup's does, with what is known by then
   std::deque<Notice> notices_;
   std::atomic<unsigned> posting_{0};  // threads that post without the lock
   std::atomic<bool> closed_{false};

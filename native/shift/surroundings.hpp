@@ -39,7 +39,7 @@ class Nic {
 struct ControlAddress {
   std::uint32_t qp = 0, psn = 0;
   std::uint64_t mailbox = 0;
-  std::uint32_t rkey = 0;
+  std::uint32_t rkey = 0, unused = 0;  // so that what is written to a file has no gaps
 };
 
 // By what an end's backup is known to its peer.

@@ -2,6 +2,7 @@
 #include "backup.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "../system/clock.hpp"
 #include "quiet_thread.hpp"
 
 namespace softroce::verbs {
@@ -19,9 +21,11 @@ namespace {
 
 constexpr std::int64_t kIdleNs = 500'000'000;  // without anything due; what happens ends it
 constexpr std::int64_t kActiveNs = 500'000;    // while a queue pair moves, or is at the backup
-constexpr std::int64_t kRetryNs = 20'000'000;  // what the peer has not published yet
-constexpr std::size_t kRoom = 64;              // completions of the lab's own requests
-constexpr std::uint8_t kControlTimeout = 14;   // 67 ms: a peer's thread may wait for a processor
+// Until what the peer has not published yet is looked for again; the time doubles. A peer without
+// SHIFT never publishes anything.
+constexpr std::int64_t kRetryNs = 20'000'000, kMostRetryNs = 2'000'000'000;
+constexpr std::size_t kRoom = 64;             // completions of the lab's own requests
+constexpr std::uint8_t kControlTimeout = 14;  // 67 ms: a peer's thread may wait for a processor
 
 // A device's engine as SHIFT turns it.
 class EngineNic final : public shift::Nic {
@@ -107,9 +111,12 @@ void DeviceBackup::add(Qp& qp, const QpConfig& granted) {
                                  return std::make_shared<shift::ShadowDomain>(domain);
                                },
                            .shared = srq != nullptr ? srq->shared : nullptr});
+  qp.posts_by = qp.shift.get();
 }
 
 void DeviceBackup::remove(Qp& qp) {
+  qp.posts_by = nullptr;
+  while (qp.posting != 0) sched_yield();
   qp.shift->close();
   qp.shift.reset();
   files_->withdraw(qp.qp_num);
@@ -140,13 +147,31 @@ void DeviceBackup::drive() {
     bell_->await(patience_ns());
     backup_->arm();
     backup_->advance();
-    for (std::size_t left = backup_->tasks(); left > 0 && !stopping_; --left) set_up_one(*backup_);
+    set_up();
   }
+}
+
+// All that is new, and now and then what was in vain.
+void DeviceBackup::set_up() {
+  const std::int64_t now_ns = monotonic_ns();
+  const std::size_t untried = backup_->untried();
+  const bool again = now_ns >= retry_at_ns_;
+  for (std::size_t left = again ? backup_->tasks() : untried; left > 0 && !stopping_; --left)
+    set_up_one(*backup_);
+  if (untried != 0) {
+    retry_pause_ns_ = kRetryNs;
+  } else if (again) {
+    retry_pause_ns_ = std::min(2 * retry_pause_ns_, kMostRetryNs);
+  } else {
+    return;
+  }
+  retry_at_ns_ = now_ns + retry_pause_ns_;
 }
 
 std::int64_t DeviceBackup::patience_ns() {
   std::int64_t longest_ns = backup_->is_active() ? kActiveNs : kIdleNs;
-  if (backup_->tasks() != 0) longest_ns = std::min(longest_ns, kRetryNs);
+  if (backup_->untried() != 0) return 0;
+  if (backup_->tasks() != 0) longest_ns = std::min(longest_ns, retry_at_ns_ - monotonic_ns());
   if (const auto due_ns = backup_->next_time_ns())
     longest_ns = std::min(longest_ns, *due_ns - backup_->now_ns());
   return std::max<std::int64_t>(longest_ns, 0);

@@ -47,12 +47,15 @@ class DeviceBackup {
 
   static void* work(void* backup);
   void drive();
+  void set_up();
   std::int64_t patience_ns();
 
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   BackupFiles* files_;  // of `backup_`
   std::shared_ptr<TransitionsFile> transitions_;
   std::shared_ptr<shift::Backup> backup_;
+  // Of the thread: when it looks again for what peers have not published, and how long after that.
+  std::int64_t retry_at_ns_ = 0, retry_pause_ns_ = 0;
   std::atomic<bool> stopping_{false};
   pthread_t thread_{};
 };

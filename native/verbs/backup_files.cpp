@@ -71,7 +71,7 @@ std::string list_of(const Rows& rows, Row row) {
 }  // namespace
 
 void BackupFiles::publish(std::uint32_t qp, const shift::BackupAddress& backup) {
-  static_assert(std::is_trivially_copyable_v<shift::BackupAddress>);
+  static_assert(std::has_unique_object_representations_v<shift::BackupAddress>);
   const std::lock_guard lock(lock_);
   if (over_) return;
   published_.insert(qp);

@@ -131,7 +131,7 @@ int post_own_requests(const Qp& qp, std::vector<SendRequest>& requests) {
 int post_requests(const Qp& qp, std::vector<SendRequest>& requests) {
   const auto own = [&] { return post_own_requests(qp, requests); };
   return post_where_it_is(
-      qp, own, [&](shift::ShiftQp& moved) { return moved.post_sends(std::move(requests)).first; });
+      qp, own, [&](shift::ShiftQp& moved) { return moved.post_all_sends(std::move(requests)); });
 }
 
 int complete(ibv_qp_ex* base) {

@@ -136,8 +136,11 @@ struct Qp : ibv_qp {
   bool signal_all = false;
   std::uint32_t max_inline = 0;
   std::uint32_t events_taken = 0;
-  std::shared_ptr<shift::ShiftQp> shift;  // if it has a backup
-  bool has_peer = false;                  // that its backup knows
+  std::mutex changes;                               // held by who modifies or asks it
+  std::shared_ptr<shift::ShiftQp> shift;            // if it has a backup
+  bool has_peer = false;                            // that its backup knows
+  std::atomic<shift::ShiftQp*> posts_by = nullptr;  // `shift`, for those that post
+  mutable std::atomic<unsigned> posting = 0;        // how many do, by that
 };
 
 struct Ah : ibv_ah {
@@ -175,15 +178,30 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
 
+// While this is there, what the queue pair posts by stays.
+struct PostBy {
+  explicit PostBy(const Qp& from) : of(from) {
+    ++of.posting;
+    qp = of.posts_by;
+  }
+  ~PostBy() { --of.posting; }
+  PostBy(const PostBy&) = delete;
+  PostBy& operator=(const PostBy&) = delete;
+  const Qp& of;
+  shift::ShiftQp* qp;
+};
+
 // Posts by `own` while the queue pair is at its own device, else by `moved`, which has its backup.
 template <typename Own, typename Moved>
 int post_where_it_is(const Qp& qp, Own&& own, Moved&& moved) {
-  if (!qp.shift) return own();
+  if (qp.posts_by.load(std::memory_order_relaxed) == nullptr) return own();
+  const PostBy shift(qp);
+  if (shift.qp == nullptr) return own();
   {
-    const shift::ShiftQp::PlainPost plain(*qp.shift);
+    const shift::ShiftQp::PlainPost plain(*shift.qp);
     if (plain) return own();
   }
-  return moved(*qp.shift);
+  return moved(*shift.qp);
 }
 
 std::uint32_t new_protection_domain();

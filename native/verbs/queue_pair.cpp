@@ -159,6 +159,12 @@ QpConfig config_of(const Qp& qp) {
   return engine.rnic().find_qp(qp.qp_num)->config();
 }
 
+// A child of fork(2) waits for no thread of its parent.
+std::unique_lock<std::mutex> hold_changes(Qp& qp) {
+  if (engine_of(qp.context).orphan()) return {};
+  return std::unique_lock(qp.changes);
+}
+
 // To ERR.
 void end(Qp& qp) {
   qp.shift->abandon();
@@ -199,6 +205,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
   return guarded([&] {
     Qp& qp = *static_cast<Qp*>(base);
+    const auto changes = hold_changes(qp);
     const bool to_state = mask & IBV_QP_STATE;
     if (!qp.shift || !to_state || engine_of(qp.context).orphan()) return modify(qp, *attr, mask);
     if (attr->qp_state == IBV_QPS_ERR) return end(qp), 0;
@@ -217,6 +224,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int mask) {
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
   return guarded([&] {
     Engine& engine = engine_of(qp->context);
+    const auto changes = hold_changes(*static_cast<Qp*>(qp));
     const auto held = engine.hold();
     const softroce::QueuePair* found = engine.rnic().find_qp(qp->qp_num);
     if (found == nullptr) return EINVAL;
@@ -244,7 +252,10 @@ int ibv_destroy_qp(ibv_qp* base) {
   return guarded([&] {
     Qp* qp = static_cast<Qp*>(base);
     Engine& engine = engine_of(qp->context);
-    if (qp->shift && !engine.orphan()) backup_of(*qp)->remove(*qp);
+    if (qp->shift && engine.orphan())
+      new auto(std::move(qp->shift));  // a thread that is not here may have its backup's lock
+    else if (qp->shift)
+      backup_of(*qp)->remove(*qp);
     {
       const auto held = engine.hold();
       engine.turn();  // an acknowledgement that is due leaves

@@ -81,11 +81,13 @@ std::optional<Settings> read_file(const std::string& path) {
 
 std::vector<Settings> read_settings() {
   const char* named = secure_getenv("SOFTROCE_VERBS");
+  std::istringstream files(named != nullptr ? named : "");
   std::vector<Settings> all;
-  for (std::size_t i = 0; i < (named != nullptr ? 1 : kMostDevices); ++i) {
+  for (std::size_t i = 0; i < kMostDevices; ++i) {
     const std::string device = "uverbs" + std::to_string(i);
-    const std::string beside = std::string(kVerbsClass) + "/" + device + "/softroce_lab";
-    auto settings = read_file(named != nullptr ? named : beside);
+    std::string file = std::string(kVerbsClass) + "/" + device + "/softroce_lab";
+    if (named != nullptr && !std::getline(files, file, ':')) break;
+    auto settings = read_file(file);
     if (!settings) continue;
     settings->character_device = device;
     all.push_back(std::move(*settings));

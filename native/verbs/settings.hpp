@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What `lab exec --verbs` writes of the host's RNICs: lines of a name and a value, in a file each
 // that only the program's mount namespace has (softroce_lab/programs/device/device.py writes it).
+// The variable SOFTROCE_VERBS names other files, with ':' between them.
 #pragma once
 
 #include <cstdint>

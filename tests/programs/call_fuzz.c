@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Calls verbs in random order, with random attributes, from several threads: call_fuzz SEED STEPS
-// THREADS. Objects are destroyed while others use them, memory goes right after its region. What a
-// program may not do with real hardware, to use a pointer to what it destroyed, is not done here:
-// a slot's lock keeps its object alive. Ends with "done", or by a signal.
+// THREADS [FILE]. In the end there is a FILE of the library's. Objects are destroyed while others
+// use them, memory goes right after its region. What a program may not do with real hardware, to
+// use a pointer to what it destroyed, is not done here: a slot's lock keeps its object alive. Ends
+// with "done", or by a signal.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -549,7 +550,7 @@ static int finish(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   enum { kMostThreads = 16 };
   static struct thread threads[kMostThreads];
   const int count = atoi(argv[3]) < kMostThreads ? atoi(argv[3]) : kMostThreads;
@@ -572,6 +573,7 @@ int main(int argc, char **argv) {
     succeeded += threads[n].done[0];
     failed += threads[n].done[1];
   }
+  if (argc == 5 && access(argv[4], F_OK)) return perror(argv[4]), 5;
   if (finish() != 0) return 4;
   printf("done %ld %ld\n", succeeded, failed);
   return 0;

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+from softroce_lab.errors import RunError
 from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import traffic, view
 from softroce_lab.paths import PROJECT_ROOT
@@ -117,9 +118,14 @@ class Pair:
 
     def roce_packets(self, host, rail=0):
         """How many RoCE packets left one of the host's ports since the lab came up."""
-        with traffic.metering(view.of_lab(self.name)) as meter:
-            ports = meter.sample().ports
-        return ports[self._gateway(host, rail)].rx_roce
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                with traffic.metering(view.of_lab(self.name)) as meter:
+                    return meter.sample().ports[self._gateway(host, rail)].rx_roce
+            except RunError:  # beside programs that poll, the wire stage may be late
+                if time.monotonic() > deadline:
+                    raise
 
     def _gateway(self, host, rail=0):
         ifindex = self.lab.plan.node(host).ports[rail].ifindex

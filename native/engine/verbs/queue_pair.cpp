@@ -171,7 +171,11 @@ void QueuePair::drop(Counter why, const Packet& packet, Time now) {
 
 int QueuePair::why_refused(const SendRequest& request, std::size_t before) const {
   if (state_ < QpState::rts) return EINVAL;
-  if (sends_.size() + behind_ + before >= config_.cap.max_send_wr) return ENOMEM;
+  if (outstanding_sends() + before >= config_.cap.max_send_wr) return ENOMEM;
+  return what_is_wrong(request);
+}
+
+int QueuePair::what_is_wrong(const SendRequest& request) const {
   if (request.sources.size() > config_.cap.max_send_sge) return EINVAL;
   if ((request.flags & kInline) &&
       (request.reads_remote() || request.bytes() > config_.cap.max_inline_data))

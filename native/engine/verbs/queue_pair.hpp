@@ -128,6 +128,10 @@ class QueuePair {
   // All of them, or none if one is refused.
   int post_sends(std::span<SendRequest> requests, Time now);
   int post_receive(ReceiveRequest&& request, Time now);
+  // 0, or the errno value of what is wrong with a request, whatever state the queue pair is in.
+  int what_is_wrong(const SendRequest& request) const;
+  // How many requests are posted and not over.
+  std::size_t outstanding_sends() const { return sends_.size() + behind_; }
 
   // From now on requests that do not succeed are kept, for another queue pair to carry out, instead
   // of being flushed; `failures` gets the completion of the one that failed. EOPNOTSUPP: not RC.
