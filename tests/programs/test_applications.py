@@ -2,12 +2,10 @@
 """Unmodified programs of others, as experiments: without loss and over links that lose 1 %."""
 
 import contextlib
-import functools
 import random
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
