@@ -52,6 +52,8 @@ class ControlPaths {
     unshown_[path].packets = 0;
     unshown_[path].enough_at = kNever;
   }
+  // Packets that left on the path since a probe last showed an arrival there.
+  std::uint32_t unshown(std::uint8_t path) const { return unshown_[path].packets; }
   // A probe tells these counts. Returns dead paths, by bits. `newest_at`: when the newest control
   // packet left that had arrived by then. `slack`: by how much paths may differ.
   std::uint32_t shown(const ControlCounts& counts, Time newest_at, Time slack) {

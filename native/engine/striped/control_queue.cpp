@@ -29,7 +29,7 @@ bool ControlQueue::poll_small(Packet& packet, Time now) {
   Peer& peer = state_.peers[out.peer];
   body_.assign(out.body.begin(), out.body.begin() + out.size);
   packet.lab = {.kind = LAB_KIND_CONTROL,
-                .path = out.path != kAnyPath ? out.path : peer.schedule.next(),
+                .path = out.path != kAnyPath ? out.path : peer.control_path(),
                 .message = peer.control_sequence++,
                 .message_id = LAB_CONTROL_POLICY,
                 .length = out.size};
@@ -46,7 +46,7 @@ bool ControlQueue::poll(Packet& packet, Time now) {
   Peer& peer = state_.peers[out.peer];
   body_ = std::move(out.body);
   packet.lab = {.kind = LAB_KIND_CONTROL,
-                .path = peer.schedule.next(),
+                .path = peer.control_path(),
                 .message = peer.control_sequence++,
                 .message_id = out.listener,
                 .length = static_cast<std::uint32_t>(body_.size())};

@@ -84,7 +84,9 @@ bool FlowControl::handle_report(Peer& peer, const Packet& packet, Time now) {
   relaxed_store(peer.reported_packets, report.packets);
   peer.reported_ce = report.ce_packets;
   for (std::uint8_t path = 0; path < report.paths; ++path) {
-    peer.loads.left(path, since(report.arrived[path].packets, peer.progress[path].arrived));
+    const auto arrived = since(report.arrived[path].packets, peer.progress[path].arrived);
+    peer.loads.left(path, arrived);
+    if (arrived != 0) peer.loads.arrived(path);
     peer.progress[path].note(report.arrived[path].packets, now);
     if ((report.marked_paths >> path & 1) != 0) peer.loads.marked(path, now + peer.rtt.srtt);
   }

@@ -282,7 +282,7 @@ bool LossDetector::poll_nack(Packet& packet, Time now) {
     arrivals.nack_flags = arrivals.nack_copies = 0;
   }
   packet.lab = {.kind = LAB_KIND_CONTROL,
-                .path = peer.schedule.next(),
+                .path = peer.control_path(),
                 .message = Nack::kFirstSequence + peer.nack_sequence++,
                 .message_id = LAB_CONTROL_NACK,
                 .length = static_cast<std::uint32_t>(body_.size())};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Data packets on their way to a peer, by path: where flows collide, a path has a queue, and so
-// more of them.
+// more of them. And losses on the path in a row: a path on which all is lost looks empty.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +27,11 @@ class PathLoads {
   }
   void clear() { on_way_.fill(0); }
 
+  // Losses on the path since a packet was last known to have arrived there.
+  std::uint32_t lost_in_row(std::uint8_t path) const { return lost_in_row_[path]; }
+  void lost(std::uint8_t path) { ++lost_in_row_[path]; }
+  void arrived(std::uint8_t path) { lost_in_row_[path] = 0; }
+
   // A packet was marked there: until then the path counts as if three times as many were on it.
   void marked(std::uint8_t path, Time until) { marked_until_[path] = until; }
   std::uint32_t with_marks(std::uint8_t path, Time now) const {
@@ -34,7 +39,7 @@ class PathLoads {
   }
 
  private:
-  std::array<std::uint32_t, kMaxPaths> on_way_{};
+  std::array<std::uint32_t, kMaxPaths> on_way_{}, lost_in_row_{};
   std::array<Time, kMaxPaths> marked_until_{};
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 #include "../../../xdp/lab_hash.h"
 
@@ -40,28 +41,37 @@ class Turns final : public PathPicker {
 
 // The path with the fewest packets on their way, ties in turn. The loads are the sender's: reports
 // tell what has arrived. Marked paths count as fuller for a round trip; retransmissions do not heed
-// that.
+// that. They take the path with the fewest losses in a row: a dead path looks empty.
 class LeastInFlight final : public PathPicker {
  public:
   explicit LeastInFlight(const PathsOfPeer& of) : of_(of) {}
 
-  std::uint8_t pick(Time now) override { return emptiest(of_.schedule.next(), kAnyPath, now); }
+  std::uint8_t pick(Time now) override {
+    return cheapest(of_.schedule.next(), kAnyPath,
+                    [&](std::uint8_t path) { return of_.loads.with_marks(path, now); });
+  }
   std::uint8_t pick_again(std::uint8_t lost_on, Time) override {
-    return emptiest(of_.schedule.next_other(lost_on), lost_on, kNever);
+    return cheapest(of_.schedule.next_other(lost_on), lost_on, [&](std::uint8_t path) {
+      return std::pair(of_.loads.lost_in_row(path), of_.loads.of(path));
+    });
   }
   void acked(std::uint8_t path, bool marked, Time now) override {
     if (marked) of_.loads.marked(path, now + of_.rtt.srtt);
+    of_.loads.arrived(path);
   }
-  void lost(std::uint8_t path, Time) override { of_.loads.left(path, 1); }
-  void timed_out(std::uint8_t path, Time) override { of_.loads.left(path, 1); }
+  void lost(std::uint8_t path, Time) override {
+    of_.loads.left(path, 1);
+    of_.loads.lost(path);
+  }
+  void timed_out(std::uint8_t path, Time now) override { lost(path, now); }
 
  private:
   void nacked(std::uint8_t path, Time) override { of_.loads.left(path, 1); }
-  std::uint8_t emptiest(std::uint8_t next, std::uint8_t except, Time now) const {
+  template <typename Cost>
+  std::uint8_t cheapest(std::uint8_t next, std::uint8_t except, Cost cost) const {
     std::uint8_t best = next;
     for (std::uint8_t path = 0; path < of_.schedule.paths(); ++path)
-      if (path != except && of_.loads.with_marks(path, now) < of_.loads.with_marks(best, now))
-        best = path;
+      if (path != except && cost(path) < cost(best)) best = path;
     return best;
   }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "../codec/gid.hpp"
@@ -197,14 +198,12 @@ struct PathProgress {
   Time at = 0;                 // when a report last showed more of them
   Time waits_since = kNever;   // when the first packet behind that was sent
   std::uint32_t moved_at = 0;  // numbers before it went over another source port
-  std::uint32_t lost = 0;      // since then, and since a report showed more of them
 
   void note(std::uint32_t arrived_by_now, Time now) {
     if (arrived_by_now == arrived) return;
     arrived = arrived_by_now;
     at = now;
     waits_since = kNever;
-    lost = 0;
   }
 };
 
@@ -247,6 +246,18 @@ struct Peer {
 
   // The code of a message to it, by the number of bits in its length; beyond all: none.
   std::uint32_t code_of(std::uint32_t length) const { return codes[std::bit_width(length)]; }
+
+  // The path of the next control packet: of those without losses in a row, the one with the fewest
+  // control packets of which nothing is known. Ties go round-robin.
+  std::uint8_t control_path() {
+    const auto cost = [this](std::uint8_t path) {
+      return std::pair(loads.lost_in_row(path) != 0, controls.unshown(path));
+    };
+    std::uint8_t best = schedule.next();
+    for (std::uint8_t path = 0; path < schedule.paths(); ++path)
+      if (cost(path) < cost(best)) best = path;
+    return best;
+  }
 
   // What the next data packet to it, or from it, touches.
   void prefetch_sending() const { prefetch_lines(this, &last_received_at); }

@@ -129,7 +129,7 @@ bool Reporter::poll_report(Packet& packet, Time now) {
 void Reporter::put_report(Peer& peer, Packet& packet, Time now) {
   fill_report(peer, now);
   packet.lab = {.kind = LAB_KIND_REPORT,
-                .path = peer.schedule.next(),
+                .path = peer.control_path(),
                 .message = peer.control_sequence++,
                 .length = static_cast<std::uint32_t>(body_.size())};
   packet.payload = body_.data();

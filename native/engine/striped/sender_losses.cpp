@@ -29,7 +29,7 @@ constexpr std::uint16_t kMostRepeats =
 // What was sent on the path until now went over another source port.
 void begin_on_port(Peer& peer, std::uint8_t path) {
   peer.progress[path].waits_since = kNever;
-  peer.progress[path].lost = 0;
+  peer.loads.arrived(path);
   peer.progress[path].moved_at = peer.sent_on[path] & LAB_NUMBER_MASK;
   peer.controls.begin(path);
   peer.shares_from = peer.sent_on;
@@ -98,14 +98,17 @@ void Sender::queue_probe(Peer& peer, std::uint32_t paths) {
 }
 
 // That of the newest data, so that nothing before it can come later. A copy or a repeated probe
-// takes the other path with the fewest packets on their way: those on a dead path stay.
+// takes another path: the one with the fewest losses in a row, and the fewest packets on their way.
 std::uint8_t Sender::path_of_probe(Peer& peer, bool is_copy) const {
   const bool is_first = peer.probe_repeats == 0 && !is_copy;
   if (is_first && (peer.probed >> peer.last_path & 1) != 0) return peer.last_path;
   std::uint8_t best = peer.schedule.next_other(peer.last_path);
+  const auto cost = [&](std::uint8_t path) {
+    return std::pair(peer.loads.lost_in_row(path), peer.loads.of(path));
+  };
   for (std::uint32_t n = 1; n < peer.schedule.paths(); ++n) {
     const std::uint8_t path = peer.schedule.next();
-    if (path != peer.last_path && peer.loads.of(path) < peer.loads.of(best)) best = path;
+    if (path != peer.last_path && cost(path) < cost(best)) best = path;
   }
   return best;
 }
@@ -197,7 +200,7 @@ void Sender::repeat_fired(Peer& peer, Time armed_for, Time now) {
 // A path that loses more than others. If nothing arrived between its losses, its port is dead, and
 // not grey: it may carry again.
 void Sender::move_path(Peer& peer, std::uint8_t path, Time now) {
-  if (peer.progress[path].lost >= kDeadAfter) expect_again(peer, path, now);
+  if (peer.loads.lost_in_row(path) >= kDeadAfter) expect_again(peer, path, now);
   change_port(peer, path);
 }
 
@@ -389,9 +392,9 @@ void Sender::note_lost(Peer& peer, SendMessage& message, std::uint32_t begin, st
     const LossReason reason = trimmed   ? LossReason::trimmed
                               : settled ? by_number
                                         : LossReason::timer;
-    PathProgress& progress = peer.progress[sent.path() % kMaxPaths];
-    const bool left = is_before_number(sent.number(), progress.moved_at);
-    if (!left) ++progress.lost;
+    const std::uint8_t path = sent.path() % kMaxPaths;
+    const bool left = is_before_number(sent.number(), peer.progress[path].moved_at);
+    if (!left && !trimmed) peer.loads.lost(path);
     lost_.push_back({index, sent.tries(), left ? kAnyPath : sent.path(), reason});
   }
 }
