@@ -89,6 +89,8 @@ def test_turns_go_on_whatever_arrives(name, script):
         [*acks(0, marked=True), ("pick", 0, SRTT_NS), ("pick", 1, SRTT_NS)],  # for an SRTT
         [*picks(0, 1, 2), ("again", 0, 3)],  # not the empty one, which lost the packet
         [*acks(3, marked=True), *picks(0, 1, 2), ("again", 3, 0)],  # heeds no marks
+        [*picks(0, 1, 2, 3), ("lost", 1), ("again", 2, 0)],  # 1 is empty because it lost a packet
+        [*picks(0, 1, 2, 3), ("timed_out", 1), *acks(1), ("again", 1, 0)],  # and has brought one
     ],
 )
 def test_the_emptiest_path_goes_first(script):

@@ -247,8 +247,8 @@ struct Peer {
   // The code of a message to it, by the number of bits in its length; beyond all: none.
   std::uint32_t code_of(std::uint32_t length) const { return codes[std::bit_width(length)]; }
 
-  // The path of the next control packet: of those without losses in a row, the one with the fewest
-  // control packets of which nothing is known. Ties go round-robin.
+  // The path of the next control packet: of those on which no data is lost in a row, the one with
+  // the fewest control packets of which nothing is known. Ties go round-robin.
   std::uint8_t control_path() {
     const auto cost = [this](std::uint8_t path) {
       return std::pair(loads.lost_in_row(path) != 0, controls.unshown(path));
