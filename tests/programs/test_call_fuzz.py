@@ -69,7 +69,7 @@ def test_no_order_of_calls_ends_the_program(fuzz, full, tmp_path):
     settings.write_text(ALONE)
     losses.mkdir()
     fuzz(SOFTROCE_VERBS=str(settings), SOFTROCE_LOSSES=str(losses))
-    records = [program_losses.read(each) for each in losses.iterdir()]
+    records = [program_losses.parse(each.read_bytes()) for each in losses.iterdir()]
     assert len(records) == SEEDS[full]
     assert all((each["kind"] == program_losses.MESSAGE).any() for each in records)
 

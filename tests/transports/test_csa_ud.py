@@ -363,12 +363,13 @@ def test_a_silent_path_is_left_within_a_few_round_trips(dead):
     assert counts["tx_retransmitted"] < 0.05 * counts["tx_data"] * len(dead)
 
 
-@pytest.mark.parametrize("dead", [(3,), tuple(range(1, 8)), (3, 19)], ids=str)
-def test_a_receiver_leaves_ports_on_which_its_reports_are_lost(dead):
+@pytest.mark.parametrize(("dead", "moves"), [((3,), 1), (tuple(range(1, 8)), 7), ((3, 19), 1)])
+def test_a_receiver_leaves_ports_on_which_its_reports_are_lost(dead, moves):
+    """Few reports take the path again while those on its next port, 19, are in doubt."""
     rig = rig_with_dead()
     rig.cables[1].rules = [rule(path=port) for port in dead]
     send(rig)
-    assert rig.counters(1)["tx_path_moved"] == len(dead)
+    assert rig.counters(1)["tx_path_moved"] == moves
     assert rig.counters(0)["tx_path_moved"] == 0
 
 
