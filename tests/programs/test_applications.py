@@ -280,7 +280,7 @@ def test_mooncake_with_backups_notices_nothing(rails, moving, victim, full):
 
 
 ENGINES = {  # by wheel: the variable that has the GID's index, and others
-    "nixl-cu12": ("UCX_IB_GID_INDEX", {"UCX_TLS": "rc_v", "UCX_RC_TIMEOUT": "20ms",
+    "nixl-cu12": ("UCX_IB_GID_INDEX", {"UCX_TLS": "rc_v", "UCX_RC_TIMEOUT": "100ms",
                                        "LD_PRELOAD": "libibverbs.so.1"}),  # it has one of its own
     "dlslime": ("SLIME_GID_INDEX", {}),
 }  # fmt: skip
