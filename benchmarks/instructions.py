@@ -82,9 +82,10 @@ def _counted(folder: Path, command: list[str], environment: dict[str, str]) -> i
 
 
 def _own_costs(lines: Iterator[str]) -> Iterator[int]:
-    """Of callgrind's format: a line of positions and a cost is the object's that was named last.
+    """Yields the costs in callgrind's output, without those of the C library.
 
-    The line after `calls=` has the cost of what is called.
+    A line with positions and a cost belongs to the object that was named last. The line after
+    `calls=` has the cost of the called function, which is counted where that function is.
     """
     names: dict[str, str] = {}
     counts = True

@@ -67,7 +67,7 @@ def test_the_file_of_the_page(pair, tmp_path):
 
 
 def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
-    """Those of queue pairs that were destroyed, too, and of any user; none without a port."""
+    """Also those of destroyed queue pairs and of other users. Without a port there are none."""
     perftest = (
         "setpriv --reuid nobody --regid daemon --clear-groups ib_write_bw -F -x 0 -n 100 -q 2"
     )

@@ -54,7 +54,7 @@ class ProgramFiles:
             each.chmod(0o1733)
 
     def _files(self) -> Iterator[tuple[str, int, str, bytes]]:
-        """Of each RNIC: host, number and name of its process, and what it left."""
+        """Yields host, process number, process name and file content for each RNIC."""
         for host, folder in self._folders.items():
             for path in sorted(folder.iterdir()):
                 with contextlib.suppress(OSError, ValueError):
@@ -101,7 +101,10 @@ class ProgramCounters(ProgramFiles):
     kind = "counters"
 
     def end(self) -> dict[str, list[OfProcess]]:
-        """Of all RNICs, by host, in the order of their processes' numbers; all have ended."""
+        """Returns the counters of all RNICs by host, sorted by process number.
+
+        To be called when all processes have ended.
+        """
         found: dict[str, list[OfProcess]] = {}
         for host, _, program, data in self._files():
             with contextlib.suppress(ValueError):
