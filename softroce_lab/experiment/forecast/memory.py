@@ -24,6 +24,7 @@ _PEER_BYTES = {True: 48 << 10, False: 8 << 10}  # of a host per peer; True: stri
 _EVENT_BYTES = 300
 _ACT_BYTES = 400  # of what a policy did: the same
 _RECOVERY_BYTES = 80  # of what was done about a loss: its record, and columns of a part of them
+_MOST_WRITER_BYTES = 64 << 20  # of tables of these while they are sorted and written
 _SENT_BYTES = 8  # of a packet in flight, in a log as long as the window
 _FLIGHT_BYTES = 192  # of the packet itself, on links and in queues, without its payload
 _HOST_PROCESS_BYTES = 120 << 20  # of the real clock: a process, its socket's memory
@@ -56,6 +57,7 @@ def needed_bytes(experiment: Experiment) -> int:
     events = hit_packets(experiment) * _EVENT_BYTES  # of one run, then written
     events += acts(experiment) * _ACT_BYTES
     events += recoveries(experiment, window) * _RECOVERY_BYTES
+    events += min(events, _MOST_WRITER_BYTES)
     return needed + peers + len(plan.nodes) * _NODE_BYTES + held + flights + events
 
 
