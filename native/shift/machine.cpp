@@ -19,10 +19,19 @@ Sends requests_of(const std::vector<UnfinishedSend>& unfinished) {
   return requests;
 }
 
-Sends picked(const std::vector<UnfinishedSend>& from, const std::vector<std::size_t>& places) {
-  Sends requests;
-  for (const std::size_t place : places) requests.push_back(from[place].request);
-  return requests;
+// Completes in the place of a request that the peer has executed, behind those that are repeated.
+SendRequest stand_in(const SendRequest& executed) {
+  SendRequest made;
+  made.wr_id = executed.wr_id;
+  made.opcode = WrOpcode::rdma_write;
+  made.flags = kSignaled;
+  made.stands_for = executed.opcode;
+  return made;
+}
+
+// Of places in no order, as a decision of somebody else may have them.
+std::size_t least(const std::vector<std::size_t>& places) {
+  return places.empty() ? SIZE_MAX : *std::ranges::min_element(places);
 }
 
 }  // namespace
@@ -106,7 +115,7 @@ void Machine::surface(const std::string& why, std::int64_t now_ns, WcStatus stat
   unresolved_.clear();
   fail(ends, left.receives, status);
   actions_.tell({Kind::failed, epoch_, received_});
-  enter(Sender::failed, why, now_ns);
+  enter(Sender::failed, why, now_ns, status);
 }
 
 void Machine::take_left(Unfinished& left) {
@@ -171,13 +180,9 @@ void Machine::resolve(const Message& move, std::int64_t now_ns) {
     return surface(error.what(), now_ns);
   }
   const auto& [done, again, culprit] = classes;
-  Sends repeated = picked(unresolved_, again);
+  Sends repeated = repeat(classes);
   const std::uint64_t about = culprit ? unresolved_[*culprit].request.wr_id : 0;
-  if (!culprit || std::ranges::find(done, *culprit) == done.end()) {
-    for (const SendRequest& each : picked(unresolved_, done)) complete_consumed(each);
-    const auto first = unresolved_.begin();
-    unresolved_.erase(first, first + static_cast<std::ptrdiff_t>(done.size()));
-  }
+  end_oldest(classes);
   if (culprit) return surface("request " + std::to_string(about) + " may not be repeated", now_ns);
   executed_ = move.received;
   unresolved_.clear();
@@ -195,15 +200,45 @@ Classes Machine::classify_by(const Message& message) {
   if (mutated(Mutant::shift_counts_one_less)) executed = std::max<std::int64_t>(executed - 1, 0);
   Classes classes = classify(unresolved_, executed);
   if (mutated(Mutant::shift_notified_repeated)) {
-    classes.again.insert(classes.again.begin(), classes.done.begin(), classes.done.end());
-    std::erase_if(classes.again, [&](std::size_t i) {
-      return i < classes.done.size() && unresolved_[i].request.opcode != WrOpcode::rdma_write;
+    const auto writes = std::ranges::stable_partition(classes.done, [&](std::size_t i) {
+      return unresolved_[i].request.opcode != WrOpcode::rdma_write;
     });
-    std::erase_if(classes.done, [&](std::size_t i) {
-      return unresolved_[i].request.opcode == WrOpcode::rdma_write;
-    });
+    classes.again.insert(classes.again.begin(), writes.begin(), writes.end());
+    classes.done.erase(writes.begin(), writes.end());
   }
   return classes;
+}
+
+// The requests of `again`, and between them what takes the place of those that are done.
+Sends Machine::repeat(const Classes& classes) const {
+  std::vector<std::size_t> done = classes.done;
+  std::ranges::sort(done);
+  auto late = std::ranges::lower_bound(done, least(classes.again));
+  Sends repeated;
+  const auto stand_in_until = [&](std::size_t place) {
+    for (; late != done.end() && *late < place; ++late) {
+      const SendRequest& executed = unresolved_[*late].request;
+      if (is_signaled(executed)) repeated.push_back(stand_in(executed));
+    }
+  };
+  for (const std::size_t place : classes.again) {
+    stand_in_until(place);
+    repeated.push_back(unresolved_[place].request);
+  }
+  stand_in_until(SIZE_MAX);
+  return repeated;
+}
+
+// What is done, up to the first request that is repeated.
+void Machine::end_oldest(const Classes& classes) {
+  const std::size_t first = least(classes.again);
+  std::ptrdiff_t ended = 0;
+  for (const std::size_t place : classes.done) {
+    if (place >= first) continue;
+    complete_consumed(unresolved_[place].request);
+    ++ended;
+  }
+  unresolved_.erase(unresolved_.begin(), unresolved_.begin() + ended);
 }
 
 void Machine::complete_consumed(const SendRequest& request) {
@@ -221,7 +256,8 @@ void Machine::resume(Sends again, std::size_t consumed, std::int64_t now_ns) {
   const char* state = name_of(sender_);
   Transition moved = transition("sender", state, state, "the peer has moved", now_ns);
   moved.consumed = static_cast<std::uint32_t>(consumed);
-  moved.resubmitted = static_cast<std::uint32_t>(again.size());
+  moved.resubmitted = static_cast<std::uint32_t>(std::ranges::count_if(
+      again, [](const SendRequest& each) { return !each.stands_for.has_value(); }));
   actions_.note(std::move(moved));
   if (mutated(Mutant::shift_held_forgotten)) held_.clear();
   append(again, std::exchange(held_, {}));
@@ -345,19 +381,15 @@ void Machine::end_in_failure(const Message& message, std::int64_t now_ns) {
   plain_ = false;
   Unfinished left = actions_.leave(path());
   if (!waiting_) take_left(left);
-  Sends ends = requests_of(unresolved_);
   try {
-    const Classes classes = classify_by(message);
-    if (!classes.culprit) {
-      for (const SendRequest& each : picked(unresolved_, classes.done)) complete_consumed(each);
-      ends = picked(unresolved_, classes.again);
-    }
+    end_oldest(classify_by(message));
   } catch (const ProtocolError&) {  // nothing is known to be done
   }
+  Sends ends = requests_of(unresolved_);
   append(ends, std::exchange(held_, {}));
   unresolved_.clear();
   fail(ends, left.receives, WcStatus::retry_exc_err);
-  enter(Sender::failed, "the peer surfaced an error", now_ns);
+  enter(Sender::failed, "the peer surfaced an error", now_ns, WcStatus::retry_exc_err);
 }
 
 void Machine::advance(std::int64_t now_ns) {
@@ -377,10 +409,12 @@ void Machine::advance(std::int64_t now_ns) {
 
 // ---------------------------------------------------------------- transitions
 
-void Machine::enter(Sender state, const std::string& why, std::int64_t now_ns) {
+void Machine::enter(Sender state, const std::string& why, std::int64_t now_ns, WcStatus status) {
   const Sender before = sender_.exchange(state);
-  if (before != state)
-    actions_.note(transition("sender", name_of(before), name_of(state), why, now_ns));
+  if (before == state) return;
+  Transition moved = transition("sender", name_of(before), name_of(state), why, now_ns);
+  moved.status = status;
+  actions_.note(std::move(moved));
 }
 
 void Machine::enter(Receiver state, const std::string& why, std::int64_t now_ns,

@@ -111,7 +111,8 @@ class Machine {
                        WcStatus status = WcStatus::retry_exc_err, Sends more = {});
   virtual Classes classify_by(const Message& message);
   void resolve(const Message& move, std::int64_t now_ns);
-  void enter(Sender state, const std::string& why, std::int64_t now_ns);
+  void enter(Sender state, const std::string& why, std::int64_t now_ns,
+             WcStatus status = WcStatus::success);
   void enter(Receiver state, const std::string& why, std::int64_t now_ns, std::size_t receives);
 
   Actions& actions_;
@@ -137,6 +138,8 @@ class Machine {
   void fail(const Sends& sends, const Receives& receives, WcStatus status);
   void set_interval(std::int64_t now_ns);
   void complete_consumed(const SendRequest& request);
+  Sends repeat(const Classes& classes) const;
+  void end_oldest(const Classes& classes);
   void resume(Sends again, std::size_t consumed, std::int64_t now_ns);
   void post_held(std::int64_t now_ns);
   void reprepare();

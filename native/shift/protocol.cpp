@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "../engine/codec/bytes.hpp"
 #include "../engine/mutant.hpp"
@@ -72,16 +71,18 @@ std::optional<Received> read(std::span<const std::uint8_t> bytes) {
 }
 
 Classes classify(std::span<const UnfinishedSend> unfinished, std::int64_t executed) {
-  const std::size_t done = executed_prefix(unfinished, executed);
-  Classes classes{std::vector<std::size_t>(done),
-                  std::vector<std::size_t>(unfinished.size() - done)};
-  std::iota(classes.done.begin(), classes.done.end(), std::size_t{0});
-  std::iota(classes.again.begin(), classes.again.end(), done);
-  for (std::size_t i = 0; i < unfinished.size() && !classes.culprit; ++i) {
+  const std::size_t counted = executed_prefix(unfinished, executed);
+  Classes classes;
+  for (std::size_t i = 0; i < unfinished.size(); ++i) {
     const auto& [request, begun] = unfinished[i];
     const bool result_is_lost =
         request.reads_remote() && !mutated(Mutant::shift_lost_result_is_done);
-    if (i < done ? result_is_lost : begun && !is_repeatable(request)) classes.culprit = i;
+    if (i < counted && !result_is_lost) {
+      classes.done.push_back(i);
+      continue;
+    }
+    classes.again.push_back(i);
+    if (begun && !is_repeatable(request) && !classes.culprit) classes.culprit = i;
   }
   return classes;
 }

@@ -48,10 +48,11 @@ struct Transition {
   const char* before = "";
   const char* after = "";
   std::string why{};
-  std::uint32_t consumed = 0;     // requests that the peer had executed
-  std::uint32_t resubmitted = 0;  // requests that were posted again
-  std::uint32_t receives = 0;     // receives that were posted again
-  Gid peer_gid{};                 // of the peer's default NIC; zero: not connected yet
+  std::uint32_t consumed = 0;           // requests that the peer had executed
+  std::uint32_t resubmitted = 0;        // requests that were posted again
+  std::uint32_t receives = 0;           // receives that were posted again
+  WcStatus status = WcStatus::success;  // where an error surfaces: of the oldest request
+  Gid peer_gid{};                       // of the peer's default NIC; zero: not connected yet
   std::uint32_t peer_qp = 0;
 };
 
@@ -100,18 +101,20 @@ struct ProtocolError : std::runtime_error {
 
 // ---------------------------------------------------------------- which requests may be repeated
 
-// Places among unfinished requests.
+// Places among unfinished requests, in order.
 struct Classes {
   std::vector<std::size_t> done;   // the peer executed them
-  std::vector<std::size_t> again;  // the rest, in order
-  // The first that is neither known to be done nor may be repeated.
+  std::vector<std::size_t> again;  // the rest
+  // The first of the rest that may not be repeated.
   std::optional<std::size_t> culprit{};
 };
 
 // Divides what is unfinished, of which the peer has executed so many notifications. RC executes in
 // order: all that was posted before an executed notification was executed too, and must not be
-// repeated, because the peer may have reused its memory. The result of a READ or an atomic among it
-// is lost. ProtocolError: the peer counts more notifications than it was sent.
+// repeated, because the peer may have reused its memory. Only the result of a READ or an atomic
+// among it is lost. Such a READ is repeated: without a fence, nobody may rely on its being executed
+// before the requests behind it (IBA 10.8.3.3). ProtocolError: the peer counts more notifications
+// than it was sent.
 Classes classify(std::span<const UnfinishedSend> unfinished, std::int64_t executed);
 
 }  // namespace softroce::shift

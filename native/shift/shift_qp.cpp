@@ -380,7 +380,7 @@ std::optional<std::string> ShiftQp::move_keys(SendRequest& request) {
 void ShiftQp::complete_send(const SendRequest& request, WcStatus status) {
   config_.sends->add({.wr_id = request.wr_id,
                       .status = status,
-                      .opcode = completed_opcode(request.opcode),
+                      .opcode = completed_opcode(request.completes_as()),
                       .byte_len = static_cast<std::uint32_t>(request.bytes()),
                       .qp_num = number()});
 }

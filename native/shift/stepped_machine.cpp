@@ -128,7 +128,8 @@ Classes SteppedMachine::carry_out(const Way::Answer& answer) {
   unresolved_ = std::move(ordered);
   Classes classes{std::vector<std::size_t>(answer.done.size()), {}};
   std::iota(classes.done.begin(), classes.done.end(), std::size_t{0});
-  if (classes.done.size() < unresolved_.size()) classes.culprit = classes.done.size();
+  for (std::size_t i = classes.done.size(); i < unresolved_.size(); ++i) classes.again.push_back(i);
+  if (!classes.again.empty()) classes.culprit = classes.again.front();
   return classes;
 }
 

@@ -71,7 +71,13 @@ DeviceBackup::DeviceBackup(Engine& near, Engine& far) {
       .control_domain = new_protection_domain(),
       .same_keys = true,
       .ring = [bell = bell_] { bell->ring(); },
-      .on_transition = [to = transitions_](const shift::Transition& each) { to->add(each); }};
+      .on_transition =
+          [to = transitions_](const shift::Transition& each) {
+            to->add(each);
+            if (each.status == WcStatus::retry_exc_err)
+              std::fprintf(stderr, "softroce: queue pair %#x: no failover: %s\n", each.qp_num,
+                           each.why.c_str());
+          }};
   backup_ = std::make_shared<shift::Backup>(
       std::move(around), shift::Settings{.control_timeout = kControlTimeout}, true);
   thread_ = start_quiet_thread(&DeviceBackup::work, this);

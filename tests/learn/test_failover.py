@@ -105,7 +105,7 @@ def test_the_verb_shows_a_failover_of_one_s_own(tmp_path, monkeypatch):
 def test_check_draws_a_failover_that_fails(tmp_path):
     where = submissions.laid_out(
         7, tmp_path / "lab",
-        submissions.changed(submissions.solution(7), ("return done, rest", "return [], requests")),
+        submissions.changed(submissions.solution(7), ("return done, again", "return [], requests")),
     )  # fmt: skip
     done = CliRunner().invoke(cli.app, ["learn", "check", str(where), "--task", "counted"])
     assert done.exit_code == 1

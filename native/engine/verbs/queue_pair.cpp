@@ -424,7 +424,7 @@ void QueuePair::complete_send(const Send& send, WcStatus status, Time now) {
       send.request.opcode == WrOpcode::compare_swap || send.request.opcode == WrOpcode::fetch_add;
   const WorkCompletion completion{.wr_id = send.request.wr_id,
                                   .status = status,
-                                  .opcode = completed_opcode(send.request.opcode),
+                                  .opcode = completed_opcode(send.request.completes_as()),
                                   .byte_len = atomic ? 8 : static_cast<std::uint32_t>(send.bytes),
                                   .qp_num = number_,
                                   .packets = send.packets,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "../codec/gid.hpp"
@@ -70,7 +71,10 @@ struct SendRequest {
   std::uint32_t remote_qkey = 0;
 
   std::shared_ptr<const Binding> binding{};
+  // The lab's own: it completes as one of this operation, which was executed before.
+  std::optional<WrOpcode> stands_for{};
 
+  WrOpcode completes_as() const { return stands_for.value_or(opcode); }
   // Carried out without a packet.
   bool is_local() const {
     return opcode == WrOpcode::local_invalidate || opcode == WrOpcode::bind_window;

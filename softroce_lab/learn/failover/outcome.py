@@ -173,15 +173,15 @@ def _wrong(requests: Sequence[PostedRequest], made: Decision) -> str | None:
                 "order, and h2 has counted it, or a notification behind it"
             )
     for number in made.done:
+        if number < max(done, default=0) and requests[number].kind in ("READ", "ADD"):
+            return f"{requests[number]} was called done, and its result is lost"
         if number not in done:
             return f"{requests[number]} was called done, and nobody knows whether it was executed"
     if culprit is not None:
         what = requests[culprit]
-        if culprit in made.done:
-            return f"{what} was called done, and its result is lost: the failure has to surface"
         if again is not None:
             return (
-                f"{what} must not be executed twice, and nobody knows whether it was executed "
+                f"{what} must not be executed twice, and may have been executed "
                 "once: the failure has to surface (again = None)"
             )
         return None

@@ -308,9 +308,7 @@ class Shift(RepeatsAll):
     ) -> tuple[Sequence[int], Sequence[int] | None]:
         """What the peer counts is done; the rest is posted again, if it may be."""
         done, again, culprit = shift.classify(unfinished, executed)
-        if culprit is None:
-            return done, again
-        return [] if culprit in done else done, None
+        return done, again if culprit is None else None
 
 
 def compare_ways(scene: Scene) -> dict[str, Result]:

@@ -129,7 +129,7 @@ BY_A_TEST = {  # no seed notices it: the test that fails
     "parity_despite_marks": _TAIL_PARITY + "no_parity_to_a_peer_whose_newest_report_has_marks",
     "parity_over_budget": _TAIL_PARITY + "parity_stays_within_its_budget[0.15-1]",
     "shift_lost_result_is_done": _SHIFT
-    + "test_trilemma.py::test_a_read_is_repeated_unless_the_peer_went_on",
+    + "test_trilemma.py::test_a_read_is_repeated_and_what_was_executed_behind_it_ends_behind_it",
     "shift_keys_kept": _SHIFT + "test_failures.py::test_a_key_that_was_not_fetched_ahead[True]",
     "shift_waits_for_ever": _SHIFT + "test_failures.py::test_a_peer_that_does_not_answer",
     "shift_resume_ignored": _SHIFT

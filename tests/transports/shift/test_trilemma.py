@@ -9,7 +9,10 @@ from softroce_lab.verbs import QPAttr
 from softroce_lab.verbs.enums import (
     IBV_QP_STATE,
     IBV_QPS_ERR,
+    IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE,
     IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_SEND,
     IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR,
     IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -107,29 +110,56 @@ def test_what_the_peer_counted_before_a_culprit_is_done():
     rig.close()
 
 
-def test_a_read_is_repeated_unless_the_peer_went_on():
-    """A READ before a notification that was executed: its result cannot be had again."""
-    for notified in (False, True):
-        rig = Rig()
-        a, b = rig.ends
-        rig.pairs[0].cable(1).down = True
-        b.memory[2000:2100] = 3
-        b.receive(8, 40000, wr_id=7)
-        a.post(IBV_WR_RDMA_READ, 100, 0, to=2000, wr_id=1)
-        if notified:
-            a.post(IBV_WR_SEND, 8, 0, wr_id=2)
-        rig.run(AFTER_NS)
-        expected = [(1, IBV_WC_SUCCESS)]
-        if notified:
-            expected = [(1, IBV_WC_RETRY_EXC_ERR), (2, IBV_WC_WR_FLUSH_ERR)]
-        assert ends(a) == expected
-        assert notified or (a.memory[:100] == 3).all()
-        rig.close()
+def test_a_read_is_repeated_and_what_was_executed_behind_it_ends_behind_it(trace):
+    """Once each, with the operations that they were; the WRITEs do not come again under T2."""
+    a, b = trace.ends
+    b.memory[2000:2100] = 3
+    posted = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_RDMA_READ,
+              IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM]  # fmt: skip
+    for number, opcode in enumerate(posted):
+        to = {IBV_WR_RDMA_READ: 2000, IBV_WR_RDMA_WRITE: 3000}.get(opcode, 4000)
+        a.post(opcode, 100, 100 * number, to=to, wr_id=number)
+        b.receive(100, 40000, wr_id=number)
+    completed, notified = [], 0
+    for _ in range(AFTER_NS // 2000):
+        trace.step()
+        completed += a.poll()
+        for _ in b.poll():
+            notified += 1
+            if notified == 2:
+                b.memory[3000:3100] = 9  # the application's again
+    assert [(wc.wr_id, wc.status) for wc in completed] == [
+        (number, IBV_WC_SUCCESS) for number in range(len(posted))
+    ]
+    operations = {IBV_WR_RDMA_READ: IBV_WC_RDMA_READ, IBV_WR_SEND: IBV_WC_SEND}
+    assert [wc.opcode for wc in completed] == [
+        operations.get(opcode, IBV_WC_RDMA_WRITE) for opcode in posted
+    ]
+    assert notified == 2
+    assert (a.memory[100:200] == 3).all()
+    assert (a.memory[300:400] == 3).all()
+    assert (b.memory[3000:3100] == 9).all()
+
+
+@pytest.mark.parametrize("opcode", [IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ])
+def test_an_executed_request_whose_result_is_lost_and_that_may_not_come_again_surfaces(opcode):
+    rig = Rig()
+    a, b = rig.ends
+    rig.pairs[0].cable(1).down = True
+    b.receive(8, 40000, wr_id=7)
+    a.post(IBV_WR_RDMA_WRITE, 8, 0, to=3000, wr_id=1)
+    a.post(opcode, 8, 0, to=2000, wr_id=2, flags=SIGNALED | SEND_ONCE)
+    a.post(IBV_WR_SEND, 8, 0, wr_id=3)
+    rig.run(AFTER_NS)
+    assert ends(b) == [(7, IBV_WC_SUCCESS)]
+    assert ends(a) == [(1, IBV_WC_SUCCESS), (2, IBV_WC_RETRY_EXC_ERR), (3, IBV_WC_WR_FLUSH_ERR)]
+    assert int(b.memory[2000]) <= 1
+    rig.close()
 
 
 @pytest.mark.parametrize("opcode", [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE])
 def test_what_was_in_flight_when_the_peer_gave_up_ends_as_far_as_it_is_known(opcode):
-    """The peer had counted the SEND; only the result of a READ before it is lost for good."""
+    """The peer had counted the SEND; the result of a READ before it cannot be had any more."""
     rig = Rig()
     a, b = rig.ends
     rig.pairs[0].cable(1).down = True
