@@ -105,19 +105,19 @@ TIME_ALONE = {  # its sender's timers bring all there, so that no promise is bro
 
 SHIFT = {  # seeds of `lab fuzz failover` that notice it
     "shift_counts_one_more": 1,
-    "shift_counts_one_less": 4,
-    "shift_notified_repeated": 3,
-    "shift_unsignaled_completes": 7,
-    "shift_atomic_repeated": 128,
+    "shift_counts_one_less": 3,
+    "shift_notified_repeated": 48,
+    "shift_unsignaled_completes": 12,
+    "shift_atomic_repeated": 5,
     "shift_receives_not_counted": 1,
     "shift_receives_reversed": 1,
     "shift_receives_forgotten": 1,
-    "shift_sends_do_not_wait": 51,
+    "shift_sends_do_not_wait": 30,
     "shift_held_forgotten": 1,
-    "shift_psns_kept": 43,
-    "shift_probe_forgotten": 203,
+    "shift_psns_kept": 14,
+    "shift_probe_forgotten": 14,
     "shift_fence_skipped": 1,
-    "shift_moves_alone": 43,
+    "shift_moves_alone": 14,
     "shift_mailbox_stuck": 1,
 }
 

@@ -30,7 +30,7 @@ from softroce_lab.experiment.fuzz.failover.work import (
 from softroce_lab.transports.shift import Sender
 
 _CONTROL_NS = 8 * 4 * (4096 << 3)
-_HARMLESS = (W, WI, S, SI)
+_HARMLESS = (W, WI, S, SI, R)
 _CERTAIN = 2**64
 _OLD_EVERY_NS = 16_000
 BOTH = 2  # directions
@@ -115,7 +115,7 @@ class Drawn:
 
 
 def _ops(draw: random.Random, count: int, only_harmless: bool) -> list[Op]:
-    kinds = _HARMLESS if only_harmless else (*_HARMLESS, FA, R)
+    kinds = _HARMLESS if only_harmless else (*_HARMLESS, FA)
     made = []
     for number in range(count):
         # The peer's memory is free again when it is notified: that must not take too long.
