@@ -86,7 +86,7 @@ def test_open_mpi_5(tmp_path, wheel, ranks, gid, loss):
         "ranks_per_host": ranks,
         "run": f"{program} {MIB} {times}",
         "prints": f"^{4 * ranks} ranks, .* all sums right",
-        "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": str(gid)},
+        "environment": {"UCX_RC_TIMEOUT": "100ms", "UCX_IB_GID_INDEX": str(gid)},
     }
     carried(*run(tmp_path, 4, workload, loss), 2 * 3 * MIB * times, gid)
 
@@ -98,7 +98,7 @@ def test_mpi4py(tmp_path, gid, loss):
         "launcher": "mpirun.openmpi",
         "run": f"/usr/bin/python3 -m mpi4py.bench ringtest -n {MIB} -l 5",
         "prints": r"^time for 5 loops = .* \(4 processes, ",
-        "environment": {"UCX_RC_TIMEOUT": "20ms", "UCX_IB_GID_INDEX": str(gid)},
+        "environment": {"UCX_RC_TIMEOUT": "100ms", "UCX_IB_GID_INDEX": str(gid)},
     }
     carried(*run(tmp_path, 4, workload, loss), 4 * MIB * 5, gid)
 
