@@ -6,6 +6,8 @@
  *   Ethernet | IPv4 | UDP (dport 4791) | BTH (UD SEND-only) | DETH | struct lab_hdr | data | ICRC
  *
  * All fields are big-endian. Together with its data it never exceeds the path MTU (IBA 9.8.2).
+ * Packets of data and parity that belong to an operation of a reliable connection have
+ * LAB_OPERATION_VERSION, and behind the header a struct lab_operation; all others LAB_HDR_VERSION.
  */
 #ifndef SOFTROCE_LAB_WIRE_H
 #define SOFTROCE_LAB_WIRE_H
@@ -15,7 +17,9 @@
 #define LAB_BTH_OPCODE_UD_SEND_ONLY 0x64 /* IBA 9.2.1 */
 
 #define LAB_HDR_VERSION 3
+#define LAB_OPERATION_VERSION 4
 #define LAB_HDR_BYTES 40
+#define LAB_OPERATION_BYTES 24
 
 enum lab_kind {
   LAB_KIND_DATA = 0,    /* a packet of a striped message */
@@ -61,6 +65,46 @@ struct lab_hdr {
   unsigned int epoch_number; /* connection epoch << LAB_NUMBER_BITS | number on this path */
   unsigned short srtt;       /* lab_time_code() of the sender's smoothed RTT to this peer, in ns */
   unsigned short rttvar;     /* likewise of its mean deviation (RFC 6298); 0 unknown */
+};
+
+/*
+ * An operation of a reliable connection that goes as striped messages: its request, and the result
+ * that a READ or an atomic returns. Its lab_hdr says besides
+ *   operation   enum lab_operation_class << 8 | bits 16 to 23 of the number of the queue pair that
+ *               the message is for
+ *   step        bits 0 to 15 of that number
+ *   message     number of the operation at its requester's queue pair, from 0
+ * Atomics carry 16 bytes: what to compare with, or 0, and what to store or to add. Their result has
+ * 8, the value before.
+ */
+enum lab_operation_class {
+  LAB_CLASS_REQUEST = 1,
+  LAB_CLASS_RESULT = 2, /* has the verb of its request */
+};
+
+enum lab_verb {
+  LAB_VERB_NONE = 0,
+  LAB_VERB_WRITE = 1,
+  LAB_VERB_WRITE_WITH_IMMEDIATE = 2,
+  LAB_VERB_SEND = 3,
+  LAB_VERB_SEND_WITH_IMMEDIATE = 4,
+  LAB_VERB_SEND_WITH_INVALIDATE = 5,
+  LAB_VERB_READ = 6,
+  LAB_VERB_COMPARE_SWAP = 7,
+  LAB_VERB_FETCH_ADD = 8,
+};
+
+#define LAB_VERB_SOLICITED 0x80 /* beside enum lab_verb: a solicited event */
+
+struct lab_operation {
+  unsigned int verb_receive; /* verb << 24 | which receive of the queue pair it takes, from 0 (the */
+                             /* SSN of IRN: Mittal et al., SIGCOMM 2018, section 5); of READs and */
+                             /* atomics: how many of these are outstanding, with this one */
+  unsigned int connection;   /* the requester's first PSN, by which a queue pair that was connected */
+                             /* again is told from the one before */
+  unsigned long long remote_address; /* of the message's first byte; */
+  unsigned int rkey;                 /* both of WRITEs, READs and atomics */
+  unsigned int argument; /* the immediate, or the key to invalidate, or the bytes that a READ wants */
 };
 
 /*

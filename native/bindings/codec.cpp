@@ -83,6 +83,13 @@ void each_field(Packet& packet, F&& field) {
   field("number", lab.number, LAB_NUMBER_BITS);
   field("srtt", lab.srtt);
   field("rttvar", lab.rttvar);
+  field("verb", lab.verb);
+  if (!lab.of_operation()) return;
+  field("receive", lab.receive, 24);
+  field("connection", lab.connection, 24);
+  field("remote_address", packet.remote_address);
+  field("rkey", packet.rkey);
+  field("argument", packet.immediate);
 }
 
 constexpr const char* kSourceMac = "eth.src";
@@ -175,7 +182,7 @@ nb::bytes encode_frame(const nb::dict& fields) {
   if (!extensions.carries_payload && payload.size() + packet.has_lab_header != 0)
     refuse("packets of this opcode carry no payload");
   if (payload.size() > kMostPathMtu) refuse("the payload is longer than any path MTU");
-  std::array<std::uint8_t, kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES> frame;
+  std::array<std::uint8_t, kMostPathMtu + kMostOverheadBytes + kMostLabBytes> frame;
   return nb::bytes(frame.data(), encode(packet, source_mac, frame.data()));
 }
 

@@ -53,7 +53,7 @@ class FrameEndpoint final : public DirectEndpoint {
     rnic_.messages().end_turn(now_);  // of what was posted
     Packet packet;
     if (!rnic_.poll_packet(packet, now_)) return nb::none();
-    std::vector<std::uint8_t> out(kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES);
+    std::vector<std::uint8_t> out(kMostPathMtu + kMostOverheadBytes + kMostLabBytes);
     const std::size_t bytes = encode(packet, mac_, out.data());
     rnic_.packet_done(now_);
     return nb::bytes(out.data(), bytes);

@@ -59,7 +59,7 @@ bool same_lab_headers(const LabHeader& a, const LabHeader& b) {
 }
 
 void write_again(const Packet& packet) {
-  Frame frame(packet.payload_bytes + kMostOverheadBytes + LAB_HDR_BYTES);
+  Frame frame(packet.payload_bytes + kMostOverheadBytes + kMostLabBytes);
   frame.resize(encode(packet, 1, frame.data()));
   Packet again;
   require(!decode(frame.data(), frame.size(), again), "what was written is refused");

@@ -47,7 +47,7 @@ struct Cable {
 
 class Pair {
  public:
-  static constexpr std::size_t kFrameBytes = kMostPathMtu + kMostOverheadBytes + LAB_HDR_BYTES;
+  static constexpr std::size_t kFrameBytes = kMostPathMtu + kMostOverheadBytes + kMostLabBytes;
   static constexpr int kBurst = 32;  // packets that leave before arrivals are processed
 
   Pair(const MessageConfig& a, const MessageConfig& b, std::uint64_t seed);

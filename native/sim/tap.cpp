@@ -11,7 +11,7 @@
 namespace softroce::sim {
 namespace {
 
-using Frame = std::array<std::uint8_t, kMostOverheadBytes + LAB_HDR_BYTES + kMostPathMtu>;
+using Frame = std::array<std::uint8_t, kMostOverheadBytes + kMostLabBytes + kMostPathMtu>;
 
 constexpr std::size_t kMostPending = 1 << 20;
 

@@ -9,7 +9,7 @@
 namespace softroce {
 namespace {
 
-static_assert(sizeof(lab_hdr) == LAB_HDR_BYTES);
+static_assert(sizeof(lab_hdr) == LAB_HDR_BYTES && sizeof(lab_operation) == LAB_OPERATION_BYTES);
 
 using Vector = std::uint64_t __attribute__((vector_size(16)));
 
@@ -34,7 +34,8 @@ std::uint32_t icrc(const std::uint8_t* ip, std::size_t bytes) {
 
 void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   const int trimmed = lab.trimmed ? LAB_HDR_TRIMMED : 0;
-  at[0] = static_cast<std::uint8_t>(LAB_HDR_VERSION << 4 | trimmed | lab.kind);
+  const int version = lab.of_operation() ? LAB_OPERATION_VERSION : LAB_HDR_VERSION;
+  at[0] = static_cast<std::uint8_t>(version << 4 | trimmed | lab.kind);
   at[1] = lab.path;
   store16(at + 2, lab.attempt);
   store16(at + 4, lab.operation);
@@ -50,7 +51,35 @@ void put_lab_header(const LabHeader& lab, std::uint8_t* at) {
   store16(at + 38, lab.rttvar);
 }
 
-std::uint32_t lab_bytes(const Packet& packet) { return packet.has_lab_header ? LAB_HDR_BYTES : 0; }
+void put_operation(const Packet& packet, std::uint8_t* at) {
+  store32(at, std::uint32_t{packet.lab.verb} << 24 | (packet.lab.receive & kPsnMask));
+  store32(at + 4, packet.lab.connection & kPsnMask);
+  store64(at + 8, packet.remote_address);
+  store32(at + 16, packet.rkey);
+  store32(at + 20, packet.immediate);
+}
+
+// False: it is none.
+bool read_operation(Packet& packet) {
+  const std::uint8_t* at = packet.payload;
+  LabHeader& lab = packet.lab;
+  const int verb = at[0] & ~LAB_VERB_SOLICITED;
+  if (verb == LAB_VERB_NONE || verb > LAB_VERB_FETCH_ADD || at[4] != 0) return false;
+  lab.verb = at[0];
+  lab.receive = load24(at + 1);
+  lab.connection = load24(at + 5);
+  packet.remote_address = load64(at + 8);
+  packet.rkey = load32(at + 16);
+  packet.immediate = load32(at + 20);
+  packet.payload += LAB_OPERATION_BYTES;
+  packet.payload_bytes -= LAB_OPERATION_BYTES;
+  return lab.kind == LAB_KIND_DATA || lab.kind == LAB_KIND_PARITY;
+}
+
+std::uint32_t lab_bytes(const Packet& packet) {
+  if (!packet.has_lab_header) return 0;
+  return packet.lab.of_operation() ? LAB_HDR_BYTES + LAB_OPERATION_BYTES : LAB_HDR_BYTES;
+}
 
 std::uint32_t pad_bytes(const Packet& packet) {
   return -(lab_bytes(packet) + packet.payload_bytes) & 3;
@@ -85,6 +114,7 @@ std::size_t encode_over(const Packet& packet, std::uint64_t source_mac, std::uin
 
   std::uint8_t* at = put_extensions(packet, extensions_of(packet.opcode).headers, bth + kBthBytes);
   if (packet.has_lab_header) put_lab_header(packet.lab, at);
+  if (packet.has_lab_header && packet.lab.of_operation()) put_operation(packet, at + LAB_HDR_BYTES);
   at += lab_bytes(packet);
   if (packet.payload == nullptr)
     std::memset(at, 0, packet.payload_bytes);  // what is absent is written as zeros
@@ -254,7 +284,9 @@ Inspection inspect(const std::uint8_t* ip, std::size_t captured, std::size_t byt
 bool decode_lab_header(Packet& packet) {
   const std::uint8_t* at = packet.payload;
   if (packet.payload_bytes < LAB_HDR_BYTES) return false;
-  if (at[0] >> 4 != LAB_HDR_VERSION) return false;
+  const bool of_operation = at[0] >> 4 == LAB_OPERATION_VERSION;
+  if (!of_operation && at[0] >> 4 != LAB_HDR_VERSION) return false;
+  if (of_operation && packet.payload_bytes < LAB_HDR_BYTES + LAB_OPERATION_BYTES) return false;
   LabHeader& lab = packet.lab;
   lab.kind = at[0] & LAB_HDR_KIND;
   lab.trimmed = (at[0] & LAB_HDR_TRIMMED) != 0;
@@ -276,6 +308,8 @@ bool decode_lab_header(Packet& packet) {
   packet.has_lab_header = true;
   packet.payload += LAB_HDR_BYTES;
   packet.payload_bytes -= LAB_HDR_BYTES;
+  lab.verb = LAB_VERB_NONE;
+  if (of_operation) return read_operation(packet);
   return lab.kind <= LAB_KIND_PARITY;
 }
 

@@ -2,6 +2,7 @@
 // A packet as the engine sees it: headers decoded, payload by reference.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "../../../xdp/lab_wire.h"
@@ -29,7 +30,17 @@ struct LabHeader {
   std::uint32_t number = 0;  // on its path
   std::uint16_t srtt = 0;
   std::uint16_t rttvar = 0;
+
+  // Of `struct lab_operation`, if the verb is another than LAB_VERB_NONE. The rest of it is in the
+  // fields of the packet that RETH and ImmDt have, too.
+  std::uint8_t verb = LAB_VERB_NONE;  // with LAB_VERB_SOLICITED or not
+  std::uint32_t receive = 0;
+  std::uint32_t connection = 0;
+
+  bool of_operation() const { return verb != LAB_VERB_NONE; }
 };
+
+inline constexpr std::size_t kMostLabBytes = LAB_HDR_BYTES + LAB_OPERATION_BYTES;
 
 inline constexpr std::uint16_t kDefaultPkey = 0xFFFF;  // IBA 10.9.1.2
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
