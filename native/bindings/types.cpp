@@ -88,6 +88,8 @@ void bind_config(nb::module_& m) {
             for (const auto& [k, m] : codes) c.code.shapes.push_back({k, m});
           },
           "(k, m) of the erasure codes that messages may have; the same at both ends")
+      .def_rw("carries_operations", &MessageConfig::carries_operations,
+              "queue pairs of reliable connections use the transport")
       .def_rw("carries_payload", &MessageConfig::carries_payload,
               "False: packets have lengths and no bytes; requests need no memory")
       .def_rw("framing", &MessageConfig::framing, "how data packets name their fragment")

@@ -48,6 +48,8 @@ class Session : public MessageSession {
   bool turn(Time now) override;
   void flushed(const SendMessage& message) final;
   void flushed(const ReceiveMessage& message) final;
+  void withdraw(SendMessage& message, WcStatus status, Time now) final;
+  void withdraw(ReceiveMessage& message, WcStatus status, Time now) final;
   Figures figures() const override { return {{"keepalives", keepalives_}}; }
   void record_decisions() final { records_ = true; }
   std::vector<Decision> take_decisions() final { return std::exchange(decisions_, {}); }
@@ -236,6 +238,7 @@ class Session : public MessageSession {
   void on_receive_complete(const Event& event);
   void on_late_packet(const Event& event);
   void on_too_long(const Event& event);
+  void on_operation_refused(const Event& event);
   void on_timer(const Event& event);
   void on_peer_timer(PeerIndex peer);
   void check_keepalive(PeerIndex peer);
@@ -245,6 +248,8 @@ class Session : public MessageSession {
   void on_ack(PeerIndex peer, std::span<const std::uint8_t> body);
   void on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body);
   void on_rnr(PeerIndex peer, const Naming& rnr);
+  void on_unready(SendMessage& message, std::uint8_t why);
+  void wait_for_receiver(SendMessage& message, Nanoseconds wait_ns);
   void on_refused(PeerIndex peer, const Naming& refused);
   void on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStatus status);
   bool is_out(const SendMessage& message);

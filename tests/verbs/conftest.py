@@ -20,10 +20,34 @@ def message_config(address, **settings):
 
 
 @pytest.fixture
-def pair():
+def carried_by():
+    """The transport of reliable connections: rc, by packets of their own. See `over`."""
+    return "rc"
+
+
+def over(*transports):
+    """Run a test, or a module's (`pytestmark`), with connections over each of these transports."""
+    return pytest.mark.parametrize("carried_by", transports)
+
+
+@pytest.fixture
+def pair(carried_by):
     """For all verbs, and for the policy csa_ud on them."""
-    engine = registry.find("csa_ud").engine()
-    return _native.Pair(*(message_config(address, **engine) for address in ADDRESSES), 1)
+    if carried_by == "rc":
+        engine = registry.find("csa_ud").engine()
+        return _native.Pair(*(message_config(address, **engine) for address in ADDRESSES), 1)
+    return carrying_pair(carried_by)
+
+
+def carrying_pair(transport, seed=1, **settings):
+    """A pair whose reliable connections use a transport, and whose RNICs know each other."""
+    engine = registry.find(transport).engine() | {"carries_operations": True} | settings
+    pair = _native.Pair(*(message_config(address, **engine) for address in ADDRESSES), seed)
+    for here, there in ((0, 1), (1, 0)):
+        side, other = pair.side(here), pair.side(there)
+        side.set_qkey(QKEY)
+        side.connect(ADDRESSES[there], 0, other.data_qp, other.recovery_qp, QKEY)
+    return pair
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ Rnic::Rnic(const MessageConfig& config)
             [this](AsyncEvent event) { tell(event); },
             congestion_of(config)},
       notifies_(sends_cnps(config.congestion_control)),
-      engine_(config_, memory_, completions_, counters_, data_qp(), recovery_qp()) {}
+      engine_(config_, memory_, completions_, counters_, data_qp(), recovery_qp()) {
+  if (config_.carries_operations) operations_ = std::make_unique<Operations>(engine_);
+}
 
 void Rnic::set_event_sink(std::shared_ptr<QpEventSink> sink) {
   home_.events = sink.get();
@@ -86,7 +88,8 @@ int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
   auto& qp = qps_[number];
   switch (config.type) {
     case QpType::rc:
-      qp = make_rc_qp(number, config, home_);
+      qp = operations_ ? operations_->make_qp(number, config, home_)
+                       : make_rc_qp(number, config, home_);
       break;
     case QpType::uc:
       qp = make_uc_qp(number, config, home_);
@@ -136,6 +139,7 @@ int Rnic::destroy_qp(std::uint32_t number) {
   std::erase(ready_, qp);
   if (leaving_ == qp) leaving_ = nullptr;
   stops().go_on(qp->stopped);
+  if (operations_) operations_->forget(number);
   last_found_ = nullptr;
   qps_.erase(number);
   return 0;
@@ -166,6 +170,10 @@ int Rnic::post_receive(std::uint32_t number, ReceiveRequest&& request, Time now)
 }
 
 void Rnic::settle(QueuePair& qp, Time now) {
+  if (operations_ && operations_->carries(qp.number())) {
+    operations_->wake(qp.number());
+    return operations_->settle(now);
+  }
   if (qp.is_doomed()) qp.fail(AsyncEventType::qp_fatal, now);
   stand_in_line(qp, now);
   const Time due = qp.next_timeout();
@@ -233,7 +241,9 @@ int Rnic::destroy_srq(std::uint32_t number) {
 
 int Rnic::post_srq_receive(std::uint32_t number, ReceiveRequest&& request) {
   const auto srq = find_srq(number);
-  return srq ? srq->queue.post(std::move(request)) : EINVAL;
+  const int error = srq ? srq->queue.post(std::move(request)) : EINVAL;
+  if (operations_ && error == 0) operations_->wake_starving();
+  return error;
 }
 
 std::vector<ReceiveRequest> Rnic::take_srq_receives(std::uint32_t number, std::size_t most) {
@@ -273,6 +283,7 @@ void Rnic::handle_packet(Packet& packet, Time now) {
   if (channel) return engine_.handle_channel_packet(packet, now);
   if (packet.qkey != qkey_) return counters_.add(Counter::rx_wrong_qkey);
   engine_.handle_packet(packet, now);
+  settle_operations(now);
 }
 
 // The reaction point (IBA annex A17.9.4). Whom it does not slow, it does not concern.
@@ -307,6 +318,7 @@ bool Rnic::poll_qps(Packet& packet, Time now) {
 }
 
 void Rnic::packet_done(Time now) {
+  settle_operations(now);
   QueuePair* qp = std::exchange(leaving_, nullptr);
   if (qp == nullptr) return;
   qp->packet_done(now);
@@ -319,6 +331,13 @@ void Rnic::handle_timeout(Time now) {
   fire_qp_timers(now);
   for (const auto& cq : moderated_) cq->handle_timeout(now);
   engine_.handle_timeout(now);
+  settle_operations(now);
+}
+
+bool Rnic::end_turn(Time now) {
+  const bool acted = engine_.end_turn(now);
+  settle_operations(now);
+  return acted;
 }
 
 void Rnic::fire_qp_timers(Time now) {

@@ -18,6 +18,7 @@
 #include "../verbs/completion.hpp"
 #include "../verbs/memory.hpp"
 #include "../verbs/queue_pair.hpp"
+#include "operations.hpp"
 
 namespace softroce {
 
@@ -109,6 +110,8 @@ class Rnic {
   bool has_packet() const { return !ready_.empty() || engine_.has_packet(); }
   void handle_timeout(Time now);
   Time next_timeout() const;
+  // At the end of a turn: what the engine and its session have to do. False: nothing.
+  bool end_turn(Time now);
   Stops& stops() { return engine_.stops(); }
 
   // Fetch from memory what the next packet needs: itself, and when that is there, whom the last
@@ -138,6 +141,10 @@ class Rnic {
   QueuePair* find(std::uint32_t number);
   std::uint32_t new_number();
   void settle(QueuePair& qp, Time now);  // after anything that may have given it something to do
+  void settle_operations(Time now) {
+    if (operations_) [[unlikely]]
+      operations_->settle(now);
+  }
   void stand_in_line(QueuePair& qp, Time now);
   bool poll_qps(Packet& packet, Time now);
   void handle_cnp(const Packet& packet, Time now);
@@ -173,6 +180,7 @@ class Rnic {
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<std::shared_ptr<CompletionQueue>> moderated_;
   MessageEngine engine_;
+  std::unique_ptr<Operations> operations_;  // null: reliable connections have packets of their own
 };
 
 }  // namespace softroce

@@ -17,6 +17,7 @@
 #include "framing.hpp"
 #include "grants.hpp"
 #include "message_config.hpp"
+#include "message_owner.hpp"
 #include "message_session.hpp"
 #include "peer_table.hpp"
 #include "timers.hpp"
@@ -98,6 +99,7 @@ struct EngineState {
   Stops stops{counters};
   MemoryTable& memory;
   std::unique_ptr<MessageSession> session;  // null: events by hand
+  MessageOwner* owner = nullptr;  // of operations' messages; null: there are none
   MessageSession* reacting = nullptr;       // the same, if it reacts to every packet
   TimerQueue timers;
   PeerTable peers;

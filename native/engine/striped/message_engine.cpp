@@ -26,6 +26,18 @@ void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
   receiver_.flush(peer, now);
 }
 
+// The session knows a message when it has handled the event of its post.
+void MessageEngine::withdraw(std::uint32_t qp, std::optional<MessageKey> key, WcStatus status,
+                             Time now) {
+  end_turn(now);
+  const auto end = [&](auto& message) {
+    if (message.qp == qp && (!key || message.key == *key))
+      state_.session->withdraw(message, status, now);
+  };
+  sender_.messages().for_each(end);
+  if (!key) receiver_.messages().for_each(end);
+}
+
 // ---------------------------------------------------------------- packets
 
 void MessageEngine::handle_packet(Packet& packet, Time now) {

@@ -42,6 +42,24 @@ class MessageEngine final {
   // Ends every work request of one peer, or of all peers, with IBV_WC_WR_FLUSH_ERR.
   void flush(std::optional<PeerIndex> peer, Time now);
 
+  // ---- operations of queue pairs
+  // Whom they belong to, from now on.
+  void set_owner(MessageOwner* owner) { state_.owner = owner; }
+  // Ends messages of a queue pair, or one that it sends, here and in this status at its peer. Not
+  // from within a call of the owner.
+  void withdraw(std::uint32_t qp, std::optional<MessageKey> key, WcStatus status, Time now);
+  void refuse(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status, Time now) {
+    receiver_.refuse_operation(peer, id, key, status, now);
+  }
+  // As MessageOwner's; nothing: there are no operations.
+  std::optional<std::uint8_t> why_unready(const MessageKey& key) const {
+    if (state_.owner == nullptr) return std::nullopt;
+    return state_.owner->why_unready(key);
+  }
+  void operation_given_up(const MessageKey& key, WcStatus status) {
+    if (state_.owner != nullptr) state_.owner->given_up(key, status);
+  }
+
   // ---- packets in and out
   void handle_packet(Packet& packet, Time now);
   bool has_channel(std::uint32_t qp) const {  // whether the QP is a channel of uc_immediate
@@ -177,6 +195,7 @@ class MessageEngine final {
   void write_off(PeerIndex peer, Time sent_up_to);
 
   const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
+  const Peer* find_peer(const Gid& gid) { return state_.peers.find(gid); }  // null: unknown
 
   // ---- snapshots, from any thread
   auto& sends() { return sender_.messages(); }

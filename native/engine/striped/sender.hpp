@@ -83,6 +83,7 @@ class Sender {
                        Packet& packet);
   void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;
   static void end_coding(SendMessage& message);
+  bool has_memory(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
   void leave_queue(SendMessage& message, Peer& peer);
   void queue_retransmit(SendMessage& message, bool urgent = false);
