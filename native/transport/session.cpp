@@ -477,6 +477,7 @@ void Session::on_unready(SendMessage& message, std::uint8_t why) {
       return give_up_send(message, WcStatus::retry_exc_err);
     return wait_for_receiver(message, timing().t_max_ns);
   }
+  engine_.rnr_nak_came(message);
   if (patience.rnr_retry < kRnrWithoutEnd && send.rnr_naks >= patience.rnr_retry)
     return give_up_send(message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;

@@ -133,16 +133,17 @@ Place Operations::place_for(const Peer& peer, const Packet& packet, Time now) {
   if (is_result(key)) return {};  // a result that somebody waits for has its place
   StripedQp* qp = find(qp_of(key));
   if (qp == nullptr) return {.kind = Place::Kind::not_ready};
-  if (peer_of(*qp) != &peer) return {};
+  if (qp->is_connected() && peer_of(*qp) != &peer) return {};
   const Place place = qp->place_for(packet, now);
-  if (place.kind == Place::Kind::not_ready) starving_.push_back(qp->number());
+  if (place.kind == Place::Kind::not_ready && qp->is_connected())
+    starving_.push_back(qp->number());
   // A queue pair that refused a message has to end.
   if (place.kind == Place::Kind::refused) wake(qp->number());
   return place;
 }
 
 std::uint8_t Operations::why_unready(const MessageKey& key) {
-  const StripedQp* qp = is_result(key) ? nullptr : find(qp_of(key));
+  StripedQp* qp = is_result(key) ? nullptr : find(qp_of(key));
   return qp == nullptr ? static_cast<std::uint8_t>(Unready::no_queue_pair) : qp->why_unready(key);
 }
 
@@ -161,6 +162,10 @@ std::uint8_t* Operations::memory_of(const ReceiveMessage& message, WcStatus& why
   StripedQp* qp = find(message.qp);
   wake(message.qp);
   return qp == nullptr ? nullptr : qp->target_of(message.key, why_not);
+}
+
+void Operations::rnr_nak_came(const SendMessage& message) {
+  if (StripedQp* qp = find(message.qp)) qp->count_rnr_nak();
 }
 
 void Operations::given_up(const MessageKey& key, WcStatus status) {

@@ -51,6 +51,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   const std::uint8_t* memory_of(const SendMessage& message) override;
   std::uint8_t* memory_of(const ReceiveMessage& message, WcStatus& why_not) override;
   void given_up(const MessageKey& key, WcStatus status) override;
+  void rnr_nak_came(const SendMessage& message) override;
   void ended(SendMessage& message, WcStatus status) override;
   void ended(ReceiveMessage& message, WcStatus status) override;
 

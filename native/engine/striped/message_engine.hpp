@@ -56,6 +56,7 @@ class MessageEngine final {
     if (state_.owner == nullptr) return std::nullopt;
     return state_.owner->why_unready(key);
   }
+  void rnr_nak_came(const SendMessage& message) { state_.owner->rnr_nak_came(message); }
   void operation_given_up(const MessageKey& key, WcStatus status) {
     if (state_.owner != nullptr) state_.owner->given_up(key, status);
   }

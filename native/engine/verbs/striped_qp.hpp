@@ -38,7 +38,10 @@ class StripedQp final : public ConnectedQp {
   // ---- from within the engine's work
   // Of a request of which a packet has come, from the peer at this address.
   Place place_for(const Packet& packet, Time now);
-  std::uint8_t why_unready(const MessageKey& key) const;
+  // Why there is no place for it; an RNR NAK tells the peer.
+  std::uint8_t why_unready(const MessageKey& key);
+  void count_rnr_nak() { count(Counter::rnr_nak_retry_err); }
+  bool is_connected() const { return state_ >= QpState::rtr && state_ != QpState::err; }
   bool is_next(const MessageKey& key) const;
   // Of a message that was begun, after regions have changed. Null: it may not be used any more, and
   // the operation fails.

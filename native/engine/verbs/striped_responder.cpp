@@ -44,7 +44,7 @@ StripedQp::Arrival* StripedQp::find_arrival(std::uint32_t number) {
 // ---------------------------------------------------------------- places
 
 Place StripedQp::place_for(const Packet& packet, Time now) {
-  if (state_ < QpState::rtr || state_ == QpState::err) {
+  if (!is_connected()) {
     drop(Counter::rx_qp_not_ready, packet, now);
     return {.kind = Place::Kind::not_ready};
   }
@@ -64,10 +64,12 @@ Place StripedQp::place_for(const Packet& packet, Time now) {
   }
   if (state_ == QpState::rtr && !std::exchange(received_, true)) tell(AsyncEventType::comm_est);
   const OperationHeader header = operation_of(packet);
-  if (const auto status = why_refused(packet, number))
-    return refuse(number, *status, WcStatus::success,
-                  *status == WcStatus::rem_inv_req_err ? AsyncEventType::qp_req_err
-                                                       : AsyncEventType::qp_access_err);
+  if (const auto status = why_refused(packet, number)) {
+    const bool invalid = *status == WcStatus::rem_inv_req_err;
+    const bool took = header.is_send() && !invalid && take_receives(header);
+    return refuse(number, *status, took ? WcStatus::rem_inv_req_err : WcStatus::success,
+                  invalid ? AsyncEventType::qp_req_err : AsyncEventType::qp_access_err);
+  }
   Arrival& arrival = arrivals_[number];
   arrival.header = header;
   arrival.message_id = packet.lab.message_id;
@@ -144,7 +146,6 @@ Place StripedQp::open(Arrival& arrival, std::int64_t number) {
   const OperationHeader& header = arrival.header;
   if (header.takes_receive() && !take_receives(header)) {
     arrival.state = Arrival::State::awaits_receive;
-    count(Counter::tx_rnr_nak);
     return {.kind = Place::Kind::not_ready};
   }
   arrival.state = Arrival::State::comes;
@@ -221,11 +222,11 @@ const std::uint8_t* StripedQp::source_of(const Result& result) {
                               kRemoteRead, config_.protection_domain, number_);
 }
 
-std::uint8_t StripedQp::why_unready(const MessageKey& key) const {
-  const bool ready = state_ >= QpState::rtr && state_ != QpState::err;
-  if (!ready) return static_cast<std::uint8_t>(Unready::no_queue_pair);
+std::uint8_t StripedQp::why_unready(const MessageKey& key) {
+  if (!is_connected()) return static_cast<std::uint8_t>(Unready::no_queue_pair);
   const auto known = arrivals_.find(full_number(key.message));
   if (known == arrivals_.end()) return static_cast<std::uint8_t>(Unready::come_again);
+  count(Counter::tx_rnr_nak);
   return attr_.min_rnr_timer;
 }
 
@@ -267,7 +268,7 @@ void StripedQp::request_arrived(MessageEnd&& end) {
 // False: none.
 bool StripedQp::take_effects(Time now) {
   bool any = false;
-  while (state_ >= QpState::rtr && state_ != QpState::err) {
+  while (is_connected()) {
     if (fault_ && fault_->number == next_) return take_fault(now), true;
     const auto first = mutated(Mutant::effects_out_of_order)
                            ? std::ranges::find(arrivals_, Arrival::State::whole,
