@@ -255,7 +255,8 @@ void StripedQp::give_receives(Time now) {
 
 void StripedQp::request_arrived(MessageEnd&& end) {
   Arrival* arrival = find_arrival(end.key.message);
-  if (arrival == nullptr) return;
+  // What its sender gives up may be here already: acknowledgements are lost, too.
+  if (arrival == nullptr || arrival->state == Arrival::State::whole) return;
   arrival->state =
       end.status == WcStatus::success ? Arrival::State::whole : Arrival::State::abandoned;
   arrival->packets = end.packets;
