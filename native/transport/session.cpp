@@ -466,12 +466,16 @@ void Session::on_unready(SendMessage& message, std::uint8_t why) {
   if (why == static_cast<std::uint8_t>(Unready::come_again)) {
     if (!message.paused) return;
     const Handle handle = message.handle;
-    const Missing nothing_arrived{.name = {message.id, message.key}, .set = {}};
+    const Missing nothing_arrived{
+        .name = {message.id, message.key}, .chunk_packets = static_cast<std::uint16_t>(chunk_packets()), .set = {}};
     control_arrived(message.peer, write_missing(nothing_arrived, engine_.control_bytes()));
     if (engine_.find_send(handle) != nullptr) send.has_receive = false;
     return;
   }
   if (now_ns_ < send.retry_ns) return;
+  // The packets reached the receiver, which had no place for them: their attempts count anew.
+  for (std::uint32_t packet = 0; packet < message.next; ++packet)
+    message.sent[packet].set_reached();
   if (why == static_cast<std::uint8_t>(Unready::no_queue_pair)) {
     if (now_ - message.posted_at >= patience.without_qp)
       return give_up_send(message, WcStatus::retry_exc_err);

@@ -98,6 +98,8 @@ class Session : public MessageSession {
   virtual void trimmed(ReceiveMessage&, const PayloadLoss&) {}  // see takes_trimmed()
   virtual void paused(SendMessage&) {}  // the receiver was not ready, and refused what was sent
   virtual void turn_ended() {}
+  // Packets for each bit of its feedback; 0: the feedback is SACKs.
+  virtual std::uint32_t chunk_packets() const { return 0; }
   virtual void over(Handle) {}  // the message ends, or has ended
 
   // ---- a turn, event by event

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "operations.hpp"
 
+#include <algorithm>
 #include <stdexcept>
+
+#include "../../../xdp/lab_maps.h"
 
 namespace softroce {
 
-Operations::Operations(MessageEngine& engine) : engine_(engine) {
+Operations::Operations(MessageEngine& engine, const std::vector<Gid>& gids)
+    : engine_(engine), gids_(gids) {
   if (!engine.handles_events())
     throw std::invalid_argument("operations of queue pairs need a native transport");
   engine.set_owner(this);
@@ -30,8 +34,19 @@ StripedQp* Operations::find(std::uint32_t number) {
   return found == qps_.end() ? nullptr : found->second.qp;
 }
 
-const Peer* Operations::peer_of(const StripedQp& qp) {
-  return engine_.find_peer(qp.attributes().address.destination);
+PeerName Operations::name_of(const StripedQp& qp) const {
+  const QpAttr& attr = qp.attributes();
+  return {gids_[attr.address.sgid_index], attr.address.destination,
+          attr.dest_qp >> LAB_SHARE_QPN_BITS};
+}
+
+// Null: there is no session with it.
+const Peer* Operations::peer_of(const StripedQp& qp) const {
+  const PeerName name = name_of(qp);
+  if (greeter_ == nullptr)
+    return engine_.find_peer(name.gid, name.share << LAB_SHARE_QPN_BITS | kDataQpNumber);
+  const auto session = greeter_->session_with(name);
+  return session ? &engine_.peers()[*session] : nullptr;
 }
 
 // ---------------------------------------------------------------- turns
@@ -45,6 +60,11 @@ void Operations::wake(std::uint32_t number) {
 void Operations::wake_starving() {
   for (const std::uint32_t number : starving_) wake(number);
   starving_.clear();
+}
+
+void Operations::wake_blocked() {
+  for (const std::uint32_t number : blocked_) wake(number);
+  blocked_.clear();
 }
 
 void Operations::settle(Time now) {
@@ -75,15 +95,19 @@ void Operations::take_ends() {
     wake(number);
   }
   ending_.clear();
-  if (!has_room) return;
-  for (const std::uint32_t number : blocked_) wake(number);
-  blocked_.clear();
+  if (has_room) wake_blocked();
 }
 
 // ---------------------------------------------------------------- of the queue pairs
 
-bool Operations::send(StripedQp& qp, const OutgoingMessage& message, Time now) {
+void Operations::connected(StripedQp& qp, Time now) {
+  constexpr Time kLeast = 1'000 * kMillisecond, kMost = 10 * kLeast;
+  if (greeter_) greeter_->ask(name_of(qp), std::clamp(qp.retry_time(), kLeast, kMost), now);
+}
+
+MessageCarrier::Begun Operations::send(StripedQp& qp, const OutgoingMessage& message, Time now) {
   const Peer* peer = peer_of(qp);
+  if (greeter_ && greeter_->state_of(name_of(qp)) == Greeter::State::refuses) return Begun::never;
   const bool begun = peer != nullptr &&
                      engine_.post_send({.peer = peer->index,
                                         .key = message.key,
@@ -94,7 +118,7 @@ bool Operations::send(StripedQp& qp, const OutgoingMessage& message, Time now) {
                                         .patience = message.patience},
                                        now);
   if (!begun) blocked_.push_back(qp.number());
-  return begun;
+  return begun ? Begun::begun : Begun::later;
 }
 
 void Operations::receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,

@@ -11,13 +11,17 @@
 
 #include "../striped/message_engine.hpp"
 #include "../verbs/striped_qp.hpp"
+#include "greeter.hpp"
 
 namespace softroce {
 
 class Operations final : public MessageCarrier, public MessageOwner {
  public:
   // Throws std::invalid_argument if no session of the engine's own recovers what is lost.
-  explicit Operations(MessageEngine& engine);
+  Operations(MessageEngine& engine, const std::vector<Gid>& gids);
+
+  // Without one, peers are connected by hand.
+  void set_greeter(Greeter* greeter) { greeter_ = greeter; }
 
   std::unique_ptr<QueuePair> make_qp(std::uint32_t number, QpConfig config, QpHome& home);
   bool carries(std::uint32_t qp) const { return qps_.contains(qp); }
@@ -26,6 +30,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   // The queue pair may have something to do, or all that found no receive.
   void wake(std::uint32_t qp);
   void wake_starving();
+  void wake_blocked();  // a peer agrees, or does not
   // Does whatever can be done. All messages are begun here, and nowhere within the engine's work.
   void settle(Time now);
 
@@ -36,7 +41,8 @@ class Operations final : public MessageCarrier, public MessageOwner {
   };
 
   // ---- of the queue pairs
-  bool send(StripedQp& qp, const OutgoingMessage& message, Time now) override;
+  void connected(StripedQp& qp, Time now) override;
+  Begun send(StripedQp& qp, const OutgoingMessage& message, Time now) override;
   void receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,
                const Place& place, Time now) override;
   void refuse(StripedQp& qp, const MessageKey& key, std::uint32_t message_id, WcStatus status,
@@ -56,10 +62,13 @@ class Operations final : public MessageCarrier, public MessageOwner {
   void ended(ReceiveMessage& message, WcStatus status) override;
 
   StripedQp* find(std::uint32_t qp);
-  const Peer* peer_of(const StripedQp& qp);
+  PeerName name_of(const StripedQp& qp) const;
+  const Peer* peer_of(const StripedQp& qp) const;
   void take_ends();
 
   MessageEngine& engine_;
+  const std::vector<Gid>& gids_;
+  Greeter* greeter_ = nullptr;
   std::unordered_map<std::uint32_t, Carried> qps_;
   std::vector<std::pair<std::uint32_t, MessageEnd>> ends_, ending_;
   std::vector<std::uint32_t> awake_, advancing_;

@@ -25,6 +25,9 @@
 
 namespace softroce {
 
+// Numbers of the engine's queue pairs among those of its process.
+inline constexpr std::uint32_t kDataQpNumber = 0x11, kRecoveryQpNumber = 0x12;
+
 inline std::uint32_t saturate_ns(Time time) {
   return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));
 }
@@ -50,7 +53,7 @@ struct EngineState {
   // QPs, all the rest on the recovery QPs.
   void address(Peer& peer, bool recovery, Time now, Packet& packet) {
     packet.destination_mac = peer.address.mac;
-    packet.source = config.gid;
+    packet.source = peer.address.source;
     packet.destination = peer.address.gid;
     packet.qkey = peer.address.qkey;
     packet.destination_qp = recovery ? peer.address.recovery_qp : peer.address.data_qp;
@@ -91,8 +94,8 @@ struct EngineState {
   const ParityConfig parity;
   const Time packet_time;  // of a packet of data on the port
   const std::uint32_t chunk_bytes;
-  const std::uint32_t data_qp;
-  const std::uint32_t recovery_qp;
+  std::uint32_t data_qp;
+  std::uint32_t recovery_qp;
   std::uint32_t data_psn = 0;
   std::uint32_t recovery_psn = 0;
   Counters& counters;

@@ -21,9 +21,14 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
 
-void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
-  sender_.flush(peer, now);
-  receiver_.flush(peer, now);
+void MessageEngine::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
+  sender_.flush(peer, now, status);
+  receiver_.flush(peer, now, status);
+}
+
+void MessageEngine::disconnect(PeerIndex peer, Time now) {
+  flush(peer, now, WcStatus::retry_exc_err);
+  state_.peers.forget(peer);
 }
 
 // The session knows a message when it has handled the event of its post.

@@ -33,14 +33,26 @@ class MessageEngine final {
     return state_.peers.connect(address, state_.config, state_.framing, state_.path_picker);
   }
 
+  // Before the first peer is there.
+  void set_qps(std::uint32_t data_qp, std::uint32_t recovery_qp) {
+    state_.data_qp = data_qp;
+    state_.recovery_qp = recovery_qp;
+    state_.events.set_qps(data_qp, recovery_qp);
+  }
+  std::uint32_t data_qp() const { return state_.data_qp; }
+  std::uint32_t recovery_qp() const { return state_.recovery_qp; }
+  // Ends all that is outstanding with the peer, which is gone, and takes nothing from it any more.
+  void disconnect(PeerIndex peer, Time now);
+
   // ---- work requests
   using WorkRequest = MessageRequest;
   // False: the peer is unknown, its queue is full (message_slots), or the key is in use. A send
   // uses its key until it ends, a receive until its message begins.
   bool post_send(const WorkRequest& request, Time now) { return sender_.post(request, now); }
   bool post_receive(const WorkRequest& request, Time now) { return receiver_.post(request, now); }
-  // Ends every work request of one peer, or of all peers, with IBV_WC_WR_FLUSH_ERR.
-  void flush(std::optional<PeerIndex> peer, Time now);
+  // Ends every work request of one peer, or of all peers.
+  void flush(std::optional<PeerIndex> peer, Time now,
+             WcStatus status = WcStatus::wr_flush_err);
 
   // ---- operations of queue pairs
   // Whom they belong to, from now on.
@@ -196,7 +208,10 @@ class MessageEngine final {
   void write_off(PeerIndex peer, Time sent_up_to);
 
   const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
-  const Peer* find_peer(const Gid& gid) { return state_.peers.find(gid); }  // null: unknown
+  // Null: unknown.
+  const Peer* find_peer(const Gid& gid, std::uint32_t data_qp) const {
+    return state_.peers.find(gid, data_qp);
+  }
 
   // ---- snapshots, from any thread
   auto& sends() { return sender_.messages(); }

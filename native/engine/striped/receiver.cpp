@@ -61,11 +61,11 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   return true;
 }
 
-void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
+void Receiver::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
   messages_.for_each([&](ReceiveMessage& m) {
     if (peer && m.peer != *peer) return;
     if (state_.session != nullptr) state_.session->flushed(m);
-    fail(m.handle, WcStatus::wr_flush_err, now);
+    fail(m.handle, status, now);
   });
 }
 

@@ -22,7 +22,7 @@ class Receiver {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
   void fail(Handle receive, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(std::optional<PeerIndex> peer, Time now, WcStatus status);  // as MessageEngine's
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
 

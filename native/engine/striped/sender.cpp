@@ -142,11 +142,11 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   if (!peer.held.empty()) send_held(peer, now);
 }
 
-void Sender::flush(std::optional<PeerIndex> peer, Time now) {
+void Sender::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
   messages_.for_each([&](SendMessage& m) {
     if (peer && m.peer != *peer) return;
     if (state_.session != nullptr) state_.session->flushed(m);
-    complete(m.handle, WcStatus::wr_flush_err, now);
+    complete(m.handle, status, now);
   });
 }
 

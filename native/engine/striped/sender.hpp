@@ -26,7 +26,7 @@ class Sender {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(std::optional<PeerIndex> peer, Time now, WcStatus status);  // as MessageEngine's
 
   SendMessage* find(Handle send) { return messages_.find(send); }
   SendMessage* find(PeerIndex peer, std::uint32_t id);  // null: it is over, or never was

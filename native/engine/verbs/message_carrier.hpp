@@ -21,9 +21,15 @@ struct OutgoingMessage {
 class MessageCarrier {
  public:
   virtual ~MessageCarrier() = default;
-  // Sends a message to the queue pair's peer. False: not now. `StripedQp::advance` is called when it
-  // may be possible.
-  virtual bool send(StripedQp& qp, const OutgoingMessage& message, Time now) = 0;
+  enum class Begun : std::uint8_t {
+    begun,
+    later,  // `StripedQp::advance` is called when it may be possible
+    never,  // the peer does not use this transport, or does not answer
+  };
+  // The queue pair has a peer now.
+  virtual void connected(StripedQp& qp, Time now) = 0;
+  // Sends a message to the queue pair's peer.
+  virtual Begun send(StripedQp& qp, const OutgoingMessage& message, Time now) = 0;
   // A message with this header is expected, and has its place.
   virtual void receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,
                        const Place& place, Time now) = 0;

@@ -48,6 +48,9 @@ class StripedQp final : public ConnectedQp {
   const std::uint8_t* source_of(const MessageKey& key);
   std::uint8_t* target_of(const MessageKey& key, WcStatus& why_not);
 
+  // Until the retries of an RC requester are used up (IBA 9.7.6.1.3); kNever: they never are.
+  Time retry_time() const;
+
   // ---- between
   void ended(MessageEnd&& end);
   // Does what can be done: begins sends, takes what has arrived, ends what is over.

@@ -56,7 +56,10 @@ const ScatterGather* single(const std::vector<ScatterGather>& elements) {
 }  // namespace
 
 void StripedQp::entered(QpState from, Time now) {
-  if (from == QpState::init && state_ == QpState::rtr) reset_responder();
+  if (from == QpState::init && state_ == QpState::rtr) {
+    reset_responder();
+    carrier_.connected(*this, now);
+  }
   if (from == QpState::rtr && state_ == QpState::rts) reset_requester();
   if (state_ == QpState::sqd && attr_.sqd_notify && !is_draining())
     tell(AsyncEventType::sq_drained);
@@ -141,7 +144,9 @@ bool StripedQp::begin(Send& send, Time now) {
       .base = source,
       .length = is_atomic(request) ? 2 * kAtomicBytes : request.reads_remote() ? 0 : bytes,
       .patience = patience()};
-  if (!carrier_.send(*this, message, now)) return false;
+  const MessageCarrier::Begun begun = carrier_.send(*this, message, now);
+  if (begun == MessageCarrier::Begun::never) send.status = WcStatus::retry_exc_err;
+  if (begun != MessageCarrier::Begun::begun) return false;
   if (request.reads_remote())
     carrier_.receive(*this, operation_key(LAB_CLASS_RESULT, number_, next_number_), header,
                      {.kind = Place::Kind::memory, .base = target, .capacity = bytes}, now);
@@ -174,10 +179,13 @@ OperationHeader StripedQp::header_of(const Send& send) const {
   return header;
 }
 
-// As an RC requester: until its retries are used up (IBA 9.7.6.1.3).
 Patience StripedQp::patience() const {
-  const Time all = (attr_.retry_count + 1) * (kTimeoutUnit << attr_.timeout);
-  return {.rnr_retry = attr_.rnr_retry, .without_qp = attr_.timeout == 0 ? kNever : all};
+  return {.rnr_retry = attr_.rnr_retry, .without_qp = retry_time()};
+}
+
+Time StripedQp::retry_time() const {
+  if (attr_.timeout == 0) return kNever;
+  return (attr_.retry_count + 1) * (kTimeoutUnit << attr_.timeout);
 }
 
 // The bytes that its request carries, together. Null: they may not be read.

@@ -406,7 +406,7 @@ void StripedQp::send_results(Time now) {
                                   .base = source == nullptr ? &no_bytes : source,
                                   .length = source == nullptr ? 0 : result.length,
                                   .patience = patience()};
-    if (!result.begun && !carrier_.send(*this, message, now)) return;
+    if (!result.begun && carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
     result.begun = true;
     if (source != nullptr) continue;
     count_refusal(result.status);
