@@ -27,7 +27,7 @@ constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr std::uint32_t kNumbersInShare = 1 << LAB_SHARE_QPN_BITS;
 
 MessageConfig config_of(const Settings& settings) {
-  MessageConfig config;
+  MessageConfig config = settings.messages;
   config.gid = settings.gids.front();
   config.path_mtu = settings.path_mtu;
   config.receive_ring_packets = XskConfig{}.receive_frames;

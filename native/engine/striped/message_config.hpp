@@ -99,6 +99,7 @@ struct MessageConfig {
   // A session (message_session.hpp) by name; "policy": events wait for whoever takes them, and acts
   // by hand.
   std::string transport = std::string(kPolicyTransport);
+  bool carries_operations = false;  // of queue pairs of reliable connections
 };
 
 inline CongestionConfig congestion_of(const MessageConfig& config) {
