@@ -4,7 +4,8 @@
 set(engine_sources
   codec/codec.cpp congestion/congestion.cpp congestion/dcqcn.cpp
   congestion/nscc.cpp congestion/swift.cpp rnic/greeter.cpp rnic/operations.cpp rnic/rnic.cpp
-  striped/coding.cpp striped/control_queue.cpp striped/engine_state.cpp striped/event_queue.cpp
+  striped/coding.cpp striped/config_text.cpp striped/control_queue.cpp striped/engine_state.cpp
+  striped/event_queue.cpp
   striped/flow_control.cpp striped/framing.cpp striped/loss_detector.cpp
   striped/message_engine.cpp striped/path_picker.cpp striped/peer_table.cpp striped/receiver.cpp
   striped/receiver_channels.cpp striped/reporter.cpp striped/send_order.cpp striped/sender.cpp
