@@ -79,7 +79,11 @@ def changed(before, after):
         ("operations=true", "operations=false", "carries_operations must be true with"),
         ("=csa_ud", "=irn", "options.path_picker is missing"),
         (",options.probes=true", "", "options.probes is missing"),
-        ("options.probes=true", "options.probes=1", "options.probes: csa_ud does not accept this value"),
+        (
+            "options.probes=true",
+            "options.probes=1",
+            "options.probes: csa_ud does not accept this value",
+        ),
         ('parity="auto"', 'parity="9"', "options.parity: csa_ud does not accept this value"),
         ("budget=0.15", "budget=1.5", "options.parity_budget: csa_ud does not accept this value"),
         ("framing=ud", "framing=ud,options.x=1", "options.x: csa_ud does not have this option"),
