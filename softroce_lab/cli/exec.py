@@ -83,7 +83,7 @@ def exec(  # noqa: A001 - the verb's name
         str | None,
         typer.Option(
             metavar="NAME[,OPTION=VALUE...]",
-            help="As --verbs; this transport carries RC queue pairs. Both ends need the same.",
+            help="As --verbs; this transport carries RC queue pairs. Both ends need it.",
             autocompletion=completion.transports,
         ),
     ] = None,
