@@ -52,8 +52,8 @@ class Draw {
 
   void draw_cables() {
     const Time delay = dice_.one({500 * kNanosecond, 2 * kMicrosecond, 10 * kMicrosecond});
-    const Time packet_time = dice_.one({Time{0}, 50 * kNanosecond, 200 * kNanosecond,
-                                        200 * kNanosecond, 1 * kMicrosecond});
+    const Time packet_time = dice_.one(
+        {Time{0}, 50 * kNanosecond, 200 * kNanosecond, 200 * kNanosecond, 1 * kMicrosecond});
     const std::uint32_t how_lossy = dice_.below(100), how_late = dice_.below(100);
     const bool duplicates = dice_.chance(40), corrupts = dice_.chance(20);
     for (PlannedCable& cable : plan_.cables) {
@@ -119,7 +119,8 @@ class Draw {
     const std::uint32_t rest = dice_.one({0U, 20U, 60U});  // percent of posts that wait
     Time at = 0;
     for (std::uint32_t number = 0; number < count; ++number) {
-      if (dice_.chance(rest)) at += dice_.below(static_cast<std::uint32_t>(round_trip_ / 1000)) * 1000;
+      if (dice_.chance(rest))
+        at += dice_.below(static_cast<std::uint32_t>(round_trip_ / 1000)) * 1000;
       if (dice_.chance(1)) at += timeout();
       PlannedPost post;
       post.number = number;
@@ -159,9 +160,9 @@ class Draw {
   }
 
   void shape(PlannedPost& post, bool shares_words) {
-    const bool takes_receive =
-        post.opcode != WrOpcode::rdma_write && post.opcode != WrOpcode::rdma_read &&
-        post.opcode < WrOpcode::rdma_read;
+    const bool takes_receive = post.opcode != WrOpcode::rdma_write &&
+                               post.opcode != WrOpcode::rdma_read &&
+                               post.opcode < WrOpcode::rdma_read;
     if (post.opcode == WrOpcode::local_invalidate) {
       post.flags &= ~kFence;  // RC carries it out when it is posted, whatever is outstanding
       return;
@@ -255,8 +256,8 @@ class Draw {
     for (std::size_t n = plan_.posts.size(); n-- != 0;) {
       PlannedPost& post = plan_.posts[n];
       if (post.opcode == WrOpcode::send_with_invalidate) dies[post.flow] = true;
-      const bool writes = post.opcode == WrOpcode::rdma_write ||
-                          post.opcode == WrOpcode::rdma_write_with_immediate;
+      const bool writes =
+          post.opcode == WrOpcode::rdma_write || post.opcode == WrOpcode::rdma_write_with_immediate;
       post.dying_key = writes && dies[post.flow] && dice_.chance(40);
     }
   }
@@ -306,8 +307,7 @@ class Draw {
 
   bool fits(FaultKind kind, const PlannedPost& post) const {
     using enum WrOpcode;
-    const bool sends =
-        post.opcode == send || post.opcode == send_with_immediate;
+    const bool sends = post.opcode == send || post.opcode == send_with_immediate;
     const bool writes = post.opcode == rdma_write || post.opcode == rdma_write_with_immediate;
     const bool atomic = post.opcode == fetch_add || post.opcode == compare_swap;
     const bool shared = plan_.flows[post.flow ^ 1].shared_receives;
@@ -352,9 +352,9 @@ class Draw {
 
 const char* name_of(FaultKind kind) {
   static constexpr const char* kNames[kFaultKinds] = {
-      "none",       "bad_key",        "out_of_bounds", "no_right",    "short_receive",
-      "bad_receive", "bad_source",    "bad_result",    "bad_invalidate", "no_receive",
-      "region_goes", "end_fails",     "end_resets",    "end_destroyed",  "cut"};
+      "none",        "bad_key",    "out_of_bounds", "no_right",       "short_receive",
+      "bad_receive", "bad_source", "bad_result",    "bad_invalidate", "no_receive",
+      "region_goes", "end_fails",  "end_resets",    "end_destroyed",  "cut"};
   return kNames[static_cast<int>(kind)];
 }
 

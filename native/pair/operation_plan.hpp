@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a seed of the operation trial means: queue pairs, posts, faults of the cable, and at most one
-// planned fault. A plan has sizes and offsets; operation_trial.hpp gives it memory and runs it.
+// What a seed of the operation trial means: queue pairs, posts, faults of the cable, and at most
+// one planned fault. A plan has sizes and offsets; operation_trial.hpp gives it memory and runs it.
 //
 // A `flow` is the sequence of operations of one queue pair. Connection c has the flows 2c, which
 // side 0 posts, and 2c + 1, which side 1 posts. The flow at the other end of a connection is
@@ -84,15 +84,15 @@ struct PlannedPost {
   Time at = 0;
   bool with_next = false;  // in one call with the flow's next post, if that is due, too
   WrOpcode opcode = WrOpcode::send;
-  std::uint32_t flags = 0;        // SendFlags
-  std::uint32_t bytes = 0;        // of the message or the result
-  std::vector<Piece> sources{};   // in the pattern of the side that posts
+  std::uint32_t flags = 0;               // SendFlags
+  std::uint32_t bytes = 0;               // of the message or the result
+  std::vector<Piece> sources{};          // in the pattern of the side that posts
   std::vector<std::uint32_t> results{};  // READ, atomic: lengths of its elements
-  std::uint32_t offset = 0;       // in the flow's target
-  bool dying_key = false;         // WRITE: by the key that the next SEND of the flow invalidates
+  std::uint32_t offset = 0;              // in the flow's target
+  bool dying_key = false;  // WRITE: by the key that the next SEND of the flow invalidates
   std::optional<std::uint32_t> shared_word{};  // atomic: on this word of the peer's side
-  std::uint64_t operand = 0;      // what to add, or to swap in
-  bool compares_equal = false;    // compare-swap: compare with what is expected to be there
+  std::uint64_t operand = 0;                   // what to add, or to swap in
+  bool compares_equal = false;  // compare-swap: compare with what is expected to be there
   std::uint32_t immediate = 0;
 };
 

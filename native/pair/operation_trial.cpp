@@ -55,28 +55,19 @@ enum class Mistake : std::uint8_t {
   guard_touched,
   region_pinned,
 };
-const std::vector<std::string> kMistakeNames = {"",
-                                                "completion_lost",
-                                                "completion_twice",
-                                                "completions_swapped",
-                                                "receive_of_next",
-                                                "immediate_changed",
-                                                "error_hidden",
-                                                "written_byte_lost",
-                                                "received_byte_lost",
-                                                "last_byte_early",
-                                                "read_byte_lost",
-                                                "atomic_twice",
-                                                "atomic_result_changed",
-                                                "fence_ignored",
-                                                "guard_touched",
-                                                "region_pinned"};
+// In the order of `Mistake`, without the first.
+const std::vector<std::string> kMistakeNames = {
+    "completion_lost",   "completion_twice", "completions_swapped", "receive_of_next",
+    "immediate_changed", "error_hidden",     "written_byte_lost",   "received_byte_lost",
+    "last_byte_early",   "read_byte_lost",   "atomic_twice",        "atomic_result_changed",
+    "fence_ignored",     "guard_touched",    "region_pinned"};
 
 Mistake mistake_of(const std::string& name) {
+  if (name.empty()) return Mistake::none;
   const auto found = std::ranges::find(kMistakeNames, name);
   if (found == kMistakeNames.end())
     throw std::invalid_argument("the operation trial has no mistake '" + name + "'");
-  return static_cast<Mistake>(found - kMistakeNames.begin());
+  return static_cast<Mistake>(found - kMistakeNames.begin() + 1);
 }
 
 // Random bytes, the same in each trial: what is sent is taken from here, and each place is known by
@@ -97,9 +88,7 @@ std::uint64_t word_at(const std::uint8_t* at) {
   return value;
 }
 
-std::uint64_t address_of(const std::uint8_t* at) {
-  return reinterpret_cast<std::uintptr_t>(at);
-}
+std::uint64_t address_of(const std::uint8_t* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
 // Buffers of receives, which are posted again when what they received was judged.
 struct Stock {
@@ -244,8 +233,7 @@ class Trial {
     }
     for (std::uint32_t flow = 0; flow < flows(); ++flow) {
       End& end = ends_[flow];
-      end.target_area =
-          peer_side_of(flow).arena.add(plan_.target_bytes + kWords * kWordBytes);
+      end.target_area = peer_side_of(flow).arena.add(plan_.target_bytes + kWords * kWordBytes);
       for (const PlannedPost& post : plan_.posts)
         if (post.flow == flow && !post.results.empty())
           end.result_areas.push_back(side_of(flow).arena.add(post.bytes));
@@ -288,7 +276,8 @@ class Trial {
     std::ranges::fill(side.arena.area(side.words_area), std::uint8_t{0});
     for (std::uint32_t flow = 1 - which; flow < flows(); flow += 2) {
       const Element target = side.arena.area(ends_[flow].target_area);
-      const std::size_t from = dice_.below(static_cast<std::uint32_t>(kPatternBytes - target.size()));
+      const std::size_t from =
+          dice_.below(static_cast<std::uint32_t>(kPatternBytes - target.size()));
       std::copy_n(pattern().begin() + static_cast<std::ptrdiff_t>(from), target.size(),
                   target.begin());
     }
@@ -726,8 +715,8 @@ class Trial {
       for (std::uint32_t element = 1; element <= elements; ++element) {
         const std::uint32_t some = element == elements ? bytes : dice_.below(bytes + 1);
         receive.elements.push_back(receive.slot.subspan(offset, some));
-        request.targets.push_back({address_of(receive.slot.data()) + offset, some,
-                                   bad ? kUnknownKey : side.local_key});
+        request.targets.push_back(
+            {address_of(receive.slot.data()) + offset, some, bad ? kUnknownKey : side.local_key});
         offset += some + kGapBytes;
         bytes -= some;
       }
@@ -767,13 +756,14 @@ class Trial {
       while (behind < end.requests.size() && end.with_next[behind - 1] && end.at[behind] <= now() &&
              behind - end.next < plan_.flows[flow].max_send)
         ++behind;
-      std::vector<SendRequest> requests(end.requests.begin() + static_cast<std::ptrdiff_t>(end.next),
-                                        end.requests.begin() + static_cast<std::ptrdiff_t>(behind));
+      std::vector<SendRequest> requests(
+          end.requests.begin() + static_cast<std::ptrdiff_t>(end.next),
+          end.requests.begin() + static_cast<std::ptrdiff_t>(behind));
       const int error = side_of(flow).rnic.post_sends(end.qp, requests, now());
       if (error == ENOMEM) return;  // until something ends
       if (error != 0)
-        return model_.violation("ends once", model_.text(flow, end.next) + " is refused with " +
-                                                 std::to_string(error));
+        return model_.violation(
+            "ends once", model_.text(flow, end.next) + " is refused with " + std::to_string(error));
       for (; end.next < behind; ++end.next) {
         tell("post " + model_.text(flow, end.next));
         model_.posted(flow);
@@ -793,7 +783,8 @@ class Trial {
     if (now() < next_old_at_ || now() >= end_at_ || injected_ == kMostInjected) return;
     next_old_at_ = now() + (1 + dice_.below(2'000)) * 10 * kNanosecond;
     if (old_frames_.empty()) return;
-    const Pair::Sent& sent = old_frames_[dice_.below(static_cast<std::uint32_t>(old_frames_.size()))];
+    const Pair::Sent& sent =
+        old_frames_[dice_.below(static_cast<std::uint32_t>(old_frames_.size()))];
     ++injected_;
     pair_.inject(1 - sent.from, sent.frame.data(), sent.frame.size());
   }
@@ -845,7 +836,6 @@ class Trial {
     const std::size_t slot = stock.slot_of.at(completion.wr_id);
     mistake_at_receive(flow, slot, completion);
     model_.receive_completed(flow, completion);
-    failed_receives_ += completion.status != WcStatus::success;
     stock.slots[slot].free_at = now() + stock.delay;
     stock.free.push_back(slot);
   }
@@ -883,9 +873,8 @@ class Trial {
     const std::uint32_t peer = flow ^ 1;
     const PlannedFault& fault = plan_.fault;
     const bool moved = broken_ && fault.kind == FaultKind::end_fails && fault.flow == flow;
-    const bool ended_by_peer =
-        (model_.is_planned_failure(peer) && tolerance_of(peer).ends_peer) ||
-        (fault.kind == FaultKind::region_goes && model_.has_failed(peer));
+    const bool ended_by_peer = (model_.is_planned_failure(peer) && tolerance_of(peer).ends_peer) ||
+                               (fault.kind == FaultKind::region_goes && model_.has_failed(peer));
     const std::string what = "the queue pair of flow " + std::to_string(flow) + " is in state " +
                              std::to_string(static_cast<int>(state));
     if ((model_.has_failed(flow) || moved || ended_by_peer) && state != QpState::err &&
@@ -909,8 +898,8 @@ class Trial {
       End& end = ends_[flow];
       const bool flushed = !end.gone && !plan_.flows[flow].shared_receives;
       if (flushed && end.stock.free.size() != end.stock.slots.size())
-        model_.violation("ends once", "receives of flow " + std::to_string(flow) +
-                                          " are not flushed");
+        model_.violation("ends once",
+                         "receives of flow " + std::to_string(flow) + " are not flushed");
       const bool destroyed = end.gone && plan_.fault.kind == FaultKind::end_destroyed;
       if (!destroyed) must(side_of(flow).rnic.destroy_qp(end.qp), "destroy_qp");
     }
@@ -946,8 +935,7 @@ class Trial {
     if (mistake_ != Mistake::fence_ignored || !(operation.flags & kFence)) return;
     for (std::size_t each = 0; each <= index; ++each) {
       const PostedOperation& before = model_.operations(flow)[each];
-      if (before.is_write())
-        std::ranges::copy(before.data, target.begin() + before.offset);
+      if (before.is_write()) std::ranges::copy(before.data, target.begin() + before.offset);
     }
   }
 
@@ -999,7 +987,8 @@ class Trial {
 
   static void swap_some(std::vector<WorkCompletion>& came) {
     for (std::size_t index = 1; index < came.size(); ++index) {
-      const bool sends = came[index].opcode < WcOpcode::recv && came[index - 1].opcode < WcOpcode::recv;
+      const bool sends =
+          came[index].opcode < WcOpcode::recv && came[index - 1].opcode < WcOpcode::recv;
       if (sends && came[index].qp_num == came[index - 1].qp_num)
         return std::swap(came[index], came[index - 1]);
     }
@@ -1041,9 +1030,8 @@ class Trial {
   }
 
   bool receives_were_late() {
-    return std::ranges::any_of(sides_, [](const Side& side) {
-      return side.rnic.counters()[Counter::tx_rnr_nak] != 0;
-    });
+    return std::ranges::any_of(
+        sides_, [](const Side& side) { return side.rnic.counters()[Counter::tx_rnr_nak] != 0; });
   }
 
   const TrialOptions& options_;
@@ -1063,7 +1051,6 @@ class Trial {
   std::vector<Pair::Sent> old_frames_;
   Time next_old_at_ = 0;
   int injected_ = 0;
-  std::size_t failed_receives_ = 0;
   TrialOutcome outcome_;
 };
 

@@ -48,9 +48,9 @@ std::uint64_t sum_of(const std::vector<Element>& elements) {
 
 const char* name_of(WrOpcode opcode) {
   static constexpr const char* kNames[] = {
-      "WRITE",        "WRITE with immediate", "SEND",      "SEND with immediate",
-      "READ",         "compare-swap",         "fetch-add", "local invalidate",
-      "bind window",  "SEND with invalidate"};
+      "WRITE",       "WRITE with immediate", "SEND",      "SEND with immediate",
+      "READ",        "compare-swap",         "fetch-add", "local invalidate",
+      "bind window", "SEND with invalidate"};
   return kNames[static_cast<int>(opcode)];
 }
 
@@ -59,8 +59,7 @@ std::string number_of(WcStatus status) { return std::to_string(static_cast<int>(
 }  // namespace
 
 void OrderModel::violation(const char* rule, const std::string& what) {
-  if (violations_.size() < kMostViolations)
-    violations_.push_back(std::string(rule) + ": " + what);
+  if (violations_.size() < kMostViolations) violations_.push_back(std::string(rule) + ": " + what);
 }
 
 std::string OrderModel::text(std::uint32_t flow, std::size_t index) const {
@@ -111,8 +110,7 @@ bool OrderModel::is_over(std::uint32_t flow) const {
 bool OrderModel::may_be_flushed(std::uint32_t flow) {
   const Flow& peer = peer_of(flow);
   return flows_[flow].tolerance.may_be_flushed ||
-         (peer.tolerance.ends_peer && peer.tolerance.planned) ||
-         peer.tolerance.second_region_goes;
+         (peer.tolerance.ends_peer && peer.tolerance.planned) || peer.tolerance.second_region_goes;
 }
 
 // ---------------------------------------------------------------- completions of sends
@@ -134,8 +132,8 @@ void OrderModel::send_completed(std::uint32_t flow, const WorkCompletion& comple
   const bool success = completion.status == WcStatus::success;
   if (success && f.failed) violation("errors", what + " succeeds behind an error");
   if (f.failed && completion.status != WcStatus::wr_flush_err && !success)
-    violation("errors", what + " has status " + number_of(completion.status) +
-                            " behind the first error");
+    violation("errors",
+              what + " has status " + number_of(completion.status) + " behind the first error");
   if (!f.failed) {
     for (; f.completed < index; ++f.completed) succeed(flow, f.completed);
     if (success)
@@ -149,8 +147,8 @@ void OrderModel::send_completed(std::uint32_t flow, const WorkCompletion& comple
     violation("send order", what + " completes with opcode " +
                                 std::to_string(static_cast<int>(completion.opcode)));
   if (success && !operation.is_local() && completion.byte_len != operation.bytes)
-    violation("send order", what + " completes with " + std::to_string(completion.byte_len) +
-                                " bytes");
+    violation("send order",
+              what + " completes with " + std::to_string(completion.byte_len) + " bytes");
 }
 
 void OrderModel::succeed(std::uint32_t flow, std::size_t index) {
@@ -162,8 +160,8 @@ void OrderModel::succeed(std::uint32_t flow, std::size_t index) {
   if (operation.is_read()) {
     std::uint32_t wrong = 0;
     if (!read_is_explained(f, index, wrong))
-      violation("READ", text(flow, index) + " has a byte that was never there: " +
-                            std::to_string(wrong));
+      violation("READ",
+                text(flow, index) + " has a byte that was never there: " + std::to_string(wrong));
   }
   if (operation.is_atomic() && !operation.shared_word) {
     gather(operation.results, scratch_);
@@ -174,8 +172,7 @@ void OrderModel::succeed(std::uint32_t flow, std::size_t index) {
   f.ended = index + 1;
   settle(flow, index + 1);
   if (!operation.takes_receive() || peer_of(flow).gone) return;
-  const bool received =
-      f.receives_done != 0 && f.receive_takers[f.receives_done - 1] >= index;
+  const bool received = f.receives_done != 0 && f.receive_takers[f.receives_done - 1] >= index;
   if (!received)
     violation("data before completion", text(flow, index) + " succeeds before its receive");
 }
@@ -204,8 +201,8 @@ bool OrderModel::may_end_so(std::uint32_t flow, std::size_t index, WcStatus stat
   switch (status) {
     case WcStatus::retry_exc_err:
       return tolerance.may_time_out || losses_ - f.losses_at_progress >= kLossesThatExhaust ||
-             (before_planned && tolerance.ends_peer && losses_ != 0) || tolerance.second_region_goes ||
-             peer_of(flow).failed || peer_of(flow).receive_failed;
+             (before_planned && tolerance.ends_peer && losses_ != 0) ||
+             tolerance.second_region_goes || peer_of(flow).failed || peer_of(flow).receive_failed;
     case WcStatus::wr_flush_err:
       return may_be_flushed(flow);
     case WcStatus::rnr_retry_exc_err:
@@ -238,22 +235,26 @@ void OrderModel::receive_completed(std::uint32_t flow, const WorkCompletion& com
   }
   if (f.gone) return violation("ends once", "a receive completes after " + f.name + " is gone");
   const std::size_t number = sender.receives_done;
-  const bool is_taken = number < sender.receive_takers.size() &&
-                        sender.receive_takers[number] < sender.posted;
+  const bool is_taken =
+      number < sender.receive_takers.size() && sender.receive_takers[number] < sender.posted;
   if (completion.status != WcStatus::success) {
     const bool planned =
         is_taken &&
         sender.tolerance.planned == sender.operations[sender.receive_takers[number]].number &&
         completion.status == sender.tolerance.receive_status;
-    if (!planned && completion.status != WcStatus::wr_flush_err)
-      violation("errors", "a receive on " + f.name + " ends with status " +
-                              number_of(completion.status));
+    // A READ's region may go while a SEND arrives.
+    const bool went =
+        sender.tolerance.second_region_goes && completion.status == WcStatus::rem_access_err;
+    if (!planned && !went && completion.status != WcStatus::wr_flush_err)
+      violation("errors",
+                "a receive on " + f.name + " ends with status " + number_of(completion.status));
     f.receive_failed = true;
     return;
   }
   if (f.receive_failed) violation("errors", "a receive on " + f.name + " succeeds behind an error");
   if (!is_taken)
-    return violation("receive order", "a receive on " + f.name + " completes, and no message takes it");
+    return violation("receive order",
+                     "a receive on " + f.name + " completes, and no message takes it");
   const std::size_t index = sender.receive_takers[number];
   const PostedOperation& operation = sender.operations[index];
   if (sender.tolerance.planned && operation.number >= *sender.tolerance.planned &&
@@ -270,8 +271,8 @@ void OrderModel::take_shared(std::uint32_t flow, const WorkCompletion& completio
   SharedReceives& shared = shared_[flow % 2];
   const auto found = shared.posted.find(completion.wr_id);
   if (found == shared.posted.end())
-    return violation("ends once", "a shared receive on " + flows_[flow].name +
-                                      " completes that is not posted");
+    return violation("ends once",
+                     "a shared receive on " + flows_[flow].name + " completes that is not posted");
   receive = std::move(found->second);
   shared.posted.erase(found);
   // A queue pair that fails puts its receive back, and others may take that one late.
@@ -294,8 +295,8 @@ void OrderModel::check_received(std::uint32_t flow, const Receive& receive,
   const auto opcode = writes ? WcOpcode::recv_rdma_with_immediate : WcOpcode::recv;
   if (completion.opcode != opcode) violation("receive order", what + ": its receive's opcode");
   if (completion.byte_len != operation.bytes)
-    violation("receive order", what + ": its receive has " + std::to_string(completion.byte_len) +
-                                   " bytes");
+    violation("receive order",
+              what + ": its receive has " + std::to_string(completion.byte_len) + " bytes");
   const int flags = (immediate ? kWithImmediate : 0) | (invalidates ? kWithInvalidate : 0);
   if ((completion.flags & (kWithImmediate | kWithInvalidate)) != flags)
     violation("receive order", what + ": its receive's flags");
@@ -317,7 +318,9 @@ void OrderModel::check_received(std::uint32_t flow, const Receive& receive,
     violation("guards", what + ": its receive has bytes behind the message");
   const std::uint8_t* at = receive.slot.data();
   for (const Element& element : receive.elements) {
-    if (element.data() > at && !is_poison({at == nullptr ? element.data() : const_cast<std::uint8_t*>(at), element.data()}))
+    if (element.data() > at &&
+        !is_poison(
+            {at == nullptr ? element.data() : const_cast<std::uint8_t*>(at), element.data()}))
       violation("guards", what + ": bytes between the elements of its receive changed");
     at = element.data() + element.size();
   }
@@ -343,8 +346,8 @@ void OrderModel::check_fence(std::uint32_t flow, std::size_t index) {
   for (std::size_t before = f.ended; before < index; ++before) {
     const PostedOperation& operation = f.operations[before];
     if ((operation.is_read() || operation.is_atomic()) && !is_answered(f, before))
-      return violation("fence", text(flow, index) + " takes effect before the answer to " +
-                                    text(flow, before));
+      return violation(
+          "fence", text(flow, index) + " takes effect before the answer to " + text(flow, before));
   }
 }
 
@@ -403,8 +406,7 @@ void OrderModel::check_target(std::uint32_t flow, const char* rule) {
     at += equal_bytes(f.target.data() + at, f.settled.data() + at, size - at);
     if (at == size) return;
     const std::uint8_t* actual = f.target.data() + at;
-    std::uint32_t run =
-        explained(f, f.settled_to, last_possible(f), at, actual, size - at);
+    std::uint32_t run = explained(f, f.settled_to, last_possible(f), at, actual, size - at);
     if (run == 0) run = explained_by_mixture(f, f.settled_to, at, actual, size - at);
     if (run == 0) break;
     at += run;
@@ -546,7 +548,7 @@ void OrderModel::check_word(std::uint32_t word) {
         const auto& [operation, returned] = chains[flow][next[flow]];
         if (returned.has_value() != certain || (returned && *returned != value)) continue;
         const bool adds = operation->opcode == WrOpcode::fetch_add;
-        const std::uint64_t after = adds ? value + operation->operand
+        const std::uint64_t after = adds                          ? value + operation->operand
                                     : value == operation->compare ? operation->operand
                                                                   : value;
         ++next[flow];

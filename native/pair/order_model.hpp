@@ -49,8 +49,12 @@ struct PostedOperation {
     return opcode == WrOpcode::compare_swap || opcode == WrOpcode::fetch_add;
   }
   bool is_local() const { return opcode == WrOpcode::local_invalidate; }
-  bool takes_receive() const { return !is_read() && !is_atomic() && !is_local() && opcode != WrOpcode::rdma_write; }
-  bool changes_target() const { return (is_write() && bytes != 0) || (is_atomic() && !shared_word); }
+  bool takes_receive() const {
+    return !is_read() && !is_atomic() && !is_local() && opcode != WrOpcode::rdma_write;
+  }
+  bool changes_target() const {
+    return (is_write() && bytes != 0) || (is_atomic() && !shared_word);
+  }
   bool covers(std::uint32_t at) const { return at >= offset && at < offset + bytes; }
 };
 
@@ -66,7 +70,7 @@ struct Tolerance {
   std::optional<std::uint32_t> planned{};
   WcStatus status = WcStatus::success;
   WcStatus receive_status = WcStatus::success;  // of the receive that it takes; success: takes none
-  bool ends_peer = false;      // the responder's queue pair goes to the state of error, too
+  bool ends_peer = false;       // the responder's queue pair goes to the state of error, too
   bool may_be_flushed = false;  // its queue pair is moved to the state of error by others
   bool may_time_out = false;    // the peer may not answer any more
   bool may_lack_receive = false;
@@ -76,16 +80,16 @@ struct Tolerance {
 struct FlowSetup {
   std::string name;
   std::vector<PostedOperation> operations{};
-  Element target{};  // at the peer; the program there does not write to it
+  Element target{};              // at the peer; the program there does not write to it
   bool shared_receives = false;  // this end takes its receives from those of its side
   Tolerance tolerance{};
 };
 
 class OrderModel {
  public:
-  // RC executes WRITEs in their order (`mixing_chunk` is 0). A transport that places packets as they
-  // arrive may mix WRITEs that overlap and are outstanding together, if the later one is longer than
-  // `mixing_chunk`, the data of a packet.
+  // RC executes WRITEs in their order (`mixing_chunk` is 0). A transport that places packets as
+  // they arrive may mix WRITEs that overlap and are outstanding together, if the later one is
+  // longer than `mixing_chunk`, the data of a packet.
   explicit OrderModel(std::uint32_t mixing_chunk) : mixing_chunk_(mixing_chunk) {}
 
   void add_flow(FlowSetup setup);
