@@ -37,6 +37,7 @@ class Draw {
   OperationPlan plan() {
     do plan_.path_mtu = dice_.one({256U, 512U, 1024U, 1024U, 2048U, 4096U});
     while (plan_.path_mtu > most_mtu_);
+    plan_.ipv6 = dice_.chance(20);
     plan_.one_queue = dice_.chance(30);
     draw_cables();
     draw_flows();
@@ -291,7 +292,7 @@ class Draw {
       fault.at = some_time();
       fault.flow = dice_.below(static_cast<std::uint32_t>(plan_.flows.size()));
       fault.directions = dice_.between(1, 3);
-      if (fault.kind == FaultKind::region_goes && plan_.flows[fault.flow].split == 0) return;
+      if (fault.kind == FaultKind::region_goes && !find_region(fault)) return;
     } else {
       std::vector<const PlannedPost*> fitting;
       for (const PlannedPost& post : plan_.posts)
@@ -300,9 +301,51 @@ class Draw {
       const PlannedPost& post = *fitting[dice_.below(static_cast<std::uint32_t>(fitting.size()))];
       fault.number = post.number;
       fault.flow = post.flow;
+      if (fault.kind == FaultKind::not_granted) refuse_kind(fault, post.opcode);
       if (fault.kind == FaultKind::no_receive) plan_.flows[post.flow].rnr_retry = 2;
     }
     plan_.fault = fault;
+  }
+
+  // A second region, and a time when something may be using it.
+  bool find_region(PlannedFault& fault) {
+    std::vector<const PlannedPost*> uses;
+    for (const PlannedPost& post : plan_.posts) {
+      const std::uint32_t split = plan_.flows[post.flow].split;
+      if (split != 0 && post.offset >= split && post.bytes != 0) uses.push_back(&post);
+    }
+    if (uses.empty()) return false;
+    const PlannedPost& use = *uses[dice_.below(static_cast<std::uint32_t>(uses.size()))];
+    fault.flow = use.flow;
+    fault.at = use.at +
+               dice_.below(static_cast<std::uint32_t>(2 * round_trip_ / kNanosecond)) * kNanosecond;
+    for (PlannedPost& post : plan_.posts)  // no other key leads there
+      if (post.flow == fault.flow) post.dying_key = false;
+    return true;
+  }
+
+  static std::uint32_t right_for(WrOpcode opcode) {
+    switch (opcode) {
+      case WrOpcode::rdma_write:
+      case WrOpcode::rdma_write_with_immediate:
+        return kRemoteWrite;
+      case WrOpcode::rdma_read:
+        return kRemoteRead;
+      case WrOpcode::compare_swap:
+      case WrOpcode::fetch_add:
+        return kRemoteAtomic;
+      default:
+        return 0;
+    }
+  }
+
+  // The flow's first operation of this kind meets the fault.
+  void refuse_kind(PlannedFault& fault, WrOpcode opcode) const {
+    fault.right = right_for(opcode);
+    const auto first = std::ranges::find_if(plan_.posts, [&fault](const PlannedPost& post) {
+      return post.flow == fault.flow && right_for(post.opcode) == fault.right;
+    });
+    fault.number = first->number;
   }
 
   bool fits(FaultKind kind, const PlannedPost& post) const {
@@ -314,6 +357,7 @@ class Draw {
     switch (kind) {
       case FaultKind::bad_key:
       case FaultKind::no_right:
+      case FaultKind::not_granted:
         return (writes || post.opcode == rdma_read || atomic) && post.bytes != 0;
       case FaultKind::out_of_bounds:
         return (writes || post.opcode == rdma_read) && post.bytes != 0;
@@ -352,9 +396,10 @@ class Draw {
 
 const char* name_of(FaultKind kind) {
   static constexpr const char* kNames[kFaultKinds] = {
-      "none",        "bad_key",    "out_of_bounds", "no_right",       "short_receive",
-      "bad_receive", "bad_source", "bad_result",    "bad_invalidate", "no_receive",
-      "region_goes", "end_fails",  "end_resets",    "end_destroyed",  "cut"};
+      "none",        "bad_key",        "out_of_bounds", "no_right",
+      "not_granted", "short_receive",  "bad_receive",   "bad_source",
+      "bad_result",  "bad_invalidate", "no_receive",    "region_goes",
+      "end_fails",   "end_resets",     "end_destroyed", "cut"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -50,6 +50,7 @@ enum class FaultKind : std::uint8_t {
   bad_key,         // no region has the key at the peer
   out_of_bounds,   // the last byte is outside the region
   no_right,        // the region grants no remote access
+  not_granted,     // the peer's queue pair does not grant operations of this kind
   short_receive,   // the receive is one byte shorter than the message
   bad_receive,     // the receive names a key that no region has
   bad_source,      // so does a source of a WRITE or SEND
@@ -72,6 +73,7 @@ struct PlannedFault {
   std::uint32_t flow = 0;
   Time at = 0;
   std::uint32_t directions = 0;  // cut: bits, by the side that sends
+  std::uint32_t right = 0;       // not_granted: of Access
 };
 
 struct Piece {  // of an area of memory
@@ -125,6 +127,7 @@ struct PlannedPause {  // the queue pair is in SQD, or the cable is down
 struct OperationPlan {
   std::uint32_t path_mtu = 1024;
   std::uint32_t target_bytes = 0;  // of a flow
+  bool ipv6 = false;               // addresses
   bool one_queue = false;          // a completion queue a side
   std::uint8_t timeout = 8;
   std::vector<PlannedFlow> flows{};

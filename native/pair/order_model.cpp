@@ -335,6 +335,9 @@ void OrderModel::settle(std::uint32_t flow, std::size_t to) {
   for (; f.settled_to < to; ++f.settled_to) {
     const PostedOperation& operation = f.operations[f.settled_to];
     if (operation.flags & kFence) check_fence(flow, f.settled_to);
+    // Local operations are carried out when they are posted.
+    if (f.drained_at && f.settled_to >= *f.drained_at && !operation.is_local())
+      violation("drained queue", text(flow, f.settled_to) + " takes effect, posted in SQD");
     if (operation.changes_target())
       std::ranges::copy(operation.data, f.settled.begin() + operation.offset);
   }

@@ -103,6 +103,10 @@ class OrderModel {
   void receive_completed(std::uint32_t flow, const WorkCompletion& completion);
   // The queue pair that posts this flow was reset or destroyed: it completes nothing any more.
   void end_is_gone(std::uint32_t flow) { flows_[flow].gone = true; }
+  // From now on the queue pair is in SQD, or no longer: what is posted meanwhile waits. The first
+  // `begun` operations may have begun before.
+  void drain(std::uint32_t flow, std::size_t begun) { flows_[flow].drained_at = begun; }
+  void end_drain(std::uint32_t flow) { flows_[flow].drained_at.reset(); }
   // So many packets were lost so far, in both directions.
   void note_losses(std::uint64_t packets) { losses_ = packets; }
   void look();  // at memory
@@ -113,13 +117,14 @@ class OrderModel {
     return (std::uint64_t{flow} + 1) << 32 | index;
   }
   bool is_over(std::uint32_t flow) const;  // all that was posted has ended
+  std::size_t posts(std::uint32_t flow) const { return flows_[flow].posted; }
+  std::size_t effects(std::uint32_t flow) const { return flows_[flow].settled_to; }
   bool has_failed(std::uint32_t flow) const { return flows_[flow].failed; }
   bool is_planned_failure(std::uint32_t flow) const { return flows_[flow].met_planned; }
-  bool is_flushed(std::uint32_t flow) const { return flows_[flow].receive_failed; }
-  std::size_t posts(std::uint32_t flow) const { return flows_[flow].posted; }
   const std::vector<PostedOperation>& operations(std::uint32_t flow) const {
     return flows_[flow].operations;
   }
+  const std::string& name(std::uint32_t flow) const { return flows_[flow].name; }
   std::string text(std::uint32_t flow, std::size_t index) const;
 
   void violation(const char* rule, const std::string& what);
@@ -139,6 +144,7 @@ class OrderModel {
     std::deque<Receive> receives{};              // posted at this end, and not over
     bool failed = false, gone = false, receive_failed = false, met_planned = false;
     std::size_t failed_at = 0;
+    std::optional<std::size_t> drained_at{};  // posts when its queue pair went to SQD
     std::uint64_t losses_at_progress = 0;
   };
   struct SharedReceives {

@@ -24,6 +24,7 @@ RULES = {  # what is falsified for the model, and the rule that has to notice it
     "atomic_twice": "atomics",
     "atomic_result_changed": "atomics",
     "fence_ignored": "fence",
+    "posts_forgotten": "drained queue",
     "guard_touched": "guards",
     "region_pinned": "leaks",
 }
