@@ -31,6 +31,7 @@ void bind_coding(EndpointClass& cls);
 void bind_policy(nb::module_& m, EndpointClass& cls);
 void bind_telemetry(nb::module_& m);
 void bind_pair(nb::module_& m);
+void bind_operation_trial(nb::module_& m);
 void bind_host(nb::module_& m);
 void bind_codec(nb::module_& m);
 void bind_erasure(nb::module_& m);

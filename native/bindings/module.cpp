@@ -31,6 +31,7 @@ NB_MODULE(_native, m) {
   softroce::bind_endpoint(m);
   softroce::bind_telemetry(m);
   softroce::bind_pair(m);
+  softroce::bind_operation_trial(m);
   softroce::bind_codec(m);
   softroce::bind_erasure(m);
   softroce::bind_faults(m);

@@ -61,6 +61,9 @@ class Pair {
   // `until`, if that is not kNever).
   bool run(Time until);
 
+  // When `run` would move the clock to; kNever: nothing is left to happen.
+  Time next_event() const;
+
   // Delivers a frame of the test's own making to a side, now.
   void inject(int to, const std::uint8_t* frame, std::size_t bytes);
 
@@ -109,7 +112,6 @@ class Pair {
   void deliver(const Arrival& arrival);
   bool deliver_due();
   void receive(int to, const std::uint8_t* frame, std::size_t bytes);
-  Time next_event() const;
   std::uint32_t take_frame();
 
   std::array<Side, 2> sides_;

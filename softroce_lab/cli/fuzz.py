@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`lab fuzz`: seeds against transports, or failovers, on the virtual clock, until one breaks."""
+"""`lab fuzz`: seeds against transports, failovers or operations, on the virtual clock."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from softroce_lab.cli.options import Duration, Json, Quiet, parse_duration_s, pr
 from softroce_lab.cli.screen import Counting
 from softroce_lab.errors import ExitCode, UserError
 from softroce_lab.experiment import code_version, spec
+from softroce_lab.experiment.fuzz import operations
 from softroce_lab.experiment.fuzz import seeds as experiment_fuzz
 from softroce_lab.experiment.fuzz.failover import campaign as failovers
 from softroce_lab.experiment.fuzz.failover import case as failover_cases
@@ -57,6 +58,7 @@ class Story(enum.StrEnum):
 
     TRANSPORTS = "transports"
     FAILOVER = "failover"
+    OPERATIONS = "operations"
 
 
 @app.command(cls=_Command)
@@ -65,7 +67,8 @@ def fuzz(
         Story,
         typer.Argument(
             help="transports: workloads over every transport; failover: queue pairs with a backup "
-            "on another NIC."
+            "on another NIC; operations: WRITE, SEND, READ and atomics of queue pairs, judged by "
+            "their order."
         ),
     ] = Story.TRANSPORTS,
     seeds: Annotated[
@@ -105,6 +108,8 @@ def fuzz(
     subject: Any = _Failovers()
     if story is Story.TRANSPORTS:
         subject = _Transports(experiment_fuzz.transports_of(transport))
+    elif story is Story.OPERATIONS:
+        subject = _Operations(operations.transports_of(transport))
     commit = code_version.name()  # of what runs now, whatever the files are by its end
     with Counting("fuzz", "seeds", quiet=quiet) as screen:
         if case is not None:
@@ -298,4 +303,45 @@ class _Failovers:
             f"{units.format_count(found.seeds, 'seed')}, {found.moves:,} moves, "
             f"{found.surfaced:,} surfaced errors, {len(found.violations)} violations"
         )
+        yield f"commit {commit}; met in seeds:"
+
+
+class _Operations:
+    """Operations of queue pairs over these transports."""
+
+    def __init__(self, transports: tuple[str, ...]) -> None:
+        self._transports = transports
+
+    def one_case(self, file: Path) -> operations.Campaign:
+        """A campaign of the case in a file. UserError."""
+        found = operations.Campaign()
+        trial = operations.case_of(yaml_source.read(file))
+        found.add(operations.run_trial(trial, self._transports, str(file)))
+        return found
+
+    def many(self, seeds: range, jobs: int, **how: Any) -> operations.Campaign:
+        """A campaign of all seeds."""
+        return operations.campaign(seeds, self._transports, jobs, **how)
+
+    def can_be_kept(self, violation: operations.Violation) -> bool:
+        return bool(violation.posts)
+
+    def title(self, violation: operations.Violation) -> str:
+        return f"seed {violation.seed}, {violation.transport}"
+
+    def shrink(self, violation: operations.Violation, say: Say) -> operations.Violation:
+        return operations.shrink(violation, say)
+
+    def suffix(self, violation: operations.Violation) -> str:
+        return f"operations-{violation.transport}"
+
+    def words(self, violation: operations.Violation) -> list[str]:
+        return ["operations", "--transport", violation.transport]
+
+    def text(self, violation: operations.Violation) -> str:
+        return operations.case_text(violation)
+
+    def summary(self, found: operations.Campaign, commit: str) -> Iterator[str]:
+        counts = units.format_count(found.seeds, "seed"), units.format_count(found.runs, "run")
+        yield f"{', '.join(counts)}, {len(found.violations)} violations"
         yield f"commit {commit}; met in seeds:"

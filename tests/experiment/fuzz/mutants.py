@@ -80,6 +80,16 @@ def first_failover(seeds):
     return broken and [broken.seed, "shift", broken.what]
 
 
+def first_operation(seeds):
+    """[seed, "operations", what] of the first seed of `lab fuzz operations` that breaks a rule."""
+    from softroce_lab.experiment.fuzz import operations
+
+    for seed in seeds:
+        for violation in operations.run_trial(operations.Trial(seed), ["rc"]).violations:
+            return [seed, "operations", violation.what]
+    return None
+
+
 def met(transports, seeds):
     """What runs of these seeds met."""
     from softroce_lab.experiment.fuzz import seeds as fuzz
@@ -101,6 +111,8 @@ def answer(transports, seeds, question):
         return fails(question)
     if transports == ["shift"]:
         return first_failover(seeds)
+    if transports == ["operations"]:
+        return first_operation(seeds)
     return (met if question == "met" else first_violation)(transports, seeds)
 
 

@@ -122,6 +122,16 @@ SHIFT = {  # seeds of `lab fuzz failover` that notice it
 }
 
 
+OPERATIONS = {  # seeds of `lab fuzz operations` that notice it
+    "rc_gap_accepted": 0,
+    "rc_ack_one_too_many": 0,
+    "rc_timer_not_armed": 5,
+    "rc_goes_back_too_little": 0,
+    "rc_duplicate_executed": 0,
+    "rc_retries_unlimited": 7,
+}
+
+
 _SHIFT = "tests/transports/shift/"
 _TAIL_PARITY = "tests/native/test_tail_parity.py::test_"
 BY_A_TEST = {  # no seed notices it: the test that fails
@@ -231,6 +241,16 @@ def test_every_native_mistake_is_noticed(full, native_mutants):
 def test_every_mistake_of_a_failover_is_noticed(native_mutants):
     with asking(native_mutants) as ask:
         found = {name: ask(name, ["shift"], [seed], "violation") for name, seed in SHIFT.items()}
+    tell(found)
+    assert [name for name, violation in found.items() if violation is None] == []
+
+
+def test_every_mistake_of_rc_is_noticed_by_its_operations(native_mutants):
+    with asking(native_mutants) as ask:
+        found = {
+            name: ask(name, ["operations"], [seed], "violation")
+            for name, seed in OPERATIONS.items()
+        }
     tell(found)
     assert [name for name, violation in found.items() if violation is None] == []
 
