@@ -19,15 +19,15 @@ def message_config(address, **settings):
     return config
 
 
-@pytest.fixture
-def carried_by():
-    """The transport of reliable connections: rc, by packets of their own. See `over`."""
-    import os; return os.environ.get("CARRIED", "rc")
+def pytest_generate_tests(metafunc):
+    """Reliable connections have packets of their own (rc), or each of CARRIED_BY carries them.
 
-
-def over(*transports):
-    """Run a test, or a module's (`pytestmark`), with connections over each of these transports."""
-    return pytest.mark.parametrize("carried_by", transports)
+    A module has that list; the mark `only_rc` is for tests of what RC's packets alone have.
+    """
+    if "carried_by" in metafunc.fixturenames:
+        only_rc = metafunc.definition.get_closest_marker("only_rc")
+        carried_by = ("rc",) if only_rc else getattr(metafunc.module, "CARRIED_BY", ("rc",))
+        metafunc.parametrize("carried_by", carried_by)
 
 
 @pytest.fixture
