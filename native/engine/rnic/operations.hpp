@@ -41,6 +41,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   };
 
   // ---- of the queue pairs
+  bool keeps_apart() const override { return !engine_.config().code.shapes.empty(); }
   void connected(StripedQp& qp, Time now) override;
   Begun send(StripedQp& qp, const OutgoingMessage& message, Time now) override;
   void receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,

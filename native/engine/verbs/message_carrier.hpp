@@ -21,6 +21,9 @@ struct OutgoingMessage {
 class MessageCarrier {
  public:
   virtual ~MessageCarrier() = default;
+  // Whether messages must stay apart from the memory of requests, which may go at any time: erasure
+  // codes read and write them for longer than a call.
+  virtual bool keeps_apart() const = 0;
   enum class Begun : std::uint8_t {
     begun,
     later,  // `StripedQp::advance` is called when it may be possible

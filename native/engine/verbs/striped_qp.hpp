@@ -57,6 +57,8 @@ class StripedQp final : public ConnectedQp {
   void advance(Time now);
 
  private:
+  // Bytes of messages that are kept apart, at most, beside one message.
+  static constexpr std::uint64_t kMostApart = 64 << 20;
   // As many sends as a queue pair may have outstanding.
   static constexpr std::int64_t kMostAhead = 1 << 14;
 
@@ -83,7 +85,7 @@ class StripedQp final : public ConnectedQp {
     std::int64_t number = 0;  // of its request
     OperationHeader header{};
     std::uint32_t length = 0;
-    std::uint8_t original[8] = {};               // of an atomic
+    std::unique_ptr<std::uint8_t[]> bytes{};  // what it sends, if that is not in place
     WcStatus status = WcStatus::success;  // else all that the peer gets, and the connection fails
     bool begun = false;
   };
@@ -103,6 +105,7 @@ class StripedQp final : public ConnectedQp {
   void reset_requester();
   void begin_sends(Time now);
   bool may_begin(const Send& send) const;
+  bool is_too_much(const Send& send) const;
   bool begin(Send& send, Time now);
   const std::uint8_t* source_of(const SendRequest& request, std::uint64_t bytes,
                                 Progress& progress);
@@ -125,11 +128,13 @@ class StripedQp final : public ConnectedQp {
   bool take_receives(const OperationHeader& header);
   std::optional<WcStatus> why_refused(const Packet& packet, std::int64_t number);
   Place open(Arrival& arrival, std::int64_t number);
+  bool is_too_much(std::int64_t number, std::uint32_t length) const;
   void count_refusal(WcStatus status);
   std::uint8_t* target_of(Arrival& arrival);
+  std::uint8_t* written_memory(const Arrival& arrival);
   std::uint8_t* request_target(std::uint32_t number, WcStatus& why_not);
   const std::uint8_t* result_source(std::uint32_t number);
-  const std::uint8_t* source_of(const Result& result);
+  const std::uint8_t* source_of(Result& result);
   Place refuse(std::int64_t number, WcStatus status, WcStatus receive_status,
                AsyncEventType event);
   void give_receives(Time now);

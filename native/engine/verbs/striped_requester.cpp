@@ -121,7 +121,15 @@ void StripedQp::begin_sends(Time now) {
 bool StripedQp::may_begin(const Send& send) const {
   const bool fenced = (send.request.flags & kFence) && !mutated(Mutant::fence_ignored);
   if (unanswered_ != 0 && fenced) return false;  // IBA 10.8.3.3
+  if (carrier_.keeps_apart() && is_too_much(send)) return false;
   return !send.request.reads_remote() || unanswered_ < attr_.max_rd_atomic;
+}
+
+// To be kept apart together with those that have begun.
+bool StripedQp::is_too_much(const Send& send) const {
+  std::uint64_t apart = 0;
+  for (std::size_t i = 0; i < progress_.size(); ++i) apart += sends_[i].bytes;
+  return apart != 0 && apart + send.bytes > kMostApart;
 }
 
 // False: it may not begin now, or it failed.
@@ -205,15 +213,16 @@ const std::uint8_t* StripedQp::source_of(const SendRequest& request, std::uint64
     return home_.memory.resolve(source.lkey, source.address, source.length, 0,
                                 config_.protection_domain);
   };
-  if (const ScatterGather* source = single(request.sources)) return resolve(*source);
+  const ScatterGather* source = carrier_.keeps_apart() ? nullptr : single(request.sources);
+  if (source != nullptr) return resolve(*source);
   auto gathered = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
   std::uint8_t* at = gathered.get();
-  for (const ScatterGather& source : request.sources) {
-    if (source.length == 0) continue;
-    const std::uint8_t* piece = resolve(source);
+  for (const ScatterGather& each : request.sources) {
+    if (each.length == 0) continue;
+    const std::uint8_t* piece = resolve(each);
     if (piece == nullptr) return nullptr;
-    std::memcpy(at, piece, source.length);
-    at += source.length;
+    std::memcpy(at, piece, each.length);
+    at += each.length;
   }
   progress.request = std::move(gathered);
   return progress.request.get();
@@ -225,7 +234,8 @@ std::uint8_t* StripedQp::result_target(const SendRequest& request, std::uint64_t
                                        Progress& progress) {
   if (bytes == 0 || !home_.carries_payload) return &no_bytes;
   if (!may_scatter(request.sources)) return nullptr;
-  const ScatterGather* target = is_atomic(request) ? nullptr : single(request.sources);
+  const bool apart = is_atomic(request) || carrier_.keeps_apart();
+  const ScatterGather* target = apart ? nullptr : single(request.sources);
   if (target != nullptr)
     return home_.memory.resolve(target->lkey, target->address, target->length, kLocalWrite,
                                 config_.protection_domain);

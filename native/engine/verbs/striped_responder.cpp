@@ -157,11 +157,24 @@ Place StripedQp::open(Arrival& arrival, std::int64_t number) {
                     AsyncEventType::qp_req_err);
   }
   const std::uint32_t length = arrival.length;
-  const bool holds_last = header.is_write() && length != 0;
+  if (carrier_.keeps_apart() && is_too_much(number, length)) {  // its sender tries again
+    arrivals_.erase(number);
+    return {};
+  }
   std::uint8_t* base = target_of(arrival);
+  const bool holds_last = header.is_write() && length != 0 && arrival.staging == nullptr;
   if (base == nullptr)
     return refuse(number, WcStatus::rem_op_err, WcStatus::loc_prot_err, AsyncEventType::qp_fatal);
   return {.kind = Place::Kind::memory, .base = base, .capacity = length, .holds_last = holds_last};
+}
+
+// To be kept apart together with those that are here. The next one is never too much: the others wait
+// for it.
+bool StripedQp::is_too_much(std::int64_t number, std::uint32_t length) const {
+  std::uint64_t apart = length;
+  for (const auto& [other, arrival] : arrivals_)
+    if (arrival.staging != nullptr) apart += arrival.length;
+  return number != next_ && apart > 2 * kMostApart;
 }
 
 // Null: the memory may not be written.
@@ -170,10 +183,9 @@ std::uint8_t* StripedQp::target_of(Arrival& arrival) {
   const std::uint32_t length = arrival.length;
   if (length == 0 || (!home_.carries_payload && !header.is_atomic())) return &no_bytes;
   if (arrival.staging != nullptr) return arrival.staging.get();
-  if (header.is_write())
-    return home_.memory.resolve(header.rkey, header.remote_address, length, kRemoteWrite,
-                                config_.protection_domain, number_);
-  if (header.is_send()) {
+  const bool apart = carrier_.keeps_apart();
+  if (header.is_write() && !apart) return written_memory(arrival);
+  if (header.is_send() && !apart) {
     const ReceiveRequest& receive =
         taken_[static_cast<std::size_t>(receive_number(header) - first_taken_)];
     const std::uint32_t domain =
@@ -185,6 +197,12 @@ std::uint8_t* StripedQp::target_of(Arrival& arrival) {
   }
   arrival.staging = std::make_unique_for_overwrite<std::uint8_t[]>(length);
   return arrival.staging.get();
+}
+
+// Of a WRITE. Null: it may not be written.
+std::uint8_t* StripedQp::written_memory(const Arrival& arrival) {
+  return home_.memory.resolve(arrival.header.rkey, arrival.header.remote_address, arrival.length,
+                              kRemoteWrite, config_.protection_domain, number_);
 }
 
 // After regions have changed.
@@ -215,11 +233,16 @@ const std::uint8_t* StripedQp::result_source(std::uint32_t number) {
 
 // What a READ returns is read from its memory while it leaves, as an RC responder does. Null: it may
 // not be read.
-const std::uint8_t* StripedQp::source_of(const Result& result) {
-  if (result.header.is_atomic()) return result.original;
+const std::uint8_t* StripedQp::source_of(Result& result) {
+  if (result.bytes != nullptr) return result.bytes.get();
   if (result.length == 0 || !home_.carries_payload) return &no_bytes;
-  return home_.memory.resolve(result.header.rkey, result.header.remote_address, result.length,
-                              kRemoteRead, config_.protection_domain, number_);
+  const std::uint8_t* source =
+      home_.memory.resolve(result.header.rkey, result.header.remote_address, result.length,
+                           kRemoteRead, config_.protection_domain, number_);
+  if (source == nullptr || !carrier_.keeps_apart()) return source;
+  result.bytes = std::make_unique_for_overwrite<std::uint8_t[]>(result.length);
+  std::copy_n(source, result.length, result.bytes.get());
+  return result.bytes.get();
 }
 
 std::uint8_t StripedQp::why_unready(const MessageKey& key) {
@@ -314,14 +337,16 @@ bool StripedQp::take_effect(Arrival& arrival, Time now) {
 
 bool StripedQp::put_in_place(Arrival& arrival) {
   if (!home_.carries_payload) return true;
-  if (!arrival.held.empty()) {
-    std::uint8_t* base = target_of(arrival);
-    if (base == nullptr) return false;
-    std::memcpy(base + arrival.length - arrival.held.size(), arrival.held.data(),
-                arrival.held.size());
-  }
-  if (arrival.staging == nullptr || !arrival.header.is_send()) return true;
-  return fill(taken_.front(), 0, arrival.staging.get(), arrival.length);
+  if (arrival.staging != nullptr && arrival.header.is_send())
+    return fill(taken_.front(), 0, arrival.staging.get(), arrival.length);
+  if (arrival.staging == nullptr && arrival.held.empty()) return true;
+  std::uint8_t* base = written_memory(arrival);
+  if (base == nullptr) return false;
+  if (arrival.staging != nullptr)
+    std::memcpy(base, arrival.staging.get(), arrival.length);
+  else
+    std::ranges::copy(arrival.held, base + arrival.length - arrival.held.size());
+  return true;
 }
 
 // False: it ends the connection.
@@ -363,7 +388,7 @@ void StripedQp::execute_read(const Arrival& arrival) {
     result.status = WcStatus::rem_access_err;
   else
     count(Counter::rx_read_requests);
-  results_.push_back(result);
+  results_.push_back(std::move(result));
 }
 
 void StripedQp::execute_atomic(Arrival& arrival) {
@@ -386,9 +411,10 @@ void StripedQp::execute_atomic(Arrival& arrival) {
       original = value.fetch_add(operand);
     else
       value.compare_exchange_strong(original, operand);
-    store64(result.original, original);
+    result.bytes = std::make_unique<std::uint8_t[]>(kAtomicBytes);
+    store64(result.bytes.get(), original);
   }
-  results_.push_back(result);
+  results_.push_back(std::move(result));
 }
 
 // In the order of their requests. One that failed ends the connection.
