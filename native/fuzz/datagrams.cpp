@@ -109,7 +109,7 @@ class Endpoint {
     packet.destination_qp = qp;
     packet.source_qp = qp;
     packet.qkey = kQkey;
-    packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + (bytes > 2 ? body[2] : 0));
+    packet.source_port = static_cast<std::uint16_t>(LAB_UDP_SPORT_BASE + (bytes > 1 ? body[1] : 0));
     packet.payload = body;
     packet.payload_bytes = bytes;
     rnic_.handle_packet(packet, now_);

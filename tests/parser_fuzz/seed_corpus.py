@@ -266,8 +266,9 @@ def _operation(
     behind = struct.pack(">IIQII", verb << 24 | receive, connection, address, key, argument)
     found = b""
     for index in range(count):
-        name = (kind << 8, _QP, number, number, index, count, length, 5000, 100 * number + index)
-        header = struct.pack(">BBHHH7I2H", 4 << 4 | trimmed << 3, 0, 0, *name, 1000, 100)
+        on_path = 10 * number + index // 4
+        name = (kind << 8, _QP, number, number, index, count, length, 5000, on_path)
+        header = struct.pack(">BBHHH7I2H", 4 << 4 | trimmed << 3, index % 4, 0, *name, 1000, 100)
         size = 0 if trimmed else min(_OPERATION_CHUNK, length - index * _OPERATION_CHUNK)
         if index not in skipped:
             found += _reported_to(0, header + behind + bytes(size))
