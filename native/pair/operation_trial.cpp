@@ -334,8 +334,8 @@ class Trial : OperationSetup {
     ReceiveStock& stock = shared ? sides_[which].stock : ends_[flow].stock;
     tell([&] {
       return "completion of receive " + std::to_string(completion.wr_id) + " (" +
-             model_.name(flow ^ 1) + "), " + std::to_string(completion.byte_len) +
-             " bytes, status " + std::to_string(static_cast<int>(completion.status));
+             model_.name(flow ^ 1) + "), " + std::to_string(completion.byte_len) + " bytes, " +
+             text_of(completion.status);
     });
     const std::size_t slot = stock.slot_of.at(completion.wr_id);
     mistake_at_receive(flow, slot, completion);
@@ -349,8 +349,7 @@ class Trial : OperationSetup {
     const std::size_t index = completion.wr_id & 0xFFFFFFFF;
     if (index < model_.operations(flow).size()) {
       tell([&] {
-        return "completion of " + model_.text(flow, index) + ", status " +
-               std::to_string(static_cast<int>(completion.status));
+        return "completion of " + model_.text(flow, index) + ", " + text_of(completion.status);
       });
       if (mistake_at_completion(flow, index, completion)) return;
     }
