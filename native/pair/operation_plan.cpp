@@ -44,7 +44,6 @@ class Draw {
     draw_posts();
     draw_pauses();
     if (dice_.chance(35)) draw_fault();
-    finish();
     return std::move(plan_);
   }
 
@@ -282,6 +281,10 @@ class Draw {
     };
     if (dice_.chance(15)) plan_.cut = pause(3);
     if (dice_.chance(10)) plan_.drained = pause(1);
+    if (dice_.chance(10)) {
+      plan_.late = pause(1);
+      plan_.late->until -= plan_.late->from;
+    }
     plan_.old_frames = dice_.chance(10);
   }
 
@@ -292,6 +295,9 @@ class Draw {
       fault.at = some_time();
       fault.flow = dice_.below(static_cast<std::uint32_t>(plan_.flows.size()));
       fault.directions = dice_.between(1, 3);
+      // A queue pair that goes to ERR before RTS has no READs and atomics.
+      if (plan_.late && plan_.late->flow == fault.flow)
+        fault.at = std::max(fault.at, plan_.late->until);
       if (fault.kind == FaultKind::region_goes && !find_region(fault)) return;
     } else {
       std::vector<const PlannedPost*> fitting;
@@ -377,13 +383,6 @@ class Draw {
     }
   }
 
-  void finish() {
-    Time last = plan_.posts.back().at;
-    for (const auto& pause : {plan_.cut, plan_.drained})
-      if (pause) last = std::max(last, pause->until);
-    plan_.last_at = std::max(last, plan_.fault.at);
-  }
-
   Dice dice_;
   std::uint32_t most_mtu_;
   OperationPlan plan_;
@@ -428,6 +427,7 @@ void leave_out(OperationPlan& plan, const std::vector<std::uint32_t>& posts,
     }
     if (name == "cut") plan.cut.reset();
     if (name == "drained") plan.drained.reset();
+    if (name == "late") plan.late.reset();
     if (name == "old_frames") plan.old_frames = false;
     if (name == "fault") plan.fault = {};
   }

@@ -134,9 +134,9 @@ struct OperationPlan {
   std::vector<PlannedPost> posts{};  // by time
   std::array<PlannedCable, 2> cables{};
   std::optional<PlannedPause> cut{}, drained{};
-  bool old_frames = false;  // frames that were sent before come again
+  std::optional<PlannedPause> late{};  // until then a queue pair is in INIT
+  bool old_frames = false;             // frames that were sent before come again
   PlannedFault fault{};
-  Time last_at = 0;  // of posts, pauses and faults
 
   const PlannedPost* find(std::uint32_t number) const;
 };
@@ -149,9 +149,9 @@ inline constexpr std::uint32_t kLongestInline = 256;
 inline constexpr std::uint32_t kMostElements = 4;
 
 // What can be switched off, so that a violation is found with less: the names are "loss",
-// "duplicate", "corrupt", "jitter", "cut", "drained", "old_frames" and "fault".
-inline constexpr std::array kDisturbances = {"loss", "duplicate", "corrupt",    "jitter",
-                                             "cut",  "drained",   "old_frames", "fault"};
+// "duplicate", "corrupt", "jitter", "cut", "drained", "late", "old_frames" and "fault".
+inline constexpr std::array kDisturbances = {"loss",    "duplicate", "corrupt",    "jitter", "cut",
+                                             "drained", "late",      "old_frames", "fault"};
 
 // `most_mtu`: of the ports. std::invalid_argument for a disturbance that has no such name.
 OperationPlan draw_operations(std::uint64_t seed, std::uint32_t most_mtu);

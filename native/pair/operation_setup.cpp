@@ -68,8 +68,8 @@ OperationSetup::OperationSetup(std::uint64_t seed, OperationPlan plan, const Mes
   connect_all();
   shape_cables();
   for (const PlannedPost& post : plan_.posts) end_at_ = std::max(end_at_, post.at);
-  if (plan_.cut) end_at_ = std::max(end_at_, plan_.cut->until);
-  if (plan_.drained) end_at_ = std::max(end_at_, plan_.drained->until);
+  for (const auto& pause : {plan_.cut, plan_.drained, plan_.late})
+    if (pause) end_at_ = std::max(end_at_, pause->until);
   end_at_ = std::max(end_at_, plan_.fault.at);
   if (plan_.old_frames) pair_.keep_sent();
 }
@@ -223,7 +223,7 @@ void OperationSetup::make_operations(std::uint32_t flow) {
     if (operation.is_atomic()) predict(post, operation, request);
     setup.operations.push_back(std::move(operation));
     end.requests.push_back(std::move(request));
-    end.at.push_back(post.at);
+    end.at.push_back(is_late(flow) ? std::max(post.at, plan_.late->until) : post.at);
     end.with_next.push_back(post.with_next);
   }
   model_.add_flow(std::move(setup));
@@ -407,11 +407,14 @@ void OperationSetup::connect_all() {
     sides_[which].rnic.messages().connect(
         {other.gid(), kMacs[1 - which], other.data_qp(), other.recovery_qp(), 0});
   }
-  for (std::uint32_t flow = 0; flow < flows(); ++flow) {
-    modify(flow, QpState::init, kToInit);
-    modify(flow, QpState::rtr, kToRtr);
-  }
-  for (std::uint32_t flow = 0; flow < flows(); ++flow) modify(flow, QpState::rts, kToRts);
+  for (std::uint32_t flow = 0; flow < flows(); ++flow) modify(flow, QpState::init, kToInit);
+  for (std::uint32_t flow = 0; flow < flows(); ++flow)
+    if (!is_late(flow)) go_to_rts(flow);
+}
+
+void OperationSetup::go_to_rts(std::uint32_t flow) {
+  modify(flow, QpState::rtr, kToRtr);
+  modify(flow, QpState::rts, kToRts);
 }
 
 void OperationSetup::modify(std::uint32_t flow, QpState state, std::uint32_t mask) {

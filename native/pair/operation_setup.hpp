@@ -84,6 +84,8 @@ class OperationSetup {
   std::size_t number_of_receive(std::uint32_t number) const;
   const PlannedPost* faulty_post() const;
   Tolerance tolerance_of(std::uint32_t flow) const;
+  bool is_late(std::uint32_t flow) const { return plan_.late && plan_.late->flow == flow; }
+  void go_to_rts(std::uint32_t flow);  // from INIT
   void modify(std::uint32_t flow, QpState state, std::uint32_t mask);
   static void must(int error, const char* what);  // std::system_error
   static std::uint64_t address_of(const std::uint8_t* at) {

@@ -86,6 +86,7 @@ class Trial : OperationSetup {
 
   void act() {
     change_cables();
+    change_states();
     break_something();
     for (std::uint32_t which = 0; which < 2; ++which)
       post_receives(sides_[which], sides_[which].stock, which, true);
@@ -105,7 +106,7 @@ class Trial : OperationSetup {
       consider_slots(end.stock, consider);
     }
     for (const TrialSide& side : sides_) consider_slots(side.stock, consider);
-    for (const auto& pause : {plan_.cut, plan_.drained})
+    for (const auto& pause : {plan_.cut, plan_.drained, plan_.late})
       if (pause) {
         consider(pause->from);
         consider(pause->until);
@@ -128,6 +129,14 @@ class Trial : OperationSetup {
     if (plan_.fault.kind == FaultKind::cut && now() >= plan_.fault.at)
       down |= plan_.fault.directions;
     for (int which = 0; which < 2; ++which) pair_.cable(which).down = down >> which & 1;
+  }
+
+  void change_states() {
+    if (plan_.late && now() >= plan_.late->until) {
+      const std::uint32_t flow = plan_.late->flow;
+      const QueuePair* qp = side_of(flow).rnic.find_qp(ends_[flow].qp);
+      if (qp != nullptr && qp->state() == QpState::init) go_to_rts(flow);
+    }
     if (!plan_.drained) return;
     const std::uint32_t flow = plan_.drained->flow;
     const QueuePair* qp = side_of(flow).rnic.find_qp(ends_[flow].qp);
@@ -334,8 +343,8 @@ class Trial : OperationSetup {
     ReceiveStock& stock = shared ? sides_[which].stock : ends_[flow].stock;
     tell([&] {
       return "completion of receive " + std::to_string(completion.wr_id) + " (" +
-             model_.name(flow ^ 1) + "), " + std::to_string(completion.byte_len) +
-             " bytes, status " + std::to_string(static_cast<int>(completion.status));
+             model_.name(flow ^ 1) + "), " + std::to_string(completion.byte_len) + " bytes, " +
+             text_of(completion.status);
     });
     const std::size_t slot = stock.slot_of.at(completion.wr_id);
     mistake_at_receive(flow, slot, completion);
@@ -349,8 +358,7 @@ class Trial : OperationSetup {
     const std::size_t index = completion.wr_id & 0xFFFFFFFF;
     if (index < model_.operations(flow).size()) {
       tell([&] {
-        return "completion of " + model_.text(flow, index) + ", status " +
-               std::to_string(static_cast<int>(completion.status));
+        return "completion of " + model_.text(flow, index) + ", " + text_of(completion.status);
       });
       if (mistake_at_completion(flow, index, completion)) return;
     }
@@ -536,6 +544,7 @@ class Trial : OperationSetup {
     met("reordering", plan_.cables[0].jitter != 0);
     met("a cut", plan_.cut.has_value());
     met("a drained queue", plan_.drained.has_value());
+    met("a late queue pair", plan_.late.has_value());
     met("old frames", injected_ != 0);
     met("receives that were late", receives_were_late());
     met("an error", failed);

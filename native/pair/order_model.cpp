@@ -54,9 +54,16 @@ const char* name_of(WrOpcode opcode) {
   return kNames[static_cast<int>(opcode)];
 }
 
-std::string number_of(WcStatus status) { return std::to_string(static_cast<int>(status)); }
-
 }  // namespace
+
+std::string text_of(WcStatus status) {
+  static constexpr const char* kNames[] = {
+      "success",        "loc_len_err", "loc_qp_op_err", "loc_eec_op_err",   "loc_prot_err",
+      "wr_flush_err",   "mw_bind_err", "bad_resp_err",  "loc_access_err",   "rem_inv_req_err",
+      "rem_access_err", "rem_op_err",  "retry_exc_err", "rnr_retry_exc_err"};
+  const auto number = static_cast<std::size_t>(status);
+  return number < std::size(kNames) ? kNames[number] : std::to_string(number);
+}
 
 void OrderModel::violation(const char* rule, const std::string& what) {
   if (violations_.size() < kMostViolations) violations_.push_back(std::string(rule) + ": " + what);
@@ -64,8 +71,8 @@ void OrderModel::violation(const char* rule, const std::string& what) {
 
 std::string OrderModel::text(std::uint32_t flow, std::size_t index) const {
   const PostedOperation& operation = flows_[flow].operations[index];
-  return std::string(name_of(operation.opcode)) + " of post " + std::to_string(operation.number) +
-         " (" + flows_[flow].name + ", " + std::to_string(operation.bytes) + " bytes at " +
+  return std::string(name_of(operation.opcode)) + " " + std::to_string(operation.number) + " (" +
+         flows_[flow].name + ", " + std::to_string(operation.bytes) + " bytes at " +
          std::to_string(operation.offset) + ")";
 }
 
@@ -133,7 +140,7 @@ void OrderModel::send_completed(std::uint32_t flow, const WorkCompletion& comple
   if (success && f.failed) violation("errors", what + " succeeds behind an error");
   if (f.failed && completion.status != WcStatus::wr_flush_err && !success)
     violation("errors",
-              what + " has status " + number_of(completion.status) + " behind the first error");
+              what + " ends with " + text_of(completion.status) + " behind the first error");
   if (!f.failed) {
     for (; f.completed < index; ++f.completed) succeed(flow, f.completed);
     if (success)
@@ -155,8 +162,8 @@ void OrderModel::succeed(std::uint32_t flow, std::size_t index) {
   Flow& f = flows_[flow];
   const PostedOperation& operation = f.operations[index];
   if (f.tolerance.planned == operation.number)
-    violation("errors", text(flow, index) + " succeeds and was to end with status " +
-                            number_of(f.tolerance.status));
+    violation("errors",
+              text(flow, index) + " succeeds and was to end with " + text_of(f.tolerance.status));
   if (operation.is_read()) {
     std::uint32_t wrong = 0;
     if (!read_is_explained(f, index, wrong))
@@ -183,9 +190,9 @@ void OrderModel::fail(std::uint32_t flow, std::size_t index, WcStatus status) {
   f.failed_at = index;
   f.met_planned = f.tolerance.planned == f.operations[index].number && status == f.tolerance.status;
   if (f.met_planned || may_end_so(flow, index, status)) return;
-  std::string what = text(flow, index) + " ends with status " + number_of(status);
+  std::string what = text(flow, index) + " ends with " + text_of(status);
   if (f.tolerance.planned)
-    what += "; planned is status " + number_of(f.tolerance.status) + " of post " +
+    what += "; planned is " + text_of(f.tolerance.status) + " of post " +
             std::to_string(*f.tolerance.planned);
   violation("errors", what);
 }
@@ -246,8 +253,7 @@ void OrderModel::receive_completed(std::uint32_t flow, const WorkCompletion& com
     const bool went =
         sender.tolerance.second_region_goes && completion.status == WcStatus::rem_access_err;
     if (!planned && !went && completion.status != WcStatus::wr_flush_err)
-      violation("errors",
-                "a receive on " + f.name + " ends with status " + number_of(completion.status));
+      violation("errors", "a receive on " + f.name + " ends with " + text_of(completion.status));
     f.receive_failed = true;
     return;
   }
@@ -422,8 +428,7 @@ void OrderModel::check_target(std::uint32_t flow, const char* rule) {
     break;
   }
   violation(rule, "byte " + std::to_string(at) + " of the target of " + f.name +
-                      " is not that of " + newest + ", nor of one behind " +
-                      (f.settled_to == 0 ? "the first" : text(flow, f.settled_to - 1)));
+                      " is wrong: " + newest + " was the newest that took effect there");
 }
 
 // ---------------------------------------------------------------- the last byte of a WRITE

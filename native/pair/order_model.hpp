@@ -58,6 +58,8 @@ struct PostedOperation {
   bool covers(std::uint32_t at) const { return at >= offset && at < offset + bytes; }
 };
 
+std::string text_of(WcStatus status);  // as verbs.h calls it, without IBV_WC_
+
 struct Receive {
   std::uint64_t wr_id = 0;
   std::vector<Element> elements{};

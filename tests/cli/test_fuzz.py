@@ -2,6 +2,7 @@
 """`lab fuzz`: what it is given instead of a case."""
 
 import json
+import types
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.experiment.fuzz import draw as fuzz_draw
+from softroce_lab.experiment.fuzz import operations
 from softroce_lab.experiment.fuzz import pool as fuzz_pool
 from softroce_lab.experiment.fuzz import seeds as fuzz
 from softroce_lab.experiment.fuzz.failover import campaign
@@ -264,3 +266,82 @@ def test_a_transport_that_needs_two_rails_is_refused():
     result = CliRunner().invoke(app, ["fuzz", "--transport", "shift", "--seeds", "1"])
     assert result.exit_code == 2
     assert "shift needs hosts with 2 rails" in result.stderr
+
+
+def run_operations(*options):
+    return CliRunner().invoke(app, ["fuzz", "operations", "-j", "1", *options])
+
+
+def test_operations():
+    result = run_operations("--seed", "1", "--seeds", "20", "--json", "-q")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["violations"], document["seeds"]) == (0, [], 20)
+    assert document["coverage"]["fences"] > 0
+    shown = run_operations("--seeds", "2")
+    assert shown.stdout.startswith("2 seeds, 2 runs, 0 violations")
+    assert "  shared receives" in shown.stdout
+
+
+def test_a_transport_that_carries_no_operations_is_refused():
+    result = run_operations("--transport", "csa_ud")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "csa_ud does not carry the operations of queue pairs" in result.stderr
+
+
+run_trial = operations.Trial.run
+
+
+def broken_by_post_7(trial, transport, **options):
+    """As `Trial.run`, but a seed breaks a rule as long as it has its post 7."""
+    outcome = run_trial(trial, transport, **options)
+    violations = ["READ: on purpose"] if 7 in outcome.posts else []
+    return types.SimpleNamespace(
+        violations=violations, met=outcome.met, posts=outcome.posts, story=outcome.story
+    )
+
+
+def test_operations_that_break_a_rule_become_a_file_that_breaks_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(operations.Trial, "run", broken_by_post_7)
+    monkeypatch.setattr(
+        fuzz_pool, "over", lambda seeds, work, _: (work.run(seed) for seed in seeds)
+    )
+    result = run_operations("--seed", "11", "--seeds", "1", "-o", str(tmp_path), "--json", "-q")
+    document = json.loads(result.stdout)
+    [broken] = document["violations"]
+    assert (result.exit_code, broken["what"]) == (1, "READ: on purpose")
+    assert broken["replay"] == "lab fuzz operations --transport rc --seed 11 --seeds 1"
+    [file] = document["files"]
+    assert file == str(tmp_path / "seed-11-operations-rc.yaml")
+    text = Path(file).read_text()
+    assert text.splitlines()[1] == f"# lab fuzz operations --transport rc --case {file}"
+    assert text.count(" post of ") == 1
+    line = ["fuzz", "operations", "--case", file, "--no-shrink", "-o", str(tmp_path), "-q"]
+    again = CliRunner().invoke(app, line)
+    assert again.exit_code == 1
+    assert f"again: lab fuzz operations --transport rc --case {file}" in again.stdout
+    monkeypatch.undo()
+    assert CliRunner().invoke(app, ["fuzz", "operations", "--case", file, "-q"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("operation_seed: 1\nwithout_posts: []\n", "without_disturbances"),
+        (
+            "operation_seed: 1\nwithout_posts: []\nwithout_disturbances: [lost]\n",
+            "no disturbance is called 'lost'\n  hint: did you mean 'loss'",
+        ),
+        ("operation_seed: -1\nwithout_posts: []\nwithout_disturbances: []\n", "case.yaml:1:"),
+    ],
+)
+def test_a_file_that_is_no_case_of_operations(tmp_path, text, complaint):
+    file = tmp_path / "case.yaml"
+    file.write_text(text)
+    result = run_operations_of(file, tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file}" in result.stderr
+    assert complaint in result.stderr
+
+
+def run_operations_of(file, folder):
+    return CliRunner().invoke(app, ["fuzz", "operations", "--case", str(file), "-o", str(folder)])

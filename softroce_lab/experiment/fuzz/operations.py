@@ -26,12 +26,14 @@ TRANSPORTS = (RC,)
 
 _PATH_MTU = 4096  # of the ports; a seed draws that of its queue pairs
 _EXPECTED = (
-    "IPv6", "loss", "duplicates", "corruption", "reordering", "a cut", "a drained queue", "old frames",
-    "receives that were late", "shared receives", "two regions", "fences", "invalidations",
-    "atomics of several queue pairs", "an error", "a planned error", "fault bad_key",
-    "fault out_of_bounds", "fault no_right", "fault not_granted", "fault short_receive", "fault bad_receive",
-    "fault bad_source", "fault bad_result", "fault bad_invalidate", "fault no_receive",
-    "fault region_goes", "fault end_fails", "fault end_resets", "fault end_destroyed", "fault cut",
+    "IPv6", "loss", "duplicates", "corruption", "reordering", "a cut", "a drained queue",
+    "a late queue pair", "old frames", "receives that were late", "shared receives",
+    "two regions", "fences", "invalidations", "atomics of several queue pairs", "an error",
+    "a planned error",
+    "fault bad_key", "fault out_of_bounds", "fault no_right", "fault not_granted",
+    "fault short_receive", "fault bad_receive", "fault bad_source", "fault bad_result",
+    "fault bad_invalidate", "fault no_receive", "fault region_goes", "fault end_fails",
+    "fault end_resets", "fault end_destroyed", "fault cut",
 )  # fmt: skip
 
 
