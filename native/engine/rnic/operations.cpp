@@ -62,6 +62,11 @@ void Operations::wake_starving() {
   starving_.clear();
 }
 
+void Operations::receives_posted() {
+  wake_starving();
+  settle(now_);
+}
+
 void Operations::wake_blocked() {
   for (const std::uint32_t number : blocked_) wake(number);
   blocked_.clear();
@@ -138,6 +143,12 @@ void Operations::refuse(StripedQp& qp, const MessageKey& key, std::uint32_t mess
   engine_.refuse(peer_of(qp)->index, message_id, key, status, now);
 }
 
+void Operations::starves(StripedQp& qp) { starving_.push_back(qp.number()); }
+
+void Operations::overwrites(const std::uint8_t* at, std::uint64_t bytes) {
+  engine_.overwritten(at, bytes);
+}
+
 void Operations::withdraw(StripedQp& qp, const MessageKey& key, WcStatus status, Time now) {
   withdrawn_ = qp.number();
   engine_.withdraw(qp.number(), key, status, now);
@@ -148,6 +159,7 @@ void Operations::withdraw_all(StripedQp& qp, WcStatus status, Time now) {
   withdrawn_ = qp.number();
   engine_.withdraw(qp.number(), std::nullopt, status, now);
   withdrawn_ = 0;
+  wake_starving();  // it gives shared receives back
 }
 
 // ---------------------------------------------------------------- of the engine
@@ -159,8 +171,6 @@ Place Operations::place_for(const Peer& peer, const Packet& packet, Time now) {
   if (qp == nullptr) return {.kind = Place::Kind::not_ready};
   if (qp->is_connected() && peer_of(*qp) != &peer) return {};
   const Place place = qp->place_for(packet, now);
-  if (place.kind == Place::Kind::not_ready && qp->is_connected())
-    starving_.push_back(qp->number());
   // A queue pair that refused a message has to end.
   if (place.kind == Place::Kind::refused) wake(qp->number());
   return place;
@@ -201,6 +211,7 @@ void Operations::ended(SendMessage& message, WcStatus status) {
   ends_.emplace_back(message.qp, MessageEnd{.key = message.key,
                                             .sent = true,
                                             .status = status,
+                                            .length = message.length,
                                             .packets = message.count,
                                             .retransmitted = message.retransmitted,
                                             .first_at = message.first_at});
@@ -210,6 +221,7 @@ void Operations::ended(ReceiveMessage& message, WcStatus status) {
   if (message.qp == withdrawn_) return;
   ends_.emplace_back(message.qp, MessageEnd{.key = message.key,
                                             .status = status,
+                                            .length = message.length,
                                             .packets = message.count,
                                             .first_at = message.first_at,
                                             .held = std::move(message.held)});

@@ -63,6 +63,9 @@ class MessageEngine final {
   void refuse(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status, Time now) {
     receiver_.refuse_operation(peer, id, key, status, now);
   }
+  void overwritten(const std::uint8_t* at, std::uint64_t bytes) {
+    receiver_.overwritten(at, bytes);
+  }
   // As MessageOwner's; nothing: there are no operations.
   std::optional<std::uint8_t> why_unready(const MessageKey& key) const {
     if (state_.owner == nullptr) return std::nullopt;

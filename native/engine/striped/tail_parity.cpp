@@ -249,6 +249,7 @@ void Receiver::restore_held(ReceiveMessage& message, const std::vector<std::uint
 // Restores the missing packets of the block if there are at most as many as rows have arrived.
 void Receiver::restore_tail(ReceiveMessage& message, Time now) {
   TailReceive& tail = message.tail;
+  if (message.is_overwritten) return;
   const std::uint32_t first = message.count - tail.block;
   std::vector<std::uint32_t> missing;
   for (std::uint32_t index = message.bitmap.next_clear(first);

@@ -95,7 +95,7 @@ struct MessageEnd {
   MessageKey key;
   bool sent = false;  // else received
   WcStatus status = WcStatus::success;
-  std::uint32_t packets = 0, retransmitted = 0;
+  std::uint32_t length = 0, packets = 0, retransmitted = 0;
   Time first_at = 0;
   std::vector<std::uint8_t> held{};  // the last packet's payload, if it is not in its place yet
 };

@@ -131,6 +131,8 @@ class StripedQp final : public ConnectedQp {
   bool is_too_much(std::int64_t number, std::uint32_t length) const;
   void count_refusal(WcStatus status);
   std::uint8_t* target_of(Arrival& arrival);
+  std::uint8_t* place_in(const ScatterGather& target, std::uint32_t length);
+  bool may_fill(const ReceiveRequest& receive, std::uint32_t length);
   std::uint8_t* written_memory(const Arrival& arrival);
   std::uint8_t* request_target(std::uint32_t number, WcStatus& why_not);
   const std::uint8_t* result_source(std::uint32_t number);

@@ -292,6 +292,8 @@ void StripedQp::result_ended(const MessageEnd& end) {
   Send& send = sends_[*place];
   --unanswered_;
   if (send.status == WcStatus::success) send.status = end.status;
+  if (send.status == WcStatus::success && end.length != send.bytes)
+    send.status = WcStatus::bad_resp_err;
   if (send.status != WcStatus::success) return;
   send.packets = send.answered = end.packets;
   const std::uint8_t* staged = progress_[*place].result.get();

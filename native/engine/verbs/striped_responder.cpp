@@ -146,6 +146,7 @@ Place StripedQp::open(Arrival& arrival, std::int64_t number) {
   const OperationHeader& header = arrival.header;
   if (header.takes_receive() && !take_receives(header)) {
     arrival.state = Arrival::State::awaits_receive;
+    if (config_.srq) carrier_.starves(*this);
     return {.kind = Place::Kind::not_ready};
   }
   arrival.state = Arrival::State::comes;
@@ -185,18 +186,33 @@ std::uint8_t* StripedQp::target_of(Arrival& arrival) {
   if (arrival.staging != nullptr) return arrival.staging.get();
   const bool apart = carrier_.keeps_apart();
   if (header.is_write() && !apart) return written_memory(arrival);
-  if (header.is_send() && !apart) {
+  if (header.is_send()) {
     const ReceiveRequest& receive =
         taken_[static_cast<std::size_t>(receive_number(header) - first_taken_)];
-    const std::uint32_t domain =
-        config_.srq ? config_.srq->protection_domain : config_.protection_domain;
     const auto has_bytes = [](const ScatterGather& target) { return target.length != 0; };
     const auto first = std::ranges::find_if(receive.targets, has_bytes);
-    if (first->length >= length)
-      return home_.memory.resolve(first->lkey, first->address, length, kLocalWrite, domain);
+    if (first->length >= length && !apart) return place_in(*first, length);
+    if (!may_fill(receive, length)) return nullptr;
   }
   arrival.staging = std::make_unique_for_overwrite<std::uint8_t[]>(length);
   return arrival.staging.get();
+}
+
+// Of the receive's queue. Null: it may not be written.
+std::uint8_t* StripedQp::place_in(const ScatterGather& target, std::uint32_t length) {
+  const std::uint32_t domain =
+      config_.srq ? config_.srq->protection_domain : config_.protection_domain;
+  return home_.memory.resolve(target.lkey, target.address, length, kLocalWrite, domain);
+}
+
+// Whether a message of that length may be put there.
+bool StripedQp::may_fill(const ReceiveRequest& receive, std::uint32_t length) {
+  for (const ScatterGather& target : receive.targets) {
+    const std::uint32_t piece = std::min(target.length, length);
+    if (piece != 0 && place_in(target, piece) == nullptr) return false;
+    length -= piece;
+  }
+  return true;
 }
 
 // Of a WRITE. Null: it may not be written.
@@ -342,10 +358,13 @@ bool StripedQp::put_in_place(Arrival& arrival) {
   if (arrival.staging == nullptr && arrival.held.empty()) return true;
   std::uint8_t* base = written_memory(arrival);
   if (base == nullptr) return false;
-  if (arrival.staging != nullptr)
+  if (arrival.staging != nullptr) {
     std::memcpy(base, arrival.staging.get(), arrival.length);
-  else
-    std::ranges::copy(arrival.held, base + arrival.length - arrival.held.size());
+    return true;
+  }
+  std::uint8_t* last = base + arrival.length - arrival.held.size();
+  std::ranges::copy(arrival.held, last);
+  carrier_.overwrites(last, arrival.held.size());
   return true;
 }
 
@@ -404,6 +423,7 @@ void StripedQp::execute_atomic(Arrival& arrival) {
     result.status = WcStatus::rem_access_err;
   if (result.status == WcStatus::success) {
     count(Counter::rx_atomic_requests);
+    carrier_.overwrites(at, kAtomicBytes);
     const std::atomic_ref<std::uint64_t> value(*reinterpret_cast<std::uint64_t*>(at));
     std::uint64_t original = load64(arrival.staging.get());
     const std::uint64_t operand = load64(arrival.staging.get() + kAtomicBytes);
