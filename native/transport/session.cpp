@@ -440,7 +440,8 @@ void Session::send_rnr(PeerIndex peer, const MessageName& name) {
 void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key) return;
-  if (rnr.flag && message->qp != 0) return on_unready(*message, rnr.status);
+  if (rnr.flag != (message->qp != 0)) return bad_control();
+  if (rnr.flag) return on_unready(*message, rnr.status);
   if (now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
   if (send.has_receive) return;  // the RNR NAK left before the receive was posted

@@ -280,7 +280,10 @@ void StripedQp::give_receives(Time now) {
   for (auto each = arrivals_.begin(); each != arrivals_.end();) {
     auto& [number, arrival] = *each++;
     if (arrival.state != Arrival::State::awaits_receive) continue;
-    if (!has_receive()) return;
+    if (!has_receive()) {
+      if (config_.srq) carrier_.starves(*this);
+      return;
+    }
     const MessageKey key =
         operation_key(LAB_CLASS_REQUEST, number_, static_cast<std::uint32_t>(number));
     const OperationHeader header = arrival.header;
