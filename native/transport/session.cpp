@@ -196,7 +196,7 @@ void Session::on_too_long(const Event& event) {
 
 void Session::on_operation_refused(const Event& event) {
   const auto status = static_cast<WcStatus>(event.body[0]);
-  if (live_receive(event))
+  if (event.message != kNoHandle && live_receive(event))
     fail_receive(event.message, event.peer, status);
   else
     record_outcome(event.peer, event.id, status);
