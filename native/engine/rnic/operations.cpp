@@ -25,7 +25,7 @@ std::unique_ptr<QueuePair> Operations::make_qp(std::uint32_t number, QpConfig co
 void Operations::forget(std::uint32_t number) {
   const auto found = qps_.find(number);
   if (found == qps_.end()) return;
-  withdraw_all(*found->second.qp, WcStatus::retry_exc_err, now_);
+  found->second.qp->part(now_);
   qps_.erase(found);
 }
 

@@ -32,6 +32,7 @@ struct OperationHeader {
     return is(LAB_VERB_SEND) || is(LAB_VERB_SEND_WITH_IMMEDIATE) ||
            is(LAB_VERB_SEND_WITH_INVALIDATE);
   }
+  bool has_result() const { return is(LAB_VERB_READ) || is_atomic(); }
   bool takes_receive() const { return is_send() || is(LAB_VERB_WRITE_WITH_IMMEDIATE); }
 };
 

@@ -53,6 +53,8 @@ class StripedQp final : public ConnectedQp {
 
   // ---- between
   void ended(MessageEnd&& end);
+  // Ends all of its messages, before it is destroyed, too.
+  void part(Time now);
   // Does what can be done: begins sends, takes what has arrived, ends what is over.
   void advance(Time now);
 
@@ -149,6 +151,7 @@ class StripedQp final : public ConnectedQp {
   void execute_read(const Arrival& arrival);
   void execute_atomic(Arrival& arrival);
   void send_results(Time now);
+  bool fail_result(std::int64_t number, const OperationHeader& header, WcStatus status, Time now);
 
   MessageCarrier& carrier_;
   WcStatus parting_status_ = WcStatus::retry_exc_err;  // of the peer's messages, when this fails

@@ -64,7 +64,7 @@ void StripedQp::entered(QpState from, Time now) {
   if (state_ == QpState::sqd && attr_.sqd_notify && !is_draining())
     tell(AsyncEventType::sq_drained);
   if (state_ != QpState::reset && state_ != QpState::err) return;
-  carrier_.withdraw_all(*this, std::exchange(parting_status_, WcStatus::retry_exc_err), now);
+  part(now);
   reset_requester();
   give_back_taken(now);
   reset_responder();

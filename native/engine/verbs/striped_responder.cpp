@@ -36,6 +36,30 @@ void StripedQp::give_back_taken(Time now) {
   taken_.clear();
 }
 
+// Tells the peer that nothing comes of what it still waits for. READs and atomics that have arrived
+// were acknowledged: their results fail.
+void StripedQp::part(Time now) {
+  const WcStatus status = std::exchange(parting_status_, WcStatus::retry_exc_err);
+  for (const auto& [number, arrival] : arrivals_)
+    if (arrival.state == Arrival::State::whole && arrival.header.has_result())
+      fail_result(number, arrival.header, status, now);
+  for (const Result& result : results_)
+    if (!result.begun) fail_result(result.number, result.header, status, now);
+  carrier_.withdraw_all(*this, status, now);
+}
+
+// False: not now.
+bool StripedQp::fail_result(std::int64_t number, const OperationHeader& header, WcStatus status,
+                            Time now) {
+  const MessageKey key =
+      operation_key(LAB_CLASS_RESULT, attr_.dest_qp, static_cast<std::uint32_t>(number));
+  const OutgoingMessage message{
+      .key = key, .header = header, .base = &no_bytes, .patience = patience()};
+  if (carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return false;
+  carrier_.withdraw(*this, key, status, now);
+  return true;
+}
+
 StripedQp::Arrival* StripedQp::find_arrival(std::uint32_t number) {
   const auto found = arrivals_.find(full_number(number));
   return found == arrivals_.end() ? nullptr : &found->second;
@@ -444,25 +468,29 @@ void StripedQp::execute_atomic(Arrival& arrival) {
 void StripedQp::send_results(Time now) {
   for (Result& result : results_) {
     if (result.begun && result.status == WcStatus::success) continue;
-    const MessageKey key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
-                                         static_cast<std::uint32_t>(result.number));
     const std::uint8_t* source =
         result.status == WcStatus::success ? source_of(result) : nullptr;
-    if (source == nullptr && result.status == WcStatus::success)
-      result.status = WcStatus::rem_access_err;
-    const OutgoingMessage message{.key = key,
-                                  .header = result.header,
-                                  .base = source == nullptr ? &no_bytes : source,
-                                  .length = source == nullptr ? 0 : result.length,
-                                  .patience = patience()};
-    if (!result.begun && carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
+    if (source != nullptr) {
+      const OutgoingMessage message{
+          .key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
+                               static_cast<std::uint32_t>(result.number)),
+          .header = result.header,
+          .base = source,
+          .length = result.length,
+          .patience = patience()};
+      if (carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
+      result.begun = true;
+      continue;
+    }
+    const WcStatus status =
+        result.status == WcStatus::success ? WcStatus::rem_access_err : result.status;
+    // One that has begun is withdrawn with all else.
+    if (!result.begun && !fail_result(result.number, result.header, status, now)) return;
     result.begun = true;
-    if (source != nullptr) continue;
-    count_refusal(result.status);
-    carrier_.withdraw(*this, key, result.status, now);
-    return fail_peer(result.status,
-                     result.status == WcStatus::rem_inv_req_err ? AsyncEventType::qp_req_err
-                                                                : AsyncEventType::qp_access_err,
+    count_refusal(status);
+    return fail_peer(status,
+                     status == WcStatus::rem_inv_req_err ? AsyncEventType::qp_req_err
+                                                         : AsyncEventType::qp_access_err,
                      now);
   }
 }
