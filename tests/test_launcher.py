@@ -230,7 +230,8 @@ def test_packages_of_tests_fuzzing_and_clusters_come_with_what_uses_them():
         ("run own.yaml", True), ("run ./own.yaml -q", True), ("run program", True),
         ("run other.yaml", False), ("run incast", False), ("run none.yaml", False),
         ("exec --verbs h1 -- ls", True), ("exec h1 -- ls --verbs", False),
-        ("exec --shift h1 -- ls", True),
+        ("exec --shift h1 -- ls", True), ("exec --transport irn h1 -- ls", True),
+        ("exec --transport=irn h1 -- ls", True), ("exec h1 -- ls --transport irn", False),
         ("perf write_bw h1 h2", True), ("perf --help", False),
     ],
 )  # fmt: skip

@@ -140,6 +140,13 @@ LAB_PURE int lab_load_qpn(struct xdp_md *ctx, const struct lab_frame *frame, lab
   return 1;
 }
 
+/* Whether the lab header is of a version that names packets: both versions name them alike. */
+LAB_PURE int lab_names_packet(const struct lab_hdr *hdr) {
+  lab_u32 version = hdr->version_kind >> 4;
+
+  return version == LAB_HDR_VERSION || version == LAB_OPERATION_VERSION;
+}
+
 /* What names the packet, all but its relative numbers. */
 LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
                              struct lab_packet *packet) {
@@ -157,8 +164,7 @@ LAB_PURE void lab_parse_roce(struct xdp_md *ctx, struct lab_frame *frame,
   packet->opcode = bth->opcode;
   packet->qpn = bpf_ntohl(bth->qpn) & LAB_24_BITS;
   packet->psn = bpf_ntohl(bth->psn) & LAB_24_BITS;
-  if (bth->opcode != LAB_BTH_OPCODE_UD_SEND_ONLY || hdr->version_kind >> 4 != LAB_HDR_VERSION)
-    return;
+  if (bth->opcode != LAB_BTH_OPCODE_UD_SEND_ONLY || !lab_names_packet(hdr)) return;
   packet->trimmed = hdr->version_kind / LAB_HDR_TRIMMED & 1;
   id->kind = hdr->version_kind & LAB_HDR_KIND;
   packet->kind_bit = lab_kind_bit(id->kind);

@@ -33,7 +33,8 @@ enum lab_kind {
 
 #define LAB_CONTROL_POLICY 0 /* message_id of a control message: the recovery policy reads it, */
 #define LAB_CONTROL_CLEAR 1  /* or the engine: messages are cleared */
-#define LAB_CONTROL_NACK 2   /* or what is missing (native/engine/striped/nack.hpp) */
+#define LAB_CONTROL_NACK 2   /* or what is missing (native/engine/striped/nack.hpp), */
+#define LAB_CONTROL_HELLO 3  /* or who speaks which transport (native/engine/rnic/greeter.hpp) */
 
 #define LAB_HDR_TRIMMED 8 /* cut on its way, the data are gone; the rest is as it was */
 #define LAB_HDR_KIND 7    /* bits of enum lab_kind beside it */

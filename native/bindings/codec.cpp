@@ -146,7 +146,7 @@ nb::object decode_frame(nb::handle lender, bool striped) {
   if (const auto refusal = decode(frame.data(), frame.size(), packet))
     return nb::str(kCounterNames[static_cast<std::size_t>(*refusal)]);
   packet.destination_mac = load_mac(frame.data());
-  if (striped) decode_lab_header(packet);
+  if (const Packet plain = packet; striped && !decode_lab_header(packet)) packet = plain;
   nb::dict fields;
   fields[kSourceMac] = load_mac(frame.data() + 6);
   each_field(packet, ToDict{fields});
@@ -220,7 +220,8 @@ void bind_codec(nb::module_& m) {
       "bytes should be (little-endian)");
   m.def("decode_frame", &decode_frame, nb::arg("frame"), nb::arg("striped") = false,
         "Fields of a RoCEv2 frame by Wireshark's names, addresses and MACs as numbers, or the name "
-        "of the counter under which it would be refused");
+        "of the counter under which it would be refused. `striped`: with those of the lab's "
+        "headers, if it has them");
   m.def("encode_frame", &encode_frame, nb::arg("fields"),
         "The frame of which decode_frame gives these fields. Fields that are not named have the "
         "values of an RNIC's packet. ValueError: a field that the opcode does not have, or that "

@@ -46,11 +46,11 @@ class FrameEndpoint final : public DirectEndpoint {
       rnic_.counters().add(*refusal);
     else
       rnic_.handle_packet(packet, now_);
-    rnic_.messages().end_turn(now_);
+    rnic_.end_turn(now_);
   }
   nb::object poll_frame(std::int64_t now_ns) {
     now_ = from_ns(now_ns);
-    rnic_.messages().end_turn(now_);  // of what was posted
+    rnic_.end_turn(now_);  // of what was posted
     Packet packet;
     if (!rnic_.poll_packet(packet, now_)) return nb::none();
     std::vector<std::uint8_t> out(kMostPathMtu + kMostOverheadBytes + kMostLabBytes);
@@ -61,7 +61,7 @@ class FrameEndpoint final : public DirectEndpoint {
   void handle_timeout(std::int64_t now_ns) {
     now_ = from_ns(now_ns);
     rnic_.handle_timeout(now_);
-    rnic_.messages().end_turn(now_);
+    rnic_.end_turn(now_);
   }
 
  private:

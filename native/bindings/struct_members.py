@@ -13,7 +13,7 @@ from pathlib import Path
 
 # Structs and enums, named as in namespace softroce.
 HEADERS = {
-    "xdp/lab_wire.h": "lab_kind",
+    "xdp/lab_wire.h": "lab_kind lab_operation_class lab_verb",
     "xdp/lab_fault.h": (
         "lab_effect lab_fault_key lab_fault_model lab_fault_need lab_verdict_slot lab_identity "
         "lab_packet lab_filter lab_window lab_fault_rule lab_fault_set lab_rule_state "
@@ -52,8 +52,8 @@ CONSTANTS = (
     "LAB_ARMED_RULES LAB_ARMED_SHAPED LAB_ARMED_SLOT LAB_DROPS_MAGIC LAB_FAULT_RULES "
     "LAB_FIRST_SHARE_IFINDEX LAB_GOLDEN LAB_GROUP_PORTS LAB_KIND_BIT_OTHER LAB_KIND_BIT_PARITY "
     "LAB_KIND_BIT_PROBE LAB_KIND_BIT_TAIL LAB_KIND_NONE LAB_NAME_BITS LAB_NAME_TUPLES "
-    "LAB_SHAPE_PARTS LAB_SHARES cm::kAddress cm::kMostGids cm::kNoAckTimeout ports::kAddress "
-    "wire::Histogram::kOctaveBits"
+    "LAB_SHAPE_PARTS LAB_SHARES LAB_VERB_SOLICITED cm::kAddress cm::kMostGids cm::kNoAckTimeout "
+    "ports::kAddress wire::Histogram::kOctaveBits"
 )
 
 

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../engine/rnic/rnic.hpp"
+#include "../engine/striped/config_text.hpp"
 #include "../transport/backoff.hpp"
 #include "../transport/transports.hpp"
 #include "bindings.hpp"
@@ -36,6 +37,8 @@ void bind_timing(nb::module_& m) {
       .def_rw("most_attempts", &SessionTiming::most_attempts)
       .def_rw("rnr_retry", &SessionTiming::rnr_retry);
 }
+
+TextForm form_of(bool one_line) { return one_line ? TextForm::one_line : TextForm::lines; }
 
 void bind_config(nb::module_& m) {
   nb::class_<MessageConfig>(m, "MessageConfig", "Configuration of the message engine.")
@@ -125,7 +128,22 @@ void bind_config(nb::module_& m) {
       .def_prop_rw(
           "report_least_interval_ns",
           [](const MessageConfig& c) { return to_ns(c.report_least_interval); },
-          [](MessageConfig& c, std::int64_t ns) { c.report_least_interval = from_ns(ns); });
+          [](MessageConfig& c, std::int64_t ns) { c.report_least_interval = from_ns(ns); })
+      .def_rw("carries_operations", &MessageConfig::carries_operations,
+              "queue pairs of reliable connections are carried by striped messages")
+      .def(
+          "text",
+          [](const MessageConfig& c, bool one_line) { return write_config(c, form_of(one_line)); },
+          nb::arg("one_line") = false,
+          "all fields: NAME VALUE in a line each; in one line NAME=VALUE, with ',' between")
+      .def_static(
+          "from_text",
+          [](const std::string& text, bool one_line) {
+            return read_config(text, form_of(one_line));
+          },
+          nb::arg("text"), nb::arg("one_line") = false,
+          "the inverse of text; ValueError for an unknown name or a bad value")
+      .def_prop_ro("digest", &digest_of, "equal at two ends that understand each other");
 }
 
 void bind_event(nb::module_& m) {

@@ -201,12 +201,13 @@ class FrameReader {
     row_.immediate = packet.immediate;
   }
 
-  // The payload, of which `here` bytes were captured, and struct lab_hdr at its head.
+  // The payload, of which `here` bytes were captured, and our headers at its head.
   void put_payload(Packet& packet) {
     const std::uint8_t* begin = packet.payload;
     const std::uint32_t here = row_.captured - static_cast<std::uint32_t>(begin - frame_);
-    if (packet.opcode == LAB_BTH_OPCODE_UD_SEND_ONLY && packet.payload_bytes >= LAB_HDR_BYTES) {
-      if (here < LAB_HDR_BYTES) {
+    const std::uint32_t headers = here == 0 ? LAB_HDR_BYTES : lab_bytes(begin[0]);
+    if (packet.opcode == LAB_BTH_OPCODE_UD_SEND_ONLY && packet.payload_bytes >= headers) {
+      if (here < headers) {
         if (looks_like_ours(packet, here)) put_cut();
       } else if (const Packet plain = packet; ud_framing::open(packet)) {
         put_lab(packet);
@@ -222,12 +223,21 @@ class FrameReader {
     row_.has |= kHasPayloadHash;
   }
 
-  // As far as one can see of a struct lab_hdr that was cut off.
+  static bool is_of_operation(std::uint8_t version_kind) {
+    return version_kind >> 4 == LAB_OPERATION_VERSION;
+  }
+  // Bytes of our headers, if that is the first one of them.
+  static std::uint32_t lab_bytes(std::uint8_t version_kind) {
+    return is_of_operation(version_kind) ? LAB_HDR_BYTES + LAB_OPERATION_BYTES : LAB_HDR_BYTES;
+  }
+
+  // As far as one can see of headers that were cut off.
   static bool looks_like_ours(const Packet& packet, std::uint32_t here) {
     const std::uint8_t* at = packet.payload;
-    return here >= 2 && at[0] >> 4 == LAB_HDR_VERSION &&
-           (at[0] & LAB_HDR_KIND) <= LAB_KIND_PARITY &&
-           packet.source_port == LAB_UDP_SPORT_BASE + at[1];
+    if (here < 2 || packet.source_port != LAB_UDP_SPORT_BASE + at[1]) return false;
+    const int kind = at[0] & LAB_HDR_KIND;
+    if (is_of_operation(at[0])) return kind == LAB_KIND_DATA || kind == LAB_KIND_PARITY;
+    return at[0] >> 4 == LAB_HDR_VERSION && kind <= LAB_KIND_PARITY;
   }
 
   void put_lab(const Packet& packet) {
@@ -251,6 +261,16 @@ class FrameReader {
     row_.lab_number = lab.number;
     row_.lab_srtt_ns = lab_time_ns(lab.srtt);
     row_.lab_rttvar_ns = lab_time_ns(lab.rttvar);
+    if (lab.of_operation()) put_operation(packet);
+  }
+  void put_operation(const Packet& packet) {
+    row_.has |= kHasOperation;
+    row_.lab_verb = packet.lab.verb;
+    row_.lab_receive = packet.lab.receive;
+    row_.lab_connection = packet.lab.connection;
+    row_.lab_remote_address = packet.remote_address;
+    row_.lab_rkey = packet.rkey;
+    row_.lab_argument = packet.immediate;
   }
 
   const std::uint8_t* frame_;

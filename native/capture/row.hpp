@@ -13,7 +13,7 @@ enum class Kind : std::uint8_t { roce, other, cut, malformed };
 inline constexpr std::uint32_t kHasLab = 128, kHasWhole = 256, kHasIcrcChecked = 512,
                                kHasIcrcGood = 1024, kHasVlan = 2048, kHasIpv6 = 4096,
                                kHasTrimmed = 8192, kHasPayloadHash = 16384, kHasStamp = 32768,
-                               kHasTrimmedLast = 65536;
+                               kHasTrimmedLast = 65536, kHasOperation = 131072;
 
 enum BthFlags : std::uint8_t { kSolicited = 1, kMigReq = 2, kAckReq = 4, kFecn = 8, kBecn = 16 };
 
@@ -47,17 +47,21 @@ struct PacketRow {
   std::uint64_t remote_address;   // RETH, AtomicETH
   std::uint64_t swap_or_add, compare;
   std::uint64_t original;      // AtomicAckETH
-  std::uint64_t payload_hash;  // of the payload less padding and struct lab_hdr, if it is whole
+  std::uint64_t payload_hash;  // of the payload less padding and our headers, if it is whole
   std::uint32_t dma_length, msn, immediate;
-  std::uint32_t payload_bytes;      // on the wire, less padding and struct lab_hdr
+  std::uint32_t payload_bytes;      // on the wire, less padding and our headers
   std::uint32_t payload_at;         // where it begins in the frame
   std::uint8_t lab_kind, lab_path;  // this and the next: struct lab_hdr of xdp/lab_wire.h
   std::uint16_t lab_attempt, lab_operation, lab_step;
   std::uint32_t lab_message, lab_message_id, lab_index, lab_count, lab_length, lab_stamp_ns;
   std::uint32_t lab_number;  // on the path
-  std::uint16_t lab_epoch, lab_code;
+  std::uint16_t lab_code;
+  std::uint8_t lab_epoch;
+  std::uint8_t lab_verb;  // this and the last ones: struct lab_operation
   std::uint32_t lab_srtt_ns, lab_rttvar_ns;
   std::uint32_t icrc;  // as the frame has it, read as the codec does; 0 unless the frame is whole
+  std::uint64_t lab_remote_address;
+  std::uint32_t lab_receive, lab_connection, lab_rkey, lab_argument;
 };
 
 }  // namespace softroce::capture

@@ -56,6 +56,7 @@ namespace softroce {
   X(rx_wrong_qkey)                  /* packets with another Q_Key, IBA 9.6.1.4 */ \
   X(rx_unknown_peer)                /* packets from a source address or a QP that is not connected */ \
   X(rx_bad_length)                  /* payload is not what its place calls for, or longer than the port's MTU */ \
+  X(rx_stale_operation)             /* packets of an operation of an earlier connection, or that is over, or too far ahead */ \
   X(rx_ud_no_recv)                  /* UD SEND without a posted receive, IBA 9.8.3 */ \
   X(rx_ud_bad_recv)                 /* the posted receive names memory that it may not use */ \
   X(rx_ud_too_long)                 /* UD SEND larger than the posted receive */

@@ -94,6 +94,11 @@ namespace softroce {
   M(rc_goes_back_too_little, "a requester goes back to the packet behind the one that is missed") \
   M(rc_duplicate_executed, "a responder executes a duplicate once more") \
   M(rc_retries_unlimited, "a requester never gives up") \
+  /* striped_requester.cpp, striped_responder.cpp: their operations as striped messages */ \
+  M(fence_ignored, "an operation with a fence does not wait for READs and atomics") \
+  M(stale_connection_taken, "an operation of an earlier connection is taken") \
+  M(last_packet_not_held, "the last packet of a WRITE is put in its place as soon as it arrives") \
+  M(effects_out_of_order, "an operation takes effect before those ahead of it") \
   /* ../shift: failover of reliable connections */ \
   M(shift_counts_one_more, "a sender takes one request more for executed than the peer counts") \
   M(shift_counts_one_less, "a sender takes one request less for executed than the peer counts") \

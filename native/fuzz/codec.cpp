@@ -55,7 +55,8 @@ bool same_lab_headers(const LabHeader& a, const LabHeader& b) {
          a.operation == b.operation && a.step == b.step && a.message == b.message &&
          a.message_id == b.message_id && a.index == b.index && a.count == b.count &&
          a.code == b.code && a.length == b.length && a.stamp_ns == b.stamp_ns &&
-         a.epoch == b.epoch && a.number == b.number && a.srtt == b.srtt && a.rttvar == b.rttvar;
+         a.epoch == b.epoch && a.number == b.number && a.srtt == b.srtt && a.rttvar == b.rttvar &&
+         a.verb == b.verb && a.receive == b.receive && a.connection == b.connection;
 }
 
 void write_again(const Packet& packet) {

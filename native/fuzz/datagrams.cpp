@@ -8,6 +8,8 @@
 //           bit 5: not a datagram but packet numbers to send again, which a policy took from one
 //           bit 6: a UC WRITE to one of its channels: channel, immediate, and what is wrong
 //           bit 7 of the first: the framing is uc_immediate
+//           bits 5-6 of the first, both: all are datagrams, and the endpoint carries the operations
+//           of one reliable connection, which has a region, a receive and a READ of its own
 //   1 bytes in two octets; then so many: struct lab_hdr and what follows it
 //
 // It traps if memory is written that was never granted, or if a report is not what it was
@@ -24,6 +26,7 @@
 #include "../engine/codec/bytes.hpp"
 #include "../engine/rnic/rnic.hpp"
 #include "../engine/striped/report.hpp"
+#include "../transport/transports.hpp"
 
 namespace {
 
@@ -40,38 +43,63 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-MessageConfig config(std::uint32_t ip, bool uc) {
+enum class Carries { datagrams, uc_writes, operations };
+
+// The connection's first PSNs are 0. What the peer knows of the region:
+constexpr std::uint32_t kRegionKey = 0x700;
+constexpr std::uint64_t kRegionAddress = 0x1000;
+
+Carries carried(std::uint8_t first) {
+  if ((first >> 5 & 3) == 3) return Carries::operations;
+  return first >> 7 ? Carries::uc_writes : Carries::datagrams;
+}
+
+MessageConfig config(std::uint32_t ip, Carries carries) {
   MessageConfig config;
   config.gid = Gid::of_ipv4(ip);
   config.path_mtu = 256;
   config.message_slots = 4;
   config.window_packets = 64;
-  config.framing = uc ? "uc_immediate" : "ud";
-  if (!uc) config.options = {{"parity", std::string("2")}, {"parity_budget", 1.0}};
+  config.framing = carries == Carries::uc_writes ? "uc_immediate" : "ud";
+  if (carries == Carries::operations) {
+    config.carries_operations = true;
+    config.transport = "csa_ud";
+    const auto found = std::ranges::find(transports(), config.transport, &Transport::name);
+    for (const Option& each : found->options) config.options[each.name] = each.usual;
+    config.path_probes = found->path_probes;
+  }
+  if (carries != Carries::uc_writes) {
+    config.options["parity"] = std::string("2");
+    config.options["parity_budget"] = 1.0;
+  }
   return config;
 }
 
 class Endpoint {
  public:
-  explicit Endpoint(bool uc)
+  explicit Endpoint(Carries carries)
       : arena_((kSends + kReceives) * kStride + kGuardBytes, kGuard),
-        rnic_(config(0x0A000001, uc)) {
+        rnic_(config(0x0A000001, carries)),
+        carries_operations_(carries == Carries::operations) {
     rnic_.set_qkey(kQkey);
     peer_ = rnic_.messages().connect(
         {.gid = kPeer, .mac = 2, .data_qp = 0x11, .recovery_qp = 0x12, .qkey = kQkey});
     key_ = rnic_.memory().add(arena_.data(), arena_.size(), kLocalWrite);
-    for (std::uint32_t i = 0; i < kSends + kReceives; ++i) post(i);
+    if (carries_operations_) connect();
+    for (std::uint32_t i = 0; !carries_operations_ && i < kSends + kReceives; ++i) post(i);
   }
 
   void pass(Time pause) {
     now_ += pause;
-    for (std::size_t n = 0; n < kMostTimeouts && rnic_.next_timeout() <= now_; ++n)
+    for (std::size_t n = 0; n < kMostTimeouts && rnic_.next_timeout() <= now_; ++n) {
       rnic_.handle_timeout(now_);
+      end_turn();
+    }
   }
   void take_away() {
     Packet packet;
     for (int n = 0; n < 64 && rnic_.poll_packet(packet, now_); ++n) rnic_.packet_done(now_);
-    rnic_.messages().events().clear();
+    if (!carries_operations_) rnic_.messages().events().clear();
     rnic_.completions().poll(64);
   }
   void tell(std::uint32_t qp, const std::uint8_t* body, std::uint32_t bytes) {
@@ -85,6 +113,7 @@ class Endpoint {
     packet.payload = body;
     packet.payload_bytes = bytes;
     rnic_.handle_packet(packet, now_);
+    end_turn();
   }
   // The first octets say what the packet is; the rest of it is as the engine wants it, but for what
   // they say is wrong.
@@ -130,7 +159,48 @@ class Endpoint {
 
  private:
   static constexpr std::size_t kStride = kGuardBytes + kMessageBytes;
+  static constexpr std::uint32_t kRemote = kRemoteWrite | kRemoteRead | kRemoteAtomic;
   const Gid kPeer = Gid::of_ipv4(0x0A000002);
+
+  std::uint8_t* message(std::uint32_t i) { return arena_.data() + i * kStride + kGuardBytes; }
+  ScatterGather element(std::uint32_t i) {
+    return {reinterpret_cast<std::uintptr_t>(message(i)), kMessageBytes, key_};
+  }
+  void end_turn() {
+    if (carries_operations_) rnic_.end_turn(now_);
+  }
+
+  // The first receive's memory is open to the peer, the second's is posted, the third's is where
+  // what a READ returns goes.
+  void connect() {
+    rnic_.memory().add_under(kRegionKey, message(kSends), kMessageBytes, kLocalWrite | kRemote, 0,
+                             kRegionAddress);
+    const auto cq = rnic_.create_cq();
+    const QpConfig made{
+        .type = QpType::rc, .cap = {8, 8, 1, 1, 0}, .send_cq = cq, .receive_cq = cq};
+    require(rnic_.create_qp(made, qp_) == 0);
+    QpAttr attr{.path_mtu = 256, .dest_qp = qp_, .access = kRemote};
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
+    attr.min_rnr_timer = 1;
+    attr.timeout = 6;
+    attr.retry_count = attr.rnr_retry = 3;
+    attr.address.destination = kPeer;
+    to(QpState::init, attr, kAttrPkeyIndex | kAttrPort | kAttrAccess);
+    to(QpState::rtr, attr,
+       kAttrAddress | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestReads |
+           kAttrMinRnrTimer);
+    to(QpState::rts, attr,
+       kAttrTimeout | kAttrRetryCount | kAttrRnrRetry | kAttrSqPsn | kAttrMaxReads);
+    require(rnic_.post_receive(qp_, {.wr_id = 1, .targets = {element(kSends + 1)}}, now_) == 0);
+    SendRequest read{.wr_id = 2, .opcode = WrOpcode::rdma_read};
+    read.sources = {element(kSends + 2)};
+    require(rnic_.post_send(qp_, std::move(read), now_) == 0);
+    end_turn();
+  }
+  void to(QpState state, QpAttr& attr, std::uint32_t mask) {
+    attr.state = state;
+    require(rnic_.modify_qp(qp_, attr, mask | kAttrState, now_) == 0);
+  }
 
   void post(std::uint32_t i) {
     const std::size_t offset = i * kStride + kGuardBytes;
@@ -144,8 +214,9 @@ class Endpoint {
 
   std::vector<std::uint8_t> arena_;
   Rnic rnic_;
+  bool carries_operations_;
   PeerIndex peer_ = 0;
-  std::uint32_t key_ = 0;
+  std::uint32_t key_ = 0, qp_ = 0;
   Time now_ = kOneSecond;
 };
 
@@ -162,7 +233,8 @@ void obey_the_law(const std::uint8_t* body, std::uint32_t bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Endpoint endpoint(size != 0 && data[0] >> 7);
+  const Carries carries = carried(size != 0 ? data[0] : 0);
+  Endpoint endpoint(carries);
   endpoint.take_away();
   for (std::size_t n = 0; n < kMostDatagrams && size >= 3; ++n) {
     const std::uint8_t how = data[0];
@@ -172,7 +244,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto body = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
     std::copy_n(data + 3, bytes, body.get());
     endpoint.pass(kPauses[how >> 2 & 3]);
-    if (how >> 5 & 1)
+    if (carries == Carries::operations)
+      endpoint.tell(endpoint.data_qp() + (how & 3), body.get(), bytes);
+    else if (how >> 5 & 1)
       endpoint.retransmit(body.get(), bytes);
     else if (how >> 6 & 1)
       endpoint.write(body.get(), bytes);

@@ -140,7 +140,7 @@ class End {
     rnic_.handle_packet(packet, now);
   }
   void settle(Time now) {
-    while (rnic_.messages().end_turn(now)) {
+    while (rnic_.end_turn(now)) {
     }
     for (const auto& each : rnic_.completions().poll(64)) {
       require(each.wr_id < kMessages);

@@ -309,7 +309,7 @@ void Host::fire_timers(Time at) {
 bool Host::recover() {
   MessageEngine& messages = rnic_.messages();
   const Time known_at = messages.loss_known_at();
-  if (!messages.end_turn(now())) return false;
+  if (!rnic_.end_turn(now())) return false;
   if (known_at != kNever && decision_lateness_ns_.size() < kMostLateness)
     decision_lateness_ns_.push_back(static_cast<std::uint32_t>((now() - known_at) / kNanosecond));
   return true;

@@ -63,7 +63,7 @@ bool Pair::run(Time until) {
     const bool delivered = deliver_due();
     bool acted = false;
     for (Side& side : sides_) side.rnic->handle_timeout(now_);
-    for (Side& side : sides_) acted |= side.rnic->messages().end_turn(now_);
+    for (Side& side : sides_) acted |= side.rnic->end_turn(now_);
     if (acted) continue;
     for (Side& side : sides_)
       if (side.rnic->messages().has_news()) return true;
@@ -193,7 +193,7 @@ void Pair::deliver(const Arrival& arrival) {
 
 void Pair::inject(int to, const std::uint8_t* frame, std::size_t bytes) {
   receive(to, frame, bytes);
-  side(to).messages().end_turn(now_);
+  side(to).end_turn(now_);
 }
 
 void Pair::receive(int to, const std::uint8_t* frame, std::size_t bytes) {

@@ -138,7 +138,7 @@ void Fabric::serve(Port& port) {
   transmit(port);
   wake_later(port);
   MessageEngine& messages = port.rnic().messages();
-  if (!messages.events().empty() && messages.end_turn(now_)) touch(port);
+  if (!messages.events().empty() && port.rnic().end_turn(now_)) touch(port);
   note_attention(port);
 }
 

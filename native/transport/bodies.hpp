@@ -2,7 +2,8 @@
 // Bodies of control messages with a fixed size, which travel on the recovery QP; control.hpp has
 // the others. All of it is this project's definition. Integers are big-endian.
 //
-//   RNR          id, key                                    no receive is posted for the message
+//   RNR          id, key, [why]                             no receive is posted for the message;
+//                                                           of an operation, why (Unready)
 //   REFUSE       id, key, by receiver, status               the message has failed
 //
 // The feedback on data packets:
@@ -75,8 +76,8 @@ struct Feedback {
 struct Naming {
   std::uint32_t id = 0;
   MessageKey key;
-  bool flag = false;        // REFUSE: the receiver sent it; false: the sender
-  std::uint8_t status = 0;  // REFUSE
+  bool flag = false;        // REFUSE: the receiver sent it; false: the sender. RNR: has `status`
+  std::uint8_t status = 0;  // REFUSE; RNR of an operation: a timer code (IBA table 45), or Unready
 };
 
 class SmallBody {
@@ -138,6 +139,8 @@ inline SmallBody write(BodyType type, const Naming& naming) {
   body.put_name(naming.id, naming.key);
   if (type == BodyType::refuse) {
     body.put(static_cast<std::uint8_t>(naming.flag)).put(naming.status);
+  } else if (naming.flag) {
+    body.put(naming.status);
   }
   return body;
 }
@@ -178,7 +181,8 @@ inline std::optional<std::uint32_t> read_pull(std::span<const std::uint8_t> body
 inline std::optional<Naming> read_naming(std::span<const std::uint8_t> body) {
   const auto type = static_cast<BodyType>(body[0]);
   const bool refuse = type == BodyType::refuse;
-  if (body.size() != (refuse ? 15U : 13U)) return std::nullopt;
+  const bool tells_why = !refuse && body.size() == 14;
+  if (!tells_why && body.size() != (refuse ? 15U : 13U)) return std::nullopt;
   BodyReader reader(body.subspan(1));
   Naming naming;
   std::uint8_t flag = 0;
@@ -191,7 +195,8 @@ inline std::optional<Naming> read_naming(std::span<const std::uint8_t> body) {
     naming.status = reader.take<std::uint8_t>();
   }
   if (flag > 1) return std::nullopt;
-  naming.flag = flag == 1;
+  if (tells_why) naming.status = reader.take<std::uint8_t>();
+  naming.flag = flag == 1 || tells_why;
   return naming;
 }
 

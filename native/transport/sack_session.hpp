@@ -25,7 +25,7 @@ class SackSession : public Session {
   virtual void receive_timer(ReceiveMessage&) {}
   virtual void gap_seen(ReceiveMessage&, std::span<const std::uint32_t> /*missing*/) {}
 
-  std::uint32_t chunk_packets() const { return chunk_packets_; }
+  std::uint32_t chunk_packets() const final { return chunk_packets_; }
   void set_chunk_packets(std::uint32_t packets) { chunk_packets_ = packets; }
   std::uint32_t chunks_of(const SendMessage& message) const {
     const std::uint32_t packets = std::max(chunk_packets_, 1U);

@@ -112,6 +112,8 @@ void Session::handle(const Event& event) {
       if (ReceiveMessage* message = engine_.find_receive(event.message))
         chunk_arrived(*message, numbers_in<std::uint32_t>(event)[0]);
       return;
+    case EventKind::refused:
+      return on_operation_refused(event);
     case EventKind::trimmed: {
       const PayloadLoss& loss = numbers_in<PayloadLoss>(event)[0];
       ReceiveMessage* message = engine_.find_receive(event.message);
@@ -190,6 +192,15 @@ void Session::on_too_long(const Event& event) {
   constexpr WcStatus kStatus = WcStatus::rem_inv_req_err;
   if (live_send(event)) return give_up_send(*engine_.find_send(event.message), kStatus);
   send_refused(event.peer, {event.id, event.key, kStatus}, true);
+}
+
+void Session::on_operation_refused(const Event& event) {
+  const auto status = static_cast<WcStatus>(event.body[0]);
+  if (live_receive(event))
+    fail_receive(event.message, event.peer, status);
+  else
+    record_outcome(event.peer, event.id, status);
+  send_refused(event.peer, {event.id, event.key, status}, true);
 }
 
 void Session::on_timer(const Event& event) {
@@ -411,30 +422,70 @@ void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
 // ---------------------------------------------------------------- not ready
 
 void Session::send_rnr(PeerIndex peer, const MessageName& name) {
-  std::vector<MessageName>& sent = work_of(peer).rnr_sent;
-  const auto known = std::ranges::find(sent, name.key, &MessageName::key);
-  if (known != sent.end())
-    known->id = name.id;
-  else
-    remember(sent, name);
-  const SmallBody body = write(BodyType::rnr, Naming{.id = name.id, .key = name.key});
+  Naming naming{.id = name.id, .key = name.key};
+  if (const auto why = engine_.why_unready(name.key)) naming = {name.id, name.key, true, *why};
+  if (naming.status < static_cast<std::uint8_t>(Unready::no_queue_pair)) {
+    std::vector<MessageName>& sent = work_of(peer).rnr_sent;
+    const auto known = std::ranges::find(sent, name.key, &MessageName::key);
+    if (known != sent.end())
+      known->id = name.id;
+    else
+      remember(sent, name);
+  }
+  const SmallBody body = write(BodyType::rnr, naming);
   send_control(peer, {body.bytes().begin(), body.bytes().end()});
 }
 
 // Packets that were sent before the pause may cause further RNR NAKs during it: these are ignored.
 void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
-  if (message == nullptr || message->key != rnr.key || now_ns_ < of(*message).retry_ns) return;
+  if (message == nullptr || message->key != rnr.key) return;
+  if (rnr.flag && message->qp != 0) return on_unready(*message, rnr.status);
+  if (now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
   if (send.has_receive) return;  // the RNR NAK left before the receive was posted
   if (timing().rnr_retry < kRnrWithoutEnd && send.rnr_naks >= timing().rnr_retry)
     return fail_send(*message, WcStatus::rnr_retry_exc_err);
   ++send.rnr_naks;
+  wait_for_receiver(*message, timing().t_max_ns);
+}
+
+void Session::wait_for_receiver(SendMessage& message, Nanoseconds wait_ns) {
+  Send& send = of(message);
   send.timeouts_without_progress = 0;  // the peer answered
-  send.retry_ns = now_ns_ + timing().t_max_ns;
-  pause(*message, true);
-  set_timer(*message, send.retry_ns);
-  paused(*message);
+  send.retry_ns = now_ns_ + wait_ns;
+  pause(message, true);
+  set_timer(message, send.retry_ns);
+  paused(message);
+}
+
+// The peer has no queue pair for an operation, or no receive; or it had none, and is ready now.
+void Session::on_unready(SendMessage& message, std::uint8_t why) {
+  Send& send = of(message);
+  const Patience& patience = message.patience;
+  if (why == static_cast<std::uint8_t>(Unready::come_again)) {
+    if (!message.paused) return;
+    const Handle handle = message.handle;
+    const Missing nothing_arrived{
+        .name = {message.id, message.key}, .chunk_packets = static_cast<std::uint16_t>(chunk_packets()), .set = {}};
+    control_arrived(message.peer, write_missing(nothing_arrived, engine_.control_bytes()));
+    if (engine_.find_send(handle) != nullptr) send.has_receive = false;
+    return;
+  }
+  if (now_ns_ < send.retry_ns) return;
+  // The packets reached the receiver, which had no place for them: their attempts count anew.
+  for (std::uint32_t packet = 0; packet < message.next; ++packet)
+    message.sent[packet].set_reached();
+  if (why == static_cast<std::uint8_t>(Unready::no_queue_pair)) {
+    if (now_ - message.posted_at >= patience.without_qp)
+      return give_up_send(message, WcStatus::retry_exc_err);
+    return wait_for_receiver(message, timing().t_max_ns);
+  }
+  engine_.rnr_nak_came(message);
+  if (patience.rnr_retry < kRnrWithoutEnd && send.rnr_naks >= patience.rnr_retry)
+    return give_up_send(message, WcStatus::rnr_retry_exc_err);
+  ++send.rnr_naks;
+  wait_for_receiver(message, rnr_time(why) / kNanosecond);
 }
 
 // ---------------------------------------------------------------- messages that cannot succeed
@@ -486,9 +537,22 @@ void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStat
   if (message != nullptr && (message->open || !is_repeated)) {
     fail_receive(message->handle, peer, status);
     record_outcome(peer, refused.id, status);
+  } else if (message == nullptr) {
+    engine_.operation_given_up(refused.key, status);
   }
   if (!listed) remember(work.refused, refused.id);
   send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));
+}
+
+void Session::withdraw(SendMessage& message, WcStatus status, Time now) {
+  set_now(now);
+  give_up_send(message, status);
+}
+
+void Session::withdraw(ReceiveMessage& message, WcStatus status, Time now) {
+  set_now(now);
+  if (message.open) send_refused(message.peer, {message.id, message.key, status}, true);
+  fail_receive(message.handle, message.peer, status);
 }
 
 void Session::finish_send(const SendMessage& message) {

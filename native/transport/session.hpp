@@ -48,6 +48,8 @@ class Session : public MessageSession {
   bool turn(Time now) override;
   void flushed(const SendMessage& message) final;
   void flushed(const ReceiveMessage& message) final;
+  void withdraw(SendMessage& message, WcStatus status, Time now) final;
+  void withdraw(ReceiveMessage& message, WcStatus status, Time now) final;
   Figures figures() const override { return {{"keepalives", keepalives_}}; }
   void record_decisions() final { records_ = true; }
   std::vector<Decision> take_decisions() final { return std::exchange(decisions_, {}); }
@@ -96,6 +98,8 @@ class Session : public MessageSession {
   virtual void trimmed(ReceiveMessage&, const PayloadLoss&) {}  // see takes_trimmed()
   virtual void paused(SendMessage&) {}  // the receiver was not ready, and refused what was sent
   virtual void turn_ended() {}
+  // Packets for each bit of its feedback; 0: the feedback is SACKs.
+  virtual std::uint32_t chunk_packets() const { return 0; }
   virtual void over(Handle) {}  // the message ends, or has ended
 
   // ---- a turn, event by event
@@ -236,6 +240,7 @@ class Session : public MessageSession {
   void on_receive_complete(const Event& event);
   void on_late_packet(const Event& event);
   void on_too_long(const Event& event);
+  void on_operation_refused(const Event& event);
   void on_timer(const Event& event);
   void on_peer_timer(PeerIndex peer);
   void check_keepalive(PeerIndex peer);
@@ -245,6 +250,8 @@ class Session : public MessageSession {
   void on_ack(PeerIndex peer, std::span<const std::uint8_t> body);
   void on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body);
   void on_rnr(PeerIndex peer, const Naming& rnr);
+  void on_unready(SendMessage& message, std::uint8_t why);
+  void wait_for_receiver(SendMessage& message, Nanoseconds wait_ns);
   void on_refused(PeerIndex peer, const Naming& refused);
   void on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStatus status);
   bool is_out(const SendMessage& message);

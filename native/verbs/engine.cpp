@@ -2,6 +2,7 @@
 #include "engine.hpp"
 
 #include <sched.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "../../xdp/lab_maps.h"
+#include "../engine/striped/config_text.hpp"
 #include "../live/port_turn.hpp"
 #include "../system/clock.hpp"
 #include "objects.hpp"
@@ -27,11 +29,21 @@ constexpr std::uint64_t kMostSkipped = 1 << 12;
 constexpr std::uint32_t kNumbersInShare = 1 << LAB_SHARE_QPN_BITS;
 
 MessageConfig config_of(const Settings& settings) {
-  MessageConfig config;
+  MessageConfig config = settings.messages;
   config.gid = settings.gids.front();
   config.path_mtu = settings.path_mtu;
   config.receive_ring_packets = XskConfig{}.receive_frames;
   return config;
+}
+
+Greeting greeting_of(const MessageConfig& config) {
+  Greeting greeting;
+  if (getrandom(&greeting.incarnation, sizeof greeting.incarnation, 0) < 0)
+    throw std::system_error(errno, std::generic_category(), "getrandom");
+  if (!config.carries_operations) return greeting;
+  greeting.transport = config.transport;
+  greeting.digest = digest_of(config);
+  return greeting;
 }
 
 // Queue pairs of one process after another get other numbers, so that packets that are still under
@@ -48,6 +60,9 @@ Engine::Engine(const Settings& settings)
     : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
   for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
   number_queue_pairs(0);
+  rnic_.greet(greeting_of(settings.messages),
+              [](const std::string& line) { std::fprintf(stderr, "softroce: %s\n", line.c_str()); });
+  if (MessageSession* session = rnic_.messages().session()) session->set_clock(monotonic_ns);
   if (!settings.losses.empty()) log_losses();
 }
 
@@ -215,6 +230,7 @@ bool Engine::attempt_turn(Time at) {
   bool busy = receive(at);
   busy |= receive_own(at);
   if (rnic_.next_timeout() <= at) rnic_.handle_timeout(at);
+  busy |= rnic_.end_turn(at);
   busy |= transmit(at);
   hand_out_async_events(*this);
   if (at >= publish_at_) publish(at);
@@ -304,6 +320,7 @@ void Engine::posted(Time at) {
   if (asleep_.load(std::memory_order_relaxed)) wake_helper();  // to look after it from now on
   if (polls(at)) return;
   try {
+    rnic_.end_turn(at);
     transmit(at);
   } catch (const std::exception& error) {
     break_down(error.what());

@@ -2,6 +2,10 @@
 // What `lab exec --verbs` writes of the host's RNICs: lines of a name and a value, in a file each
 // that only the program's mount namespace has (softroce_lab/programs/device/device.py writes it).
 // The variable SOFTROCE_VERBS names other files, with ':' between them.
+//
+// A line `engine.NAME VALUE` sets a field of the engine's configuration (config_text.hpp). The
+// variable SOFTROCE_TRANSPORT holds such a configuration in one line, and replaces the lines of all
+// devices: a launcher hands it on to processes at other hosts, whose files it does not write.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +13,7 @@
 #include <vector>
 
 #include "../engine/codec/gid.hpp"
+#include "../engine/striped/message_config.hpp"
 
 namespace softroce::verbs {
 
@@ -30,10 +35,11 @@ struct Settings {
   std::uint64_t rank = 0;    // 1 + that of a launcher; 0: none
   bool shift = false;        // whether queue pairs have backups on the next device (backup.hpp)
   std::string losses{};      // folder for what is done about losses; empty: nowhere
+  MessageConfig messages{};  // of the engine, without what differs from device to device
 };
 
 // Of all devices. A file with a line that is not known here is of another version: that is reported
-// on stderr, and the device is left out.
+// on stderr, and the device is left out. If SOFTROCE_TRANSPORT is wrong, there is no device.
 std::vector<Settings> read_settings();
 
 }  // namespace softroce::verbs

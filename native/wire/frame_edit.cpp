@@ -7,7 +7,7 @@ namespace softroce::wire {
 namespace {
 
 constexpr std::size_t kTypeAt = 12;
-constexpr std::size_t kBehindIp = kUdpBytes + kBthBytes + kDethBytes + LAB_HDR_BYTES + kIcrcBytes;
+constexpr std::size_t kLeastLeft = kUdpBytes + kBthBytes + kDethBytes + LAB_HDR_BYTES + kIcrcBytes;
 constexpr std::uint8_t kPadBits = 0x30;  // of the BTH's second byte
 
 bool is_ipv4(const std::uint8_t* frame) { return load16(frame + kTypeAt) == Ipv4::kEthertype; }
@@ -42,16 +42,27 @@ void set_traffic_class(std::uint8_t* frame, std::uint8_t value) {
 bool is_whole_packet(const std::uint8_t* udp) {
   const std::uint8_t* bth = udp + kUdpBytes;
   const std::uint8_t* lab = bth + kBthBytes + kDethBytes;
+  const int version = lab[0] >> 4, kind = lab[0] & (LAB_HDR_TRIMMED | LAB_HDR_KIND);
   return load16(udp + 2) == LAB_ROCE_UDP_PORT && bth[0] == LAB_BTH_OPCODE_UD_SEND_ONLY &&
-         (lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_DATA) ||
-          lab[0] == (LAB_HDR_VERSION << 4 | LAB_KIND_PARITY));
+         (version == LAB_HDR_VERSION || version == LAB_OPERATION_VERSION) &&
+         (kind == LAB_KIND_DATA || kind == LAB_KIND_PARITY);
+}
+
+// Bytes behind the IP header that trimming leaves of a packet of a striped message. What an
+// operation says of itself stays: without it, nobody knows where the packet belongs.
+std::size_t left_behind_ip(const std::uint8_t* udp) {
+  const std::uint8_t* lab = udp + kUdpBytes + kBthBytes + kDethBytes;
+  return lab[0] >> 4 == LAB_OPERATION_VERSION ? kLeastLeft + LAB_OPERATION_BYTES : kLeastLeft;
 }
 
 template <typename Ip>
 std::size_t trimmed_over(const std::uint8_t* frame, std::size_t bytes) {
-  constexpr std::size_t kLeft = kEthernetBytes + Ip::kBytes + kBehindIp;
-  const std::uint8_t* ip = frame + kEthernetBytes;
-  return bytes > kLeft && Ip::is_plain_udp(ip) && is_whole_packet(ip + Ip::kBytes) ? kLeft : 0;
+  constexpr std::size_t kUdpAt = kEthernetBytes + Ip::kBytes;
+  if (bytes <= kUdpAt + kLeastLeft || !Ip::is_plain_udp(frame + kEthernetBytes) ||
+      !is_whole_packet(frame + kUdpAt))
+    return 0;
+  const std::size_t left = kUdpAt + left_behind_ip(frame + kUdpAt);
+  return bytes > left ? left : 0;
 }
 
 // `bytes` of the frame may reach beyond its packet: Ethernet pads.
@@ -85,16 +96,17 @@ void trim(std::uint8_t* frame, std::size_t bytes, bool last_hop) {
   std::uint8_t* udp = ip + ip_bytes;
   std::uint8_t* bth = udp + kUdpBytes;
   std::uint8_t* lab = bth + kBthBytes + kDethBytes;
+  const std::size_t behind_ip = left_behind_ip(udp);
   set_traffic_class(frame, trimmed_class(traffic_class(frame), last_hop));
   if (is_ipv4(frame))
-    replace16(ip, 2, static_cast<std::uint16_t>(ip_bytes + kBehindIp));
+    replace16(ip, 2, static_cast<std::uint16_t>(ip_bytes + behind_ip));
   else
-    store16(ip + 4, static_cast<std::uint16_t>(kBehindIp));
-  store16(udp + 4, static_cast<std::uint16_t>(kBehindIp));
+    store16(ip + 4, static_cast<std::uint16_t>(behind_ip));
+  store16(udp + 4, static_cast<std::uint16_t>(behind_ip));
   store16(udp + 6, 0);  // no checksum, over IPv6 neither (RFC 6936): the ICRC covers the packet
   bth[1] &= static_cast<std::uint8_t>(~kPadBits);
   lab[0] |= LAB_HDR_TRIMMED;
-  const std::size_t left = kEthernetBytes + ip_bytes + kBehindIp;
+  const std::size_t left = kEthernetBytes + ip_bytes + behind_ip;
   const std::uint32_t icrc = icrc_of_frame(frame, left).value_or(0);
   store(frame + left - kIcrcBytes, right ? icrc : ~icrc);
 }

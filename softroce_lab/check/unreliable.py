@@ -36,6 +36,7 @@ UD_RULES = Rules()
 GENERAL_SERVICES_QKEY = 0x80010000
 _MOST_BYTES = 4096  # the greatest path MTU
 _LAB_BYTES = 40  # struct lab_hdr, part of the datagram
+_OPERATION_BYTES = 24  # struct lab_operation behind it
 
 
 # ---------------------------------------------------------------- unreliable connections
@@ -176,6 +177,7 @@ def _check_datagram_lengths(evidence: Evidence, tally: Tally) -> None:
     for flow in _datagrams(evidence):
         size = packets["payload_bytes"][flow.sent].astype(np.int64)
         size += np.where(packets["has"][flow.sent] & Has.LAB, _LAB_BYTES, 0)
+        size += np.where(packets["has"][flow.sent] & Has.OPERATION, _OPERATION_BYTES, 0)
         most = evidence.options.path_mtu or _MOST_BYTES
         long = np.flatnonzero(size > most)
         tally.passed(len(size) - len(long))

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,11 +16,12 @@ from softroce_lab.cli.options import Lab
 from softroce_lab.errors import UserError
 from softroce_lab.fabric import guests
 from softroce_lab.fabric.observe import view
+from softroce_lab.plan.plan import Plan
 from softroce_lab.programs import execute
 
 app = typer.Typer(add_completion=False)
 
-_OWN_OPTIONS = ("--lab", "--verbs", "--preload", "--shift", "--help")
+_OWN_OPTIONS = ("--lab", "--verbs", "--preload", "--shift", "--transport", "--help")
 
 
 class Command(TyperCommand):
@@ -35,12 +38,17 @@ class Command(TyperCommand):
         words = list(args)
         if "--lab" in words[:-1]:
             del words[words.index("--lab") : words.index("--lab") + 2]
-        node, *command = [word for word in words if not word.startswith("--lab=")] or [""]
-        options = [word for word in command if word.startswith("-") and word not in _OWN_OPTIONS]
-        if options:
-            line = " ".join(command)
-            what = f"lab exec has no option {options[0]}"
-            raise UserError(what, hint=f"put -- before the command: lab exec {node} -- {line}")
+        words = [word for word in words if not word.startswith("--lab=")]
+        at = 0  # the node's place
+        while at < len(words) and words[at].startswith("-"):
+            at += 2 if words[at] == "--transport" else 1
+        command = words[at + 1 :]
+        options = [word for word in command if word.startswith("-")]
+        unknown = [word for word in options if word.partition("=")[0] not in _OWN_OPTIONS]
+        if unknown:
+            line = " ".join([*words[: at + 1], "--", *command])
+            what = f"lab exec has no option {unknown[0]}"
+            raise UserError(what, hint=f"put -- before the command: lab exec {line}")
 
 
 @app.command(cls=Command)
@@ -71,6 +79,14 @@ def exec(  # noqa: A001 - the verb's name
             help="As --verbs; RC queue pairs go on over the host's next device when one fails.",
         ),
     ] = False,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[,OPTION=VALUE...]",
+            help="As --verbs; this transport carries RC queue pairs. Both ends need it.",
+            autocompletion=completion.transports,
+        ),
+    ] = None,
 ) -> None:
     """Run COMMAND at NODE; its exit status is COMMAND's.
 
@@ -86,10 +102,29 @@ def exec(  # noqa: A001 - the verb's name
     lab exec --verbs h1 -- ibv_devinfo
     """
     command = command or ["bash"]
-    seen = view.of_lab(lab)
+    # What is in the environment is also for the hosts that a launcher reaches from COMMAND.
     if shift:
-        os.environ[execute.SHIFT] = "1"  # for the hosts that a launcher reaches from COMMAND, too
-    run_at(seen, node, command, with_rnic=verbs or preload or shift, preload=preload)
+        os.environ[execute.SHIFT] = "1"
+    text_of = None if transport is None else _transport(transport)
+    seen = view.of_lab(lab)
+    if text_of is not None:
+        os.environ[execute.TRANSPORT] = text_of(seen.plan)
+    with_rnic = verbs or preload or shift or transport is not None
+    run_at(seen, node, command, with_rnic=with_rnic, preload=preload)
+
+
+def _transport(argument: str) -> Callable[[Plan], str] | None:
+    """What makes the transport's configuration for a lab; None: it is RC. UserError."""
+    from softroce_lab.experiment.hosts import program_transport  # late: it needs numpy
+
+    chosen = program_transport.of_argument(argument)
+    if chosen is None:
+        os.environ.pop(execute.TRANSPORT, None)
+        return None
+    if os.environ.get(execute.SHIFT) == "1":
+        what = f"--transport {chosen.name} with --shift: only RC has backups"
+        raise UserError(what, hint="leave one of the two out")
+    return partial(program_transport.text, chosen)
 
 
 def run_at(
@@ -100,7 +135,8 @@ def run_at(
     if any(guest.name == node for guest in seen.plan.guests):
         if with_rnic:
             hint = (
-                "its programs have the kernel's own RNIC: leave --verbs, --preload and --shift out"
+                "its programs have the kernel's own RNIC: leave --verbs, --preload, --shift and "
+                "--transport out"
             )
             raise UserError(f"{node} is a kernel host", hint=hint)
         raise typer.Exit(_in_guest(seen, node, command))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The lab's own headers, described once: scapy's layers and Wireshark's dissector are made of this.
 
-`struct lab_hdr` is that of xdp/lab_wire.h, the bodies of control messages those of
-softroce_lab/transports/control.py, native/transport/bodies.hpp and
+`struct lab_hdr` and `struct lab_operation` are those of xdp/lab_wire.h, the bodies of control
+messages those of softroce_lab/transports/control.py, native/transport/bodies.hpp and
 native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
 that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
 The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
@@ -74,6 +74,8 @@ class Record:
 
 PREFIX = "softroce"
 HEADER_VERSION = 3
+OPERATION_VERSION = 4
+"""Of a header that `OPERATION` follows."""
 DATA, CONTROL, REPORT, PATH_PROBE, PARITY = range(5)
 KINDS = {
     DATA: "data",
@@ -83,7 +85,7 @@ KINDS = {
     PARITY: "parity",
 }
 OF_MESSAGES = (DATA, PARITY)
-"""Kinds that name a packet of a message, and carry its bytes."""
+"""Kinds that name a packet of a message, and carry its bytes. Only these have an operation."""
 SPORT_BASE = 0xC000
 """UDP source port of path 0."""
 TRIM_LAST_DSCP = 43
@@ -114,6 +116,46 @@ HEADER = Record(
     ),
 )
 HEADER_BYTES = 40
+
+VERBS = {
+    1: "WRITE",
+    2: "WRITE WITH IMMEDIATE",
+    3: "SEND",
+    4: "SEND WITH IMMEDIATE",
+    5: "SEND WITH INVALIDATE",
+    6: "READ",
+    7: "COMPARE SWAP",
+    8: "FETCH ADD",
+}
+RESULT = 2
+"""Upper byte of the header's `operation` in the result of a READ or an atomic; a request has 1."""
+
+OPERATION = Record(
+    "softroce_lab operation",
+    "op",
+    (
+        Field("solicited", 1, "Solicited event"),
+        Field("verb", 7, "Verb", VERBS, default=1),
+        Field(
+            "receive",
+            24,
+            "Number of the receive that it takes; of READs and atomics, how many are outstanding",
+        ),
+        Field("reserved", 8, "Reserved"),
+        Field("connection", 24, "First PSN of the requester"),
+        Field("remote_address", 64, "Remote address of the message"),
+        Field("rkey", 32, "Remote key"),
+        Field("argument", 32, "Immediate, key to invalidate, or bytes that a READ wants"),
+    ),
+)
+"""Of a reliable connection's operation that goes as striped messages: `struct lab_operation`."""
+OPERATION_BYTES = 24
+
+
+def operation_qp(operation: int, step: int) -> int:
+    """The queue pair that an operation's message is for; of the header's fields."""
+    return (operation & 0xFF) << 16 | step
+
 
 # ---------------------------------------------------------------- control messages
 

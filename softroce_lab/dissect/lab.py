@@ -2,6 +2,7 @@
 """The lab's own headers as scapy layers, made from `description`.
 
     Ether() / IP() / UDP() / BTH() / DETH() / LabHeader(message=1, path=3) / b"data"
+    Ether() / IP() / UDP() / BTH() / DETH() / LabHeader() / LabOperation(rkey=7) / b"data"
 
 What UD SEND-only packets carry is a lab header if it looks like one and its path is that of the UDP
 source port: `LabHeader` builds it so. What RC SEND-only packets carry is taken for the SDR SDK's
@@ -176,6 +177,8 @@ class LabHeader(Packet):
     ]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        if self.version == description.OPERATION_VERSION:
+            return LabOperation if _is_operation(payload) else Payload
         if self.kind == description.CONTROL:
             return CONTROLS.get(payload[0], Payload)
         return _BODIES.get(self.kind, Payload)
@@ -198,6 +201,8 @@ class LabHeader(Packet):
                 self.payload.getlayer(ReceiverReport) if self.kind == description.CONTROL else None
             )
             body = len(pay) - (len(report) if report is not None else 0)
+            if isinstance(self.payload, LabOperation):
+                body -= description.OPERATION_BYTES
             head[24:28] = body.to_bytes(4, "big")
         return bytes(head) + pay
 
@@ -224,10 +229,39 @@ class LabHeader(Packet):
         kind = description.KINDS.get(self.kind, f"kind {self.kind}")
         if self.kind not in description.OF_MESSAGES:
             return f"{kind} {self.message}"
-        message = f"{self.operation}.{self.step}.{self.message} id {self.message_id}"
+        if isinstance(self.payload, LabOperation):
+            message = self._operation_of(self.payload)
+        else:
+            message = f"{kind} {self.operation}.{self.step}.{self.message}"
         again = f" attempt {self.attempt}" * bool(self.attempt)
-        words = f"{kind} {message} packet {self.index}/{self.count}{again} {self.trimming()}"
-        return words.rstrip()
+        place = f"id {self.message_id} packet {self.index}/{self.count}"
+        return f"{message} {place}{again} {self.trimming()}".rstrip()
+
+    def _operation_of(self, layer: LabOperation) -> str:
+        parity = "parity of " * (self.kind == description.PARITY)
+        result = "result of " * (self.operation >> 8 == description.RESULT)
+        verb = description.VERBS.get(layer.verb, f"verb {layer.verb}")
+        qp = description.operation_qp(self.operation, self.step)
+        return f"{parity}{result}{verb} {self.message} of QP {qp:#x}"
+
+
+class LabOperation(Packet):
+    """`struct lab_operation`: what an operation says of itself in each packet of its messages."""
+
+    name = description.OPERATION.name
+    fields_desc: ClassVar[list[Any]] = _fields(description.OPERATION)
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return Payload
+
+
+def _is_operation(data: bytes) -> bool:
+    """Whether the bytes begin with an operation that our engine would take."""
+    if len(data) < description.OPERATION_BYTES:
+        return False
+    head = int.from_bytes(data[: description.OPERATION_BYTES], "big")
+    values = description.OPERATION.split(head)
+    return values["verb"] in description.VERBS and values["reserved"] == 0
 
 
 def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:
@@ -235,7 +269,11 @@ def recognise(bth: BTH, payload: bytes) -> type[Packet] | None:
     if bth.opcode != UD_SEND_ONLY or len(payload) < description.HEADER_BYTES:
         return None
     version, kind = payload[0] >> 4, payload[0] & 7
-    if version != description.HEADER_VERSION or kind not in description.KINDS:
+    if version == description.OPERATION_VERSION:
+        behind = payload[description.HEADER_BYTES :]
+        if kind not in description.OF_MESSAGES or not _is_operation(behind):
+            return None
+    elif version != description.HEADER_VERSION or kind not in description.KINDS:
         return None
     udp = bth.underlayer
     on_path = not isinstance(udp, UDP) or udp.sport == SPORT_BASE + payload[1]
@@ -254,3 +292,4 @@ RECOGNISERS += [recognise, recognise_sdr_clear]
 for _layer in CONTROLS.values():
     bind_top_down(LabHeader, _layer, kind=description.CONTROL)
 bind_top_down(LabHeader, ReceiverReport, kind=description.REPORT)
+bind_top_down(LabHeader, LabOperation, version=description.OPERATION_VERSION)

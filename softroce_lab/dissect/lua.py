@@ -25,6 +25,7 @@ def dissector(version: str) -> str:
     made = _Fields()
     tables = [
         f"local HEADER = {made.record(description.HEADER)}",
+        f"local OPERATION = {made.record(description.OPERATION)}",
         f"local PACKET_SET = {made.packet_set()}",
         f"local REPORT_BODY = {made.record(description.REPORT_BODY)}",
         f"local PROBE_BODY = {made.record(description.PROBE_BODY)}",
@@ -59,6 +60,8 @@ def dissector(version: str) -> str:
 def _constants() -> Iterator[str]:
     numbers = {
         "VERSION": description.HEADER_VERSION,
+        "OPERATION_VERSION": description.OPERATION_VERSION,
+        "RESULT": description.RESULT,
         "DATA": description.DATA,
         "CONTROL": description.CONTROL,
         "REPORT": description.REPORT,
@@ -78,6 +81,7 @@ def _constants() -> Iterator[str]:
     }
     yield from (f"local {name} = {value}" for name, value in numbers.items())
     yield f"local KINDS = {_table(description.KINDS)}"
+    yield f"local VERBS = {_table(description.VERBS)}"
 
 
 def _table(values: Mapping[int, str]) -> str:

@@ -180,29 +180,51 @@ local function add_sdr_clear(tree, payload)
     values.number, values.key, length))
 end
 
+local function is_of_message(kind) return kind == DATA or kind == PARITY end
+
+-- Whether an operation is behind the header: its verb is known, its reserved byte is zero.
+local function has_operation(payload, kind)
+  return is_of_message(kind) and payload:len() >= HEADER.bytes + OPERATION.bytes
+    and VERBS[payload(HEADER.bytes, 1):uint() % 128] ~= nil
+    and payload(HEADER.bytes + 4, 1):uint() == 0
+end
+
 -- Ours, if our engine would take it for its own.
 local function is_ours(payload)
   if last_value(opcode_field) ~= UD_SEND_ONLY or payload:len() < HEADER.bytes then return false end
   local first = payload(0, 1):uint()
-  return math.floor(first / 16) == VERSION and KINDS[first % 8] ~= nil
-    and last_value(port_field) == SPORT_BASE + payload(1, 1):uint()
+  local version, kind = math.floor(first / 16), first % 8
+  if version == OPERATION_VERSION then
+    if not has_operation(payload, kind) then return false end
+  elseif version ~= VERSION or KINDS[kind] == nil then
+    return false
+  end
+  return last_value(port_field) == SPORT_BASE + payload(1, 1):uint()
 end
 
-local function is_of_message(kind) return kind == DATA or kind == PARITY end
+local function message_of(values, kind, operation)
+  if operation == nil then
+    return string.format("%s %d.%d.%d", KINDS[kind], values.operation, values.step, values.message)
+  end
+  return (kind == PARITY and "parity of " or "")
+    .. (math.floor(values.operation / 256) == RESULT and "result of " or "")
+    .. string.format("%s %d of QP 0x%x", VERBS[operation.verb], values.message,
+      values.operation % 256 * 65536 + values.step)
+end
 
-local function info_of(values, kind, told)
+local function info_of(values, kind, told, operation)
   if not is_of_message(kind) then
     return string.format("%s %d%s", KINDS[kind], values.message, told)
   end
-  return string.format("%s %d.%d.%d id %d packet %d/%d", KINDS[kind], values.operation, values.step,
-    values.message, values.message_id, values.index, values.count)
+  return string.format("%s id %d packet %d/%d", message_of(values, kind, operation),
+    values.message_id, values.index, values.count)
     .. (values.attempt > 0 and string.format(" attempt %d", values.attempt) or "")
     .. trimming(values)
 end
 
--- The number of bytes behind our header; of a snapped packet, as far as they were captured.
-local function length_of(payload, values, snapped)
-  local length = payload:len() - HEADER.bytes
+-- The number of bytes behind our headers; of a snapped packet, as far as they were captured.
+local function length_of(payload, values, snapped, header_bytes)
+  local length = payload:len() - header_bytes
   if not snapped then return length - (last_value(padding_field) or 0) end
   return math.min(length, values.length)
 end
@@ -210,13 +232,19 @@ end
 local function dissect(payload, pinfo, tree, snapped)
   if not is_ours(payload) then return false end
   local kind = payload(0, 1):uint() % 8
+  local header_bytes, operation = HEADER.bytes, nil
   local header = tree:add(softroce, payload(0, HEADER.bytes))
   local values = add_numbers(header, payload, HEADER.numbers, 0)
   header:append_text(trimming(values))
-  local length = length_of(payload, values, snapped)
+  if values.version == OPERATION_VERSION then
+    local item = tree:add(OPERATION.field, payload(HEADER.bytes, OPERATION.bytes))
+    operation = add_numbers(item, payload, OPERATION.numbers, HEADER.bytes)
+    header_bytes = HEADER.bytes + OPERATION.bytes
+  end
+  local length = length_of(payload, values, snapped, header_bytes)
   local told = ""
   if length > 0 then
-    local body = payload(HEADER.bytes, length):tvb()
+    local body = payload(header_bytes, length):tvb()
     local report_bytes = length - values.length
     if kind == CONTROL and values.length > 0 and report_bytes >= REPORT_BODY.bytes then
       told = ": " .. add_body(tree, body(0, values.length):tvb(), kind)
@@ -229,7 +257,7 @@ local function dissect(payload, pinfo, tree, snapped)
   end
   pinfo.cols.protocol = "softroce"
   pinfo.cols.info:clear_fence() -- around Wireshark's complaint about a snapped packet
-  pinfo.cols.info = info_of(values, kind, told)
+  pinfo.cols.info = info_of(values, kind, told, operation)
   return true
 end
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 HOSTS = Path("/etc/hosts")
 SHIFT = "SOFTROCE_SHIFT"
 """Environment variable: 1: RC queue pairs have backups on the host's next RNIC (SHIFT)."""
+TRANSPORT = "SOFTROCE_TRANSPORT"
+"""Environment variable: the engine's configuration for another transport than RC, in one line
+(experiment/hosts/program_transport.py makes it, native/verbs/settings.cpp reads it)."""
 RECORDS = "SOFTROCE_RECORDS"
 """Environment variable: a folder for what RNICs leave, `KIND/NODE` of each kind and node."""
 RECORD_KINDS = {"counters": "SOFTROCE_COUNTERS", "losses": "SOFTROCE_LOSSES"}

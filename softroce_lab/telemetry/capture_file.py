@@ -2,7 +2,7 @@
 """Reads captures: pcap and pcapng files, ours and anybody's, as rows of a table.
 
 The native reader (native/capture/) parses; what is wrong with a file, and what was left out of it,
-becomes notes. Rows take 208 bytes a packet; the packets' own bytes stay in the file.
+becomes notes. Rows take 232 bytes a packet; the packets' own bytes stay in the file.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import numpy as np
 from softroce_lab import _native
 from softroce_lab.errors import UserError
 from softroce_lab.faults.opcodes import opcode_name
+from softroce_lab.structs import CONSTANTS, enumerators
 from softroce_lab.telemetry import capture_file
 from softroce_lab.telemetry.drops import PACKET_KINDS
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
@@ -27,6 +28,11 @@ _IPV4, _IPV6, _TCP, _UDP = 0x0800, 0x86DD, 6, 17
 _PROTOCOLS = {1: "ICMP", _TCP: "TCP", _UDP: "UDP", 58: "ICMPv6"}
 _BTH_ENDS = {False: 54, True: 74}  # in an Ethernet frame of IPv4, of IPv6
 _UC_WRITE_ONLY_IMMEDIATE = 0x2B
+_VERBS = {
+    number: name.upper().replace("_", " ") for name, number in enumerators("lab_verb").items()
+}
+_SOLICITED: int = CONSTANTS["LAB_VERB_SOLICITED"]
+_RESULT = enumerators("lab_operation_class")["result"]
 _SYNDROMES = {0: "ACK", 1: "RNR NAK", 3: "NAK"}
 
 
@@ -129,11 +135,23 @@ def _lab(row: np.void, has: Has) -> str:
     trimmed += " at the last hop" if Has.TRIMMED_LAST in has else ""
     if kind not in ("data", "parity"):
         return f" {kind} {message} path {path}{trimmed}"
+    again = f" attempt {row['lab_attempt']}" if row["lab_attempt"] else ""
+    again += trimmed
+    if Has.OPERATION in has:
+        return f" {_operation(row, kind)} path {path}{again}"
     step = row["lab_operation"], row["lab_step"]
     name = f"{step[0]}.{step[1]}.{message}" if any(step) else f"{message}"
-    again = f" attempt {row['lab_attempt']}" if row["lab_attempt"] else ""
-    place = f"packet {row['lab_index']} of {row['lab_count']} path {path}"
-    return f" {kind} {name} {place}{again}{trimmed}"
+    return f" {kind} {name} packet {row['lab_index']} of {row['lab_count']} path {path}{again}"
+
+
+def _operation(row: np.void, kind: str) -> str:
+    """Of a message of a reliable connection's operation."""
+    parity = "parity of " if kind == "parity" else ""
+    operation, verb = int(row["lab_operation"]), int(row["lab_verb"])
+    result = "result of " if operation >> 8 == _RESULT else ""
+    qp = (operation & 0xFF) << 16 | int(row["lab_step"])
+    name = f"{_VERBS[verb & ~_SOLICITED]} {row['lab_message']} of QP 0x{qp:x}"
+    return f"{parity}{result}{name} packet {row['lab_index']}/{row['lab_count']}"
 
 
 def _address(gid: bytes | np.ndarray) -> str:

@@ -45,6 +45,7 @@ class Has(enum.IntFlag):
     PAYLOAD_HASH = 16384
     STAMPED = 32768  # the file has a time for it
     TRIMMED_LAST = 65536  # TRIMMED by the link that leads to the destination: its own DSCP
+    OPERATION = 131072  # struct lab_operation, behind struct lab_hdr
 
 
 PACKET = np.dtype(Struct("capture::PacketRow").dtype)

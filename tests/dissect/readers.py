@@ -27,6 +27,7 @@ from softroce_lab.dissect import (
     AtomicETH,
     ImmDt,
     LabHeader,
+    LabOperation,
     PacketSet,
     SdrClearToSend,
     description,
@@ -44,7 +45,9 @@ ADDRESSES = ("ip.src", "ip.dst", "ipv6.src", "ipv6.dst")
 MACS = ("eth.src", "eth.dst")
 IMMEDIATES = (IB + "immdt", IB + "ieth")
 HEADER_FIELDS = [part.name for part in description.HEADER.parts]
-NOT_SHOWN = {"version"}  # of struct lab_hdr, by our codec
+OPERATION_FIELDS = [part.name for part in description.OPERATION.parts]
+OPERATION_PREFIX = f"{PREFIX}.{description.OPERATION.abbreviation}"
+NOT_SHOWN = {"version", "reserved"}  # of our headers, by our codec
 # What follows from the rest, and our codec does not tell.
 CHECKED_APART = ("pad", "icrc", "tver", "padcnt", "resv7")
 
@@ -59,6 +62,7 @@ TSHARK_NAMES = [
     IB + "aeth.syndrome", IB + "aeth.msn", IB + "atomicacketh.origremdt",
     *IMMEDIATES, IB + "invariant.crc", "data.data",
     *(f"{PREFIX}.{name}" for name in HEADER_FIELDS),
+    *(f"{OPERATION_PREFIX}.{name}" for name in OPERATION_FIELDS),
 ]  # fmt: skip
 
 
@@ -97,7 +101,10 @@ def by_codec(frame: bytes, striped: bool) -> dict[str, Any]:
     """All fields, told by the engine's codec."""
     reported = _native.decode_frame(frame, striped)
     assert isinstance(reported, dict), reported
-    return dict(reported)
+    told = dict(reported)
+    if verb := told.pop("verb", 0):
+        told |= {"solicited": verb >> 7, "verb": verb & 0x7F}
+    return told
 
 
 # ---------------------------------------------------------------- scapy's layers
@@ -122,18 +129,18 @@ def by_scapy(packet: Packet) -> dict[str, Any]:
             reported |= _values(bth[layer], prefix, skip=("reserved",))
     if IETH in bth:
         reported[IB + "ieth"] = bth[IETH].r_key
-    if LabHeader in bth:
-        header = bth[LabHeader]
-        reported |= {
-            name: header.getfieldval(name) for name in HEADER_FIELDS if name not in NOT_SHOWN
-        }
+    for header, names in ((LabHeader, HEADER_FIELDS), (LabOperation, OPERATION_FIELDS)):
+        if header in bth:
+            reported |= {
+                name: bth[header].getfieldval(name) for name in names if name not in NOT_SHOWN
+            }
     return reported | {"payload": payload_of(packet)}
 
 
 def payload_of(packet: Packet) -> bytes:
     """What lies behind all headers, a control message's body included."""
     layer = packet[BTH].payload
-    while isinstance(layer, Extension | LabHeader):
+    while isinstance(layer, Extension | LabHeader | LabOperation):
         layer = layer.payload
     return b"" if isinstance(layer, Padding) else bytes(layer)
 
@@ -207,10 +214,11 @@ def by_tshark(seen: dict[str, list[str]]) -> dict[str, Any]:
     if IB + "atomiceth.swapdt" in reported:  # Wireshark has but one pair of names for these
         for name in ("va", "r_key"):
             reported[f"{IB}atomiceth.{name}"] = reported.pop(f"{IB}reth.{name}")
-    for name in HEADER_FIELDS:
-        value = reported.pop(f"{PREFIX}.{name}", None)
-        if value is not None and name not in NOT_SHOWN:
-            reported[name] = value
+    for prefix, names in ((PREFIX, HEADER_FIELDS), (OPERATION_PREFIX, OPERATION_FIELDS)):
+        for name in names:
+            value = reported.pop(f"{prefix}.{name}", None)
+            if value is not None and name not in NOT_SHOWN:
+                reported[name] = value
     for name in (IB + "reserved", IB + "invariant.crc", "data.data"):
         reported.pop(name, None)
     return reported

@@ -17,6 +17,7 @@ from softroce_lab.dissect import (
     DETH,
     ImmDt,
     LabHeader,
+    LabOperation,
     PacketSet,
     ReceiverReport,
     SdrClearToSend,
@@ -26,6 +27,7 @@ from softroce_lab.dissect import (
 from softroce_lab.dissect.lab import CONTROLS
 from softroce_lab.errors import ibv_wc_status
 from softroce_lab.paths import XDP
+from softroce_lab.structs import enumerators
 from softroce_lab.transports import control, sdr
 from tests import control_bodies
 from tests.dissect import readers
@@ -38,7 +40,7 @@ BODIES = pathlib.Path(__file__).parents[2] / "native" / "transport" / "bodies.hp
 FRAMING = BODIES.parents[1] / "engine" / "striped" / "uc_framing.hpp"
 HEAD = OVER_IP["ipv4"] / UDP()
 WIRE_H = (XDP / "lab_wire.h").read_text()
-C_BITS = {"char": 8, "short": 16, "int": 32}
+C_BITS = {"char": 8, "short": 16, "int": 32, "long long": 64}
 
 
 def defined(name):
@@ -49,15 +51,32 @@ def defined(name):
 # ---------------------------------------------------------------- struct lab_hdr
 
 
-def test_the_header_is_the_c_struct():
-    body = re.search(r"struct lab_hdr \{(.*?)\};", WIRE_H, re.DOTALL)[1]
-    in_c = [(name, C_BITS[kind]) for kind, name in re.findall(r"unsigned (\w+) (\w+);", body)]
-    described = [(part.name, part.bits) for part in description.HEADER.parts]
-    split = {
-        "version_kind": ["version", "trimmed", "kind"],
-        "code_count": ["code", "count"],
-        "epoch_number": ["epoch", "number"],
-    }
+@pytest.mark.parametrize(
+    ("struct_name", "record", "split"),
+    [
+        (
+            "lab_hdr",
+            description.HEADER,
+            {
+                "version_kind": ["version", "trimmed", "kind"],
+                "code_count": ["code", "count"],
+                "epoch_number": ["epoch", "number"],
+            },
+        ),
+        (
+            "lab_operation",
+            description.OPERATION,
+            {
+                "verb_receive": ["solicited", "verb", "receive"],
+                "connection": ["reserved", "connection"],
+            },
+        ),
+    ],
+)
+def test_headers_are_the_c_structs(struct_name, record, split):
+    body = re.search(rf"struct {struct_name} \{{(.*?)\}};", WIRE_H, re.DOTALL)[1]
+    in_c = [(name, C_BITS[kind]) for kind, name in re.findall(r"unsigned ([\w ]+) (\w+);", body)]
+    described = [(part.name, part.bits) for part in record.parts]
     bits = dict(described)
     assert [name for name, _ in described] == [
         part for name, _ in in_c for part in split.get(name, [name])
@@ -76,6 +95,13 @@ def test_constants_are_those_of_the_c_header():
     } == description.KINDS
     assert defined("LAB_HDR_TRIMMED") == 8
     assert defined("LAB_TRIM_LAST_DSCP") == description.TRIM_LAST_DSCP
+    assert defined("LAB_OPERATION_VERSION") == description.OPERATION_VERSION
+    assert description.OPERATION_BYTES == defined("LAB_OPERATION_BYTES") == len(LabOperation())
+    assert defined("LAB_VERB_SOLICITED") == 0x80
+    assert defined("LAB_CLASS_RESULT") == description.RESULT
+    assert {
+        number: name.replace("_", " ").upper() for name, number in enumerators("lab_verb").items()
+    } == {0: "NONE"} | description.VERBS
 
 
 def test_names_of_values_are_those_of_the_policies():
@@ -112,6 +138,28 @@ def test_what_our_engine_would_not_take_is_a_payload(changes):
     assert len(packet[Raw].load) == 48
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": description.CONTROL},
+        {"kind": 5},
+        {"version": 5},
+        {"lab_operation": frames.Operation(verb=0)},
+        {"lab_operation": frames.Operation(verb=0x89)},
+        {"lab_operation": frames.Operation(reserved=1)},
+        {"lab_operation": None},
+    ],
+)
+def test_an_operation_that_our_engine_would_not_take_is_a_payload(changes):
+    taken = frames.Frame(
+        lab=frames.Lab(version=4), lab_operation=frames.Operation(), payload=b"12345678"
+    )
+    assert parse(taken.encode())[LabOperation].verb == 1
+    packet = parse(taken.but(**changes).encode())
+    assert LabHeader not in packet
+    assert packet[Raw].load.endswith(b"12345678")
+
+
 def test_a_header_on_another_path_s_port_is_a_payload():
     frame = frames.Frame(lab=frames.Lab(path=3), source_port=0xC004).encode()
     assert LabHeader not in parse(frame)
@@ -127,6 +175,8 @@ def test_defaults_build_what_the_engine_takes():
         assert (reported["kind"], reported["length"]) == (description.CONTROL, len(layer()))
         assert number >= description.PACKET_ACK or control.decode(reported["payload"])
         assert reported["payload"][0] == number
+    reported = _native.decode_frame(bytes(packet / LabOperation(rkey=5) / b"seven.."), True)
+    assert (reported["verb"], reported["rkey"], reported["length"]) == (1, 5, 7)
     reported = _native.decode_frame(bytes(packet / ReceiverReport()), True)
     assert (reported["kind"], reported["length"]) == (description.REPORT, 44)
 

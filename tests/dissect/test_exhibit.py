@@ -15,6 +15,7 @@ from softroce_lab.dissect import (
     RETH,
     ImmDt,
     LabHeader,
+    LabOperation,
     PacketSet,
     ReceiverReport,
     Sack,
@@ -57,6 +58,15 @@ LINES = {
     / b"data",
     ENDS + "UD SEND Only qp 0x12 psn 9, parity 1.2.3 id 4 packet 7/6": STRIPED
     / LabHeader(kind=4, operation=1, step=2, message=3, message_id=4, index=7, count=6, code=6)
+    / b"parity",
+    ENDS + "UD SEND Only qp 0x12 psn 9, WRITE 7 of QP 0x101f2 id 4 packet 3/68 attempt 1": STRIPED
+    / LabHeader(operation=0x101, step=0x1F2, message=7, message_id=4, index=3, count=68, attempt=1)
+    / LabOperation(remote_address=1 << 40, rkey=5)
+    / b"data",
+    ENDS + "UD SEND Only qp 0x12 psn 9, parity of result of READ 7 of QP 0x1f2 id 4 packet 69/68"
+    : STRIPED
+    / LabHeader(kind=4, operation=0x200, step=0x1F2, message=7, message_id=4, index=69, count=68)
+    / LabOperation(verb=6)
     / b"parity",
     ENDS + "UD SEND Only qp 0x12 psn 9, control 7, SACK id 4 operation 1 step 2 message 3 "
     "missing [3, 5-6]": STRIPED

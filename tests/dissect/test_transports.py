@@ -12,6 +12,7 @@ from softroce_lab.dissect import (
     RETH,
     ImmDt,
     LabHeader,
+    LabOperation,
     PacketSet,
     ReceiverReport,
     SdrClearToSend,
@@ -78,6 +79,17 @@ def test_all_kinds_of_striped_packets_are_among_them(reported):
         kinds = {packet[LabHeader].kind for packet in reported[name]}
         assert (description.PATH_PROBE in kinds) == (name == "csa_ud")
         assert (description.PARITY in kinds) == (name in ("csa_ud", "sdr_auto", "sdr_ec")), name
+
+
+def test_what_operations_say_of_themselves_is_told(reported):
+    packets = [each for each in reported["RC over csa_ud"] if LabOperation in each]
+    assert {each[LabOperation].verb for each in packets} == set(description.VERBS)
+    assert {each[LabOperation].solicited for each in packets} == {0, 1}
+    assert any(each[LabHeader].attempt for each in packets)
+    results = [each for each in packets if each[LabHeader].operation >> 8 == description.RESULT]
+    assert {description.VERBS[each[LabOperation].verb] for each in results} == {
+        "READ", "COMPARE SWAP", "FETCH ADD",
+    }  # fmt: skip
 
 
 def test_what_uc_frames_carry_is_told(reported):

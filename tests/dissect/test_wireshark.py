@@ -171,6 +171,41 @@ def test_snapped_packets_make_no_errors(striped, snap, tmp_path):
     )
 
 
+OF_AN_OPERATION = frames.Frame(
+    lab=frames.Lab(version=4, operation=0x101, step=0x1F2, message=7, message_id=4, index=3,
+                   count=68, length=66_000),
+    lab_operation=frames.Operation(verb=0x83, receive=9, connection=2**24 - 1,
+                               remote_address=2**64 - 2, rkey=2**32 - 3, argument=2**31),
+    payload=bytes(60),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("snap", [126, 128, 65535])
+def test_an_operation_is_told_by_all_readers(snap, tmp_path):
+    """As far as it was captured: 126 bytes reach to its end."""
+    made = [OF_AN_OPERATION, OF_AN_OPERATION.but(kind=4, index=70, attempt=1, operation=0x200)]
+    encoded = [OF_AN_OPERATION.encode(), made[1].encode()]
+    capture = tshark.write_pcap(tmp_path / "x.pcap", encoded, snap)
+    names = [f"softroce.op.{part.name}" for part in description.OPERATION.parts]
+    lines = tshark.fields(tmp_path, capture, [*INFO, *names])
+    assert [line["_ws.col.Info"][0] for line in lines] == [
+        "SEND 7 of QP 0x101f2 id 4 packet 3/68",
+        "parity of result of SEND 7 of QP 0x1f2 id 4 packet 70/68 attempt 1",
+    ]
+    assert not any("_ws.lua.text" in line for line in lines)
+    for frame, line in zip(encoded, lines, strict=True):
+        assert parse(frame[:snap])[LabHeader].mysummary() == line["_ws.col.Info"][0]
+        assert [int(line[name][0]) for name in names] == [
+            1, 3, 9, 0, 2**24 - 1, 2**64 - 2, 2**32 - 3, 2**31,
+        ]  # fmt: skip
+
+
+def test_an_operation_that_is_cut_is_not_told(tmp_path):
+    capture = tshark.write_pcap(tmp_path / "x.pcap", [OF_AN_OPERATION.encode()], 125)
+    (line,) = tshark.fields(tmp_path, capture, [*INFO, "softroce.op.verb"])
+    assert not {"softroce.kind", "softroce.op.verb", "_ws.lua.text"} & line.keys()
+
+
 @pytest.mark.parametrize("snap", [128, 65535])
 @pytest.mark.parametrize("source", [0x0A000001, 0xFD << 120 | 1], ids=["IPv4", "IPv6"])
 def test_all_readers_say_whether_the_last_link_trimmed_a_packet(source, snap, tmp_path):

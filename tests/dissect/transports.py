@@ -13,7 +13,7 @@ from softroce_lab import _native
 from softroce_lab.dissect import description
 from softroce_lab.programs.rdmacm import mad_port
 from softroce_lab.programs.rdmacm.connection import Send
-from softroce_lab.transports import control, sdr
+from softroce_lab.transports import control, registry, sdr
 from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests import control_bodies
 from tests.native.bare_verbs import UD, BareRnic, address_vector
@@ -162,7 +162,10 @@ def controls() -> list[bytes]:
 
 def connected(kind: int) -> list[bytes]:
     """Every operation of RC or UC, of one packet and of several, over a cable that loses some."""
-    duo = Duo(kind, path_mtu=256, timeout=8)
+    return _operations(Duo(kind, path_mtu=256, timeout=8), kind) + _refused(kind)
+
+
+def _operations(duo: Duo, kind: int) -> list[bytes]:
     duo.pair.keep_sent()
     first, second = duo.sides
     sizes = (0, 3, 256, 700)
@@ -179,7 +182,19 @@ def connected(kind: int) -> list[bytes]:
     duo.run()
     quiet = sent(duo.pair)
     assert {each.status for side in duo.sides for each in side.completions} == {0}
-    return quiet + _refused(kind)
+    return quiet
+
+
+def carried() -> list[bytes]:
+    """Every operation of RC as striped messages, over a cable that loses some."""
+    settings = registry.find("csa_ud").engine() | {"carries_operations": True}
+    duo = Duo(RC, path_mtu=256, timeout=8, settings=settings)
+    for here, there in (duo.sides, duo.sides[::-1]):
+        here.endpoint.set_qkey(1)
+        other = there.endpoint
+        here.endpoint.connect(other.address, 0, other.data_qp, other.recovery_qp, 1)
+    duo.both(loss=5 * PERCENT)
+    return _operations(duo, RC)
 
 
 def _only_reliable(duo: Duo, remote: dict[str, int]) -> None:
@@ -318,6 +333,7 @@ ALL = {
     "control messages": controls,
     "SDR SDK": of_sdk,
     "RC": lambda: connected(RC),
+    "RC over csa_ud": carried,
     "UC": lambda: connected(UC),
     "UD": lambda: datagrams(ipv6=False),
     "UD over IPv6": lambda: datagrams(ipv6=True),

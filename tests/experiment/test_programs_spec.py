@@ -58,6 +58,7 @@ def test_the_environment_of_all_is_overruled():
         ("{h1: {run: a, prints: '('}}", 6, 34, "is no regular expression"),
         ("{h1: {run: a, listens: 70000}}", 6, 35, "65535"),
         ("{h1: {run: a, environment: {LD_LIBRARY_PATH: x}}}", 6, 39, "the lab sets that one"),
+        ("{h1: {run: a, environment: {SOFTROCE_TRANSPORT: x}}}", 6, 39, "the lab sets that one"),
         ("{}", 6, 3, "no commands and no launcher"),
     ],
 )

@@ -54,11 +54,13 @@ def lab_header(
     attempt: int = 0,
     count: int = 1,
     code: int = 0,
+    verb: int = 0,
 ) -> bytes:
-    """struct lab_hdr of xdp/lab_wire.h."""
-    return struct.pack(
+    """struct lab_hdr of xdp/lab_wire.h; with a verb, struct lab_operation behind it."""
+    behind = struct.pack("!IIQII", verb << 24, 0, 0, 0, 0) if verb else b""
+    header = struct.pack(
         "!BBHHHIIIIIIIHH",
-        3 << 4 | kind,
+        (4 if verb else 3) << 4 | kind,
         0,
         attempt,
         operation,
@@ -69,6 +71,7 @@ def lab_header(
         code << 24 | count,
         *(0,) * 5,
     )
+    return header + behind
 
 
 def roce(

@@ -16,7 +16,7 @@ from scapy.utils import RawPcapReader
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 
-ETHERNET, UDP, BTH, DETH, LAB, ICRC = 14, 8, 12, 8, 40, 4
+ETHERNET, UDP, BTH, DETH, LAB, OPERATION, ICRC = 14, 8, 12, 8, 40, 24, 4
 IP_AT = 14
 SPORT_BASE = 0xC000
 ROCE_PORT = 4791
@@ -158,6 +158,29 @@ class Lab:
 
 
 @dataclasses.dataclass(frozen=True)
+class Operation:
+    """What follows our header if its version is 4: struct lab_operation of xdp/lab_wire.h."""
+
+    verb: int = 1  # with 0x80: solicited
+    receive: int = 0
+    connection: int = 0
+    remote_address: int = 0
+    rkey: int = 0
+    argument: int = 0
+    reserved: int = 0
+
+    def encode(self) -> bytes:
+        return struct.pack(
+            ">IIQII",
+            self.verb << 24 | self.receive,
+            self.reserved << 24 | self.connection,
+            self.remote_address,
+            self.rkey,
+            self.argument,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Frame:
     """A UD SEND-only frame; `None`: what the rest calls for.
 
@@ -178,6 +201,7 @@ class Frame:
     qkey: int = 0
     source_qp: int = DATA_QP
     lab: Lab | None = None
+    lab_operation: Operation | None = None  # `lab` needs version 4 then
     payload: bytes = b""
 
     def but(self, **fields) -> Frame:
@@ -190,7 +214,9 @@ class Frame:
         return dataclasses.replace(self, **changed)
 
     def encode(self) -> bytes:
-        data = (self.lab.encode() if self.lab else b"") + self.payload
+        head = self.lab.encode() if self.lab else b""
+        head += self.lab_operation.encode() if self.lab_operation else b""
+        data = head + self.payload
         pad = -len(data) % 4
         udp_bytes = UDP + BTH + DETH + len(data) + pad + ICRC
         path = self.lab.path if self.lab else 0

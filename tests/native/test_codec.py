@@ -22,7 +22,7 @@ from softroce_lab import _native
 from softroce_lab.verbs.enums import IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_SEND
 from tests.native import frames
 from tests.native.bare_verbs import UD, BareRnic, address_vector
-from tests.native.frames import Frame, Lab, captured
+from tests.native.frames import Frame, Lab, Operation, captured
 from tests.native.opcodes import IB, frame_of
 
 ADDRESSES = (0x0A000001, 0x0A000002)
@@ -217,6 +217,90 @@ def test_our_header_is_read(lab, payload, ends):
     assert read["payload"] == payload
     assert read[IB + "deth.q_key"] == 7
     assert _native.encode_frame(read) == frame.encode()
+
+
+OPERATIONS = st.builds(
+    Operation,
+    verb=st.builds(int.__or__, st.integers(1, 8), st.sampled_from([0, 0x80])),
+    receive=integers(24),
+    connection=integers(24),
+    remote_address=integers(64),
+    rkey=integers(32),
+    argument=integers(32),
+)
+
+
+def names_of(values):
+    return [field.name for field in dataclasses.fields(values)]
+
+
+@given(
+    lab=LABS,
+    kind=st.sampled_from([frames.DATA, frames.PARITY]),
+    operation=OPERATIONS,
+    payload=st.binary(max_size=40),
+    ends=st.sampled_from([{}, V6_ENDS]),
+)
+def test_an_operation_is_read_and_written(lab, kind, operation, payload, ends):
+    lab = dataclasses.replace(lab, kind=kind, version=4)
+    frame = Frame(**ends, lab=lab, lab_operation=operation, payload=payload).encode()
+    read = _native.decode_frame(frame, striped=True)
+    for values, unseen in ((lab, "version"), (operation, "reserved")):
+        for name in names_of(values):
+            if name != unseen:
+                assert read[name] == getattr(values, name), name
+    assert read["payload"] == payload
+    assert _native.encode_frame(read) == frame
+
+
+def test_packets_without_an_operation_have_no_field_of_it():
+    read = _native.decode_frame(Frame(lab=Lab(), payload=b"data").encode(), striped=True)
+    assert read["verb"] == 0
+    assert not read.keys() & set(names_of(Operation())) - {"verb"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"kind": kind} for kind in range(8) if kind not in (frames.DATA, frames.PARITY)),
+        *({"lab_operation": Operation(verb=verb)} for verb in (0, 9, 0x7F, 0x80, 0x89, 0xFF)),
+        *({"lab_operation": Operation(reserved=bits)} for bits in (1, 0x80)),
+        *({"version": version} for version in (0, 2, 5, 12)),
+    ],
+    ids=str,
+)
+def test_what_is_no_operation_is_a_payload(changes):
+    frame = Frame(lab=Lab(version=4), lab_operation=Operation(), payload=b"data")
+    assert "kind" in _native.decode_frame(frame.encode(), striped=True)
+    refused = frame.but(**changes)
+    read = _native.decode_frame(refused.encode(), striped=True)
+    assert not {"kind", "verb"} & read.keys()
+    headers = refused.lab.encode() + refused.lab_operation.encode()
+    assert read["payload"] == headers + b"data"
+
+
+@BOTH
+def test_an_operation_needs_all_of_its_bytes(ends):
+    """Of whole packets that end within the operation, and of frames that are cut there."""
+    whole = Frame(**ends, lab=Lab(version=4), lab_operation=Operation())
+    head = whole.lab.encode() + whole.lab_operation.encode()
+    for size in range(1, len(head) + 1):
+        frame = dataclasses.replace(whole, lab=None, lab_operation=None, source_port=0xC000,
+                                    payload=head[:size]).encode()  # fmt: skip
+        read = _native.decode_frame(frame, striped=True)
+        assert ("kind" in read) == (size == len(head)), size
+    for length in range(len(whole.encode())):
+        assert _native.decode_frame(whole.encode()[:length], striped=True) == "rx_truncated"
+
+
+@given(st.binary(min_size=frames.OPERATION, max_size=frames.OPERATION + 8))
+def test_any_bytes_behind_the_header_are_an_operation_or_a_payload(data):
+    frame = Frame(lab=Lab(version=4), payload=data).encode()
+    read = _native.decode_frame(frame, striped=True)
+    if 1 <= data[0] & 0x7F <= 8 and data[4] == 0:
+        assert _native.encode_frame(read) == frame
+    else:
+        assert read["payload"] == Lab(version=4).encode() + data
 
 
 def striped_frames(addresses, length, path_mtu):

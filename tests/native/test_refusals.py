@@ -25,7 +25,7 @@ from softroce_lab.transports.control import (
 )
 from tests import control_bodies
 from tests.native import frames
-from tests.native.frames import CONTROL, DATA, PARITY, RECOVERY_QP, REPORT, Frame, Lab
+from tests.native.frames import CONTROL, DATA, PARITY, RECOVERY_QP, REPORT, Frame, Lab, Operation
 from tests.transports.pair_rig import ADDRESSES, MACS, QKEY, V6_ADDRESSES, PairRig
 
 KEY, SMALL_KEY, UNPOSTED_KEY = (1, 2, 3), (1, 2, 4), (9, 9, 9)
@@ -157,6 +157,7 @@ HEADER_FIELDS = {
         {"version": 0},
         {"version": 2},
         {"version": 4},
+        {"version": 4, "lab_operation": Operation()},  # the engine carries no operations
         {"version": 15},
         {"kind": 3},
         {"kind": 5},

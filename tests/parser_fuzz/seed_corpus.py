@@ -22,6 +22,7 @@ from softroce_lab.telemetry.drops import DROP
 from softroce_lab.transports import control
 from tests import control_bodies
 from tests.capture_builder import IF_NAME, IF_TSRESOL, Pcap, Pcapng
+from tests.native.frames import Frame, Lab, Operation
 from tests.programs.rdmacm.test_messages import captured
 from tests.transports.pair_rig import CONTROL, PairRig, threshold
 from tests.workloads.goal.texts import CROSSED, GRAMMAR, binomial_tree
@@ -156,6 +157,19 @@ def frames() -> dict[str, bytes]:
     return kept
 
 
+def lab_frames() -> dict[str, bytes]:
+    """Frames with the lab's headers, of both versions."""
+    operation = Operation(verb=0x84, receive=1, connection=2, remote_address=3, rkey=4, argument=5)
+    of_version = {
+        "message": Frame(lab=Lab(length=9), payload=b"some data"),
+        "operation": Frame(lab=Lab(version=4), lab_operation=operation, payload=b"some data"),
+        "operation-trimmed": Frame(lab=Lab(version=4, trimmed=1), lab_operation=operation),
+    }
+    made = {f"ipv4-{name}": frame.encode() for name, frame in of_version.items()}
+    ends = {"source_ip": 0xFD << 120 | 1, "destination_ip": 0xFD << 120 | 2}
+    return made | {f"ipv6-{name}": each.but(**ends).encode() for name, each in of_version.items()}
+
+
 def datagrams() -> dict[str, bytes]:
     """A message that arrives whole, one with a hole and a report, and control messages."""
     report = struct.pack(">8I", 1, 2, 64, 100, 3, 1, 1, 8) + 8 * struct.pack(">IQ", 12, 3000)
@@ -182,7 +196,7 @@ def datagrams() -> dict[str, bytes]:
         "uc-clear": _cleared() + _reported_to(0x11, _header(2) + report + 8 * b"\0\0\0\1"),
         "retransmit": _reported_to(0x20, struct.pack(">5I", 0, 1, 5, 18, 40))
         + _reported_to(0x34, b""),
-    }
+    } | _operations()
 
 
 _CHUNK, _MESSAGE = 256 - 40, 4000  # as in native/fuzz/datagrams.cpp
@@ -204,6 +218,60 @@ def _parity(row: int, code: int = _PACKETS) -> bytes:
     """Parity of csa_ud."""
     index = _PACKETS + row
     return _reported_to(0x14, _header(4, index, code=code) + bytes(_CHUNK))
+
+
+_WRITE, _SEND, _SEND_INVALIDATE, _READ, _FETCH_ADD = 1, 3, 5, 6, 8  # enum lab_verb
+_OPERATION_CHUNK = 256 - 40 - 24
+_REGION = {"address": 0x1000, "key": 0x700}  # as in native/fuzz/datagrams.cpp
+_QP = 0x13
+
+
+def _operations() -> dict[str, bytes]:
+    """Operations of a reliable connection, as its peer sends them."""
+    write = _operation(_WRITE, **_REGION)
+    hole = _operation(_WRITE, skipped=(3, 20), **_REGION)
+    packets = {
+        "write": write + write,
+        "write-hole": hole + _operation(_WRITE, 1, trimmed=1, **_REGION),
+        "write-wrong-key": _operation(_WRITE, **_REGION | {"key": 0x701}) + write,
+        "write-beyond": _operation(_WRITE, **_REGION | {"address": 0x1001}),
+        "send": _operation(_SEND | 0x80) + _operation(_SEND, 1, receive=1),
+        "send-invalidate": _operation(_SEND_INVALIDATE, length=9, argument=_REGION["key"]) + write,
+        "read": _operation(_READ, length=0, receive=1, argument=4000, **_REGION),
+        "add": _operation(_FETCH_ADD, length=16, receive=1, **_REGION),
+        "result": _operation(_READ, kind=2),
+        "result-short": _operation(_READ, kind=2, length=3000),
+        "stale": _operation(_WRITE, connection=7, **_REGION) + write,
+    }
+    chosen = {name: _reported_to(0x60, b"") + each for name, each in packets.items()}
+    return {f"operation-{name}": each for name, each in chosen.items()} | {"unwanted": write}
+
+
+def _operation(
+    verb: int,
+    number: int = 0,
+    *,
+    kind: int = 1,
+    length: int = _MESSAGE,
+    skipped: tuple[int, ...] = (),
+    trimmed: int = 0,
+    receive: int = 0,
+    connection: int = 0,
+    address: int = 0,
+    key: int = 0,
+    argument: int = 0,
+) -> bytes:
+    """All packets of an operation's message. `kind`: 1 a request, 2 a result."""
+    count = max(1, -(-length // _OPERATION_CHUNK))
+    behind = struct.pack(">IIQII", verb << 24 | receive, connection, address, key, argument)
+    found = b""
+    for index in range(count):
+        name = (kind << 8, _QP, number, number, index, count, length, 5000, 100 * number + index)
+        header = struct.pack(">BBHHH7I2H", 4 << 4 | trimmed << 3, 0, 0, *name, 1000, 100)
+        size = 0 if trimmed else min(_OPERATION_CHUNK, length - index * _OPERATION_CHUNK)
+        if index not in skipped:
+            found += _reported_to(0, header + behind + bytes(size))
+    return found
 
 
 def _write(index: int, slot: int = 0, generation: int = 0) -> bytes:
@@ -278,12 +346,21 @@ def networks() -> dict[str, bytes]:
     }
 
 
+def _cut_short(frames_: list[bytes]) -> bytes:
+    """A pcap file of frames that a snap length cut, each at another byte."""
+    pcap = Pcap()
+    kept = ((each[: len(each) - 20 - 9 * n], each) for n, each in enumerate(frames_))
+    return pcap.header() + b"".join(pcap.packet(0, cut, len(each)) for cut, each in kept)
+
+
 def captures() -> dict[str, bytes]:
     """Each format that is read, with some of the frames that Linux sent."""
     some = [*frames().values()][:6]
     vlan = [frame[:12] + b"\x81\0\0\5" + frame[12:] for frame in some[:2]]
     return {
         "pcap-us": Pcap(nanoseconds=False).file(some),
+        "pcap-lab": Pcap().file([*lab_frames().values()]),
+        "pcap-lab-cut": _cut_short([*lab_frames().values()]),
         "pcap-ns-other-order": Pcap(">").file(some),
         "pcap-raw": Pcap(link_type=101).file([frame[14:] for frame in some]),
         "pcap-cooked": Pcap(link_type=113).file([bytes(14) + frame[12:] for frame in some]),
@@ -347,7 +424,7 @@ MAKERS = {
     "control": _control_bodies,
     "cm": mads,
     "results": results,
-    "codec": frames,
+    "codec": lambda: frames() | lab_frames(),
     "datagrams": datagrams,
     "packet-transports": networks,
     "capture-reader": captures,

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from softroce_lab import topology
+from softroce_lab.cli import exec as lab_exec
+from softroce_lab.errors import UserError
+from softroce_lab.experiment.hosts import program_transport
 from softroce_lab.fabric import lab
 from softroce_lab.fabric.net import host, syscalls
+from softroce_lab.fabric.observe import view
 from softroce_lab.paths import PROJECT_ROOT
 from softroce_lab.programs import execute
 
@@ -99,6 +103,80 @@ def test_options_of_the_command_want_dashes(run_lab, arguments):
     assert result.returncode == 2
     start = arguments.index("h1")
     assert f"lab exec h1 -- {' '.join(arguments[start + 1 :])}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "flags", [("--verbs",), ("--transport", "irn"), ("--transport=irn", "--preload")]
+)
+def test_the_line_with_dashes_keeps_the_options_of_exec(run_lab, flags):
+    result = run_lab("exec", *flags, "h1", "id", "-u")
+    assert result.returncode == 2
+    assert "lab exec has no option -u" in result.stderr
+    assert f"lab exec {' '.join(flags)} h1 -- id -u" in result.stderr
+
+
+# ---------------------------------------------------------------- --transport
+
+HANDED_ON = ("printenv", execute.TRANSPORT)
+
+
+def exec_over(pair, *words, **variables):
+    """`lab exec` with these words, at a lab whose library of verbs is built."""
+    argv = [sys.executable, "-m", "softroce_lab.cli", "exec", "--lab", pair.name, *words]
+    return subprocess.run(argv, cwd=PROJECT_ROOT, env={**os.environ, **variables},
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+
+
+def test_the_transport_reaches_the_program_as_a_text(pair):
+    argument = "csa_ud,parity=2,window=64"
+    result = exec_over(pair, "--transport", argument, "h1", "--", *HANDED_ON)
+    wanted = program_transport.text(program_transport.of_argument(argument), pair.lab.plan)
+    assert (result.stdout, result.stderr) == (f"{wanted}\n", "")
+    devices = exec_over(pair, f"--transport={argument}", "h1", "--", "ibv_devinfo", "-l")
+    assert ("softroce0" in devices.stdout, devices.stderr) == (True, "")
+
+
+def test_a_launcher_hands_the_transport_on(pair):
+    line = f"{sys.executable} -m softroce_lab.cli ssh h2 hostname '&&' {' '.join(HANDED_ON)}"
+    result = exec_over(pair, "--transport", "irn", "h1", "--", "sh", "-c", line)
+    host, text = result.stdout.splitlines()
+    assert (host, text.partition(",")[0]) == ("h2", "transport=irn")
+
+
+def test_rc_changes_nothing(pair):
+    given = {execute.TRANSPORT: "transport=csa_ud"}
+    result = exec_over(pair, "--transport", "rc", "h1", "--", *HANDED_ON, **given)
+    assert (result.returncode, result.stdout) == (1, "")
+    devices = exec_over(pair, "--transport", "rc", "h1", "--", "ibv_devinfo", "-l", **given)
+    assert ("softroce0" in devices.stdout, devices.stderr) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "what", "hint"),
+    [
+        (("csa_du",), "unknown transport 'csa_du'", "did you mean 'csa_ud'?"),
+        (("oracle",), "oracle exists on the virtual clock only", "another transport"),
+        (("lossless",), "lossless exists on the virtual clock only", "another transport"),
+        (("./own.py:Own",), "./own.py:Own: a program cannot use a policy of your own", "built-in"),
+        (("csa_ud,framing=uc_immediate",), "programs need the framing ud", "leave framing= out"),
+        (("csa_ud,parity=9",), "option 'parity': unknown value '9'", "one of: auto"),
+        (("csa_ud", "--shift"), "--transport csa_ud with --shift: only RC has backups", "leave"),
+    ],
+)
+def test_a_transport_that_programs_cannot_have_is_refused(run_lab, flags, what, hint):
+    """Whether a lab is up or not."""
+    result = run_lab("exec", "--transport", *flags, "h1", "--", "true")
+    assert result.returncode == 2
+    assert what in result.stderr
+    assert hint in result.stderr
+
+
+def test_a_kernel_host_has_no_transport(monkeypatch):
+    monkeypatch.setenv("LAB", "none")
+    seen = view.View(topology.load("kernel-peer"))
+    with pytest.raises(UserError, match="k1 is a kernel host") as caught:
+        lab_exec.run_at(seen, "k1", ["true"], with_rnic=True)
+    assert "--transport out" in caught.value.hint
 
 
 @pytest.mark.parametrize(

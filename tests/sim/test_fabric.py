@@ -3,6 +3,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from softroce_lab.errors import UserError
@@ -10,8 +11,12 @@ from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import validate
 from softroce_lab.sim.fabric import SimFabric
 from softroce_lab.sim.presets import simulated_host
+from softroce_lab.telemetry import capture_file
+from softroce_lab.telemetry.packets import Has
 from softroce_lab.topology import resolve
 from softroce_lab.topology.model import TopologyFile
+from softroce_lab.transports import registry
+from tests.native.connected import ALL_ACCESS, RC, WRITE, Side
 
 QKEY = 7
 HEADERS_BYTES = 14 + 20 + 8 + 12 + 8 + 40 + 4
@@ -35,8 +40,8 @@ def plan_of(text, faults=""):
     return resolve.resolve(validate(TopologyFile, source), source)
 
 
-def connected(text=PATH, faults="", **model):
-    fabric = SimFabric(plan_of(text, faults), simulated_host(**model))
+def connected(text=PATH, faults="", config=None, **model):
+    fabric = SimFabric(plan_of(text, faults), config or simulated_host(**model))
     for host, other in ((0, 1), (1, 0)):
         peer = fabric.endpoints[other]
         fabric.endpoints[host].set_qkey(QKEY)
@@ -126,6 +131,86 @@ faults:
     assert (drop["message"], drop["index"], drop["attempt"], drop["effect"]) == (0, 2, 0, 1)
     (hits,) = fabric.hits().values()
     assert [hit.hits for hit in hits] == [1]
+
+
+# ---------------------------------------------------------------- operations of RC
+
+OPERATION_BYTES = 4096 - 40 - 24  # of data in a packet
+
+
+def carrying(text=PATH, faults=""):
+    """A fabric whose hosts have a reliable connection over csa_ud, and both ends of it."""
+    config = simulated_host(carries_payload=True)
+    for name, value in (registry.find("csa_ud").engine() | {"carries_operations": True}).items():
+        setattr(config, name, value)
+    fabric = connected(text, faults, config)
+    cap = (64, 64, 4, 4, 0)
+    sides = [Side(each, RC, 1 << 20, ALL_ACCESS, cap) for each in fabric.endpoints]
+    for one, other in (sides, sides[::-1]):
+        one.connect(other, 5, 5, 4096)
+    return fabric, sides
+
+
+def write(fabric, sides, lengths):
+    """Carry out WRITEs of these lengths."""
+    remote = {"remote_addr": sides[1].address, "rkey": sides[1].key}
+    for length in lengths:
+        assert sides[0].post_send(WRITE, (0, length), **remote) == 0
+    while fabric.run(10**9):
+        pass
+    assert [each.status for each in sides[0].poll()] == [0] * len(lengths)
+
+
+def captured(fabric, link, path, work):
+    """Rows of the packets that enter a link while the work is done."""
+    (number,) = (number for number, name in fabric.link_names.items() if name == link)
+    pieces = []
+    fabric.capture({number: link}, 0, lambda piece: pieces.append(bytes(piece)))
+    work()
+    fabric.end_capture()
+    path.write_bytes(b"".join(pieces))
+    return capture_file.read(path).packets
+
+
+def test_a_fault_names_packets_of_operations(tmp_path):
+    """By the operation's number, its packet and the attempt, as it names those of messages."""
+    faults = """
+faults:
+  - {name: third, links: s1->s2, drop: {message: 1, packet: 2, iter: 1}}
+"""
+    fabric, sides = carrying(faults=faults)
+    lengths = [5 * OPERATION_BYTES] * 3
+    rows = captured(fabric, "s2->h2", tmp_path / "x.pcapng", lambda: write(fabric, sides, lengths))
+    (drop,) = fabric.injections()
+    assert (drop["message"], drop["index"], drop["attempt"], drop["effect"]) == (1, 2, 0, 1)
+    rows = rows[(rows["has"] & Has.OPERATION != 0) & (rows["lab_kind"] == 0)]
+    sent = [
+        tuple(int(row["lab_" + name]) for name in ("message", "index", "attempt")) for row in rows
+    ]
+    assert (1, 2, 0) not in sent
+    assert (1, 2, 1) in sent
+    assert {name[:2] for name in sent} == {(message, n) for message in range(3) for n in range(5)}
+    assert set(rows["lab_verb"].tolist()) == {1}
+    assert set(rows["lab_remote_address"].tolist()) == {sides[1].address}
+    assert set(rows["lab_rkey"].tolist()) == {sides[1].key}
+
+
+def test_trimmed_packets_keep_their_operation(tmp_path):
+    slow = PATH.replace('"s2:s1"], rate: 100Gbit', '"s2:s1"], rate: 10Gbit limit 10 trim')
+    fabric, sides = carrying(slow)
+    rows = captured(
+        fabric,
+        "s2->h2",
+        tmp_path / "x.pcapng",
+        lambda: write(fabric, sides, [100 * OPERATION_BYTES]),
+    )
+    trimmed = rows[rows["has"] & Has.TRIMMED != 0]
+    assert len(trimmed) > 10
+    assert np.all(trimmed["has"] & Has.OPERATION)
+    assert set(trimmed["length"].tolist()) == {HEADERS_BYTES + 24}
+    assert set(trimmed["lab_remote_address"].tolist()) == {sides[1].address}
+    links = {link["name"]: link for link in fabric.links()}
+    assert links["s1->s2"]["trimmed"] == len(trimmed)
 
 
 def test_routes_go_around_a_link_that_is_down():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Captures of every kind, whole and broken, beside scapy's readers and frames made by hand."""
 
+import dataclasses
 import ipaddress
 import itertools
 import os
@@ -20,7 +21,7 @@ from softroce_lab.telemetry.capture_file import Interface
 from softroce_lab.telemetry.packets import PACKET, Has, Kind
 from tests import capture_builder
 from tests.capture_builder import IF_NAME, IF_TSOFFSET, IF_TSRESOL, Pcap, Pcapng
-from tests.native.frames import CAPTURES, CONTROL, Frame, Lab, flip
+from tests.native.frames import CAPTURES, CONTROL, PARITY, Frame, Lab, Operation, flip
 from tests.native.opcodes import IB, OPCODES, frame_of, one_packet
 
 ROOT = Path(__file__).parents[2]
@@ -155,15 +156,60 @@ def test_the_header_of_the_lab(read):
     assert row["payload_hash"] == _native.xxh64(b"some data")
 
 
+OPERATION = Operation(verb=0x84, receive=2**24 - 1, connection=3, remote_address=2**64 - 5,
+                      rkey=6, argument=7)  # fmt: skip
+OF_AN_OPERATION = Frame(
+    lab=dataclasses.replace(LAB, version=4, kind=PARITY),
+    lab_operation=OPERATION,
+    payload=b"some data",
+)
+
+
+def test_an_operation(read):
+    capture = read(Pcap().file([OF_AN_OPERATION.encode(), OURS, PLAIN]))
+    row, message, plain = capture.packets
+    assert Has(int(row["has"])) & (Has.LAB | Has.OPERATION) == Has.LAB | Has.OPERATION
+    for field in ("verb", "receive", "connection", "remote_address", "rkey", "argument"):
+        assert row[f"lab_{field}"] == getattr(OPERATION, field), field
+        assert message[f"lab_{field}"] == plain[f"lab_{field}"] == 0, field
+    for field in ("message", "index", "number", "epoch"):
+        assert row[f"lab_{field}"] == getattr(LAB, field), field
+    assert (row["remote_address"], row["rkey"], row["immediate"]) == (0, 0, 0)
+    assert not (message["has"] | plain["has"]) & Has.OPERATION
+    assert (row["payload_bytes"], row["pad"], capture.payload(1)) == (9, 3, b"some data")
+    assert row["payload_hash"] == _native.xxh64(b"some data")
+
+
+def test_a_trimmed_packet_of_an_operation(read):
+    trimmed = OF_AN_OPERATION.but(trimmed=1, payload=b"", kind=0)
+    row = one(read(Pcap().file([trimmed.encode()])))
+    assert Has(int(row["has"])) & Has.TRIMMED
+    assert (row["lab_remote_address"], row["payload_bytes"]) == (2**64 - 5, 0)
+
+
+@pytest.mark.parametrize("captured", range(62, 62 + 40 + 24 + 12))
+def test_an_operation_that_the_snap_length_cut(read, captured):
+    """Of a header that does not reach to its end nothing is told, but that it was cut."""
+    frame, pcap = OF_AN_OPERATION.encode(), Pcap()
+    row = one(read(pcap.header() + pcap.packet(0, frame[:captured], len(frame))))
+    is_there = captured >= 62 + 40 + 24
+    assert bool(row["has"] & Has.OPERATION) == bool(row["has"] & Has.LAB) == is_there
+    is_known_as_ours = captured >= 62 + 2
+    assert row["kind"] == (Kind.ROCE if is_there or not is_known_as_ours else Kind.SHORT)
+
+
 @pytest.mark.parametrize(
     "frame",
     [
         Frame(lab=Lab(version=1), payload=b"x"),
+        Frame(lab=Lab(version=4), payload=bytes(23)),
+        Frame(lab=Lab(version=4), payload=bytes(24)),
+        Frame(lab=Lab(version=4, kind=CONTROL), payload=OPERATION.encode()),
         Frame(lab=Lab(kind=5)),
         Frame(lab=Lab(path=3), source_port=0xC004),
         Frame(payload=b"\x20" + bytes(38)),
     ],
-    ids=["version", "kind", "path", "short"],
+    ids=["version", "operation cut", "no verb", "control", "kind", "path", "short"],
 )
 def test_payloads_that_only_look_like_the_header_of_the_lab(read, frame):
     encoded = frame.encode()
@@ -694,4 +740,4 @@ def test_many_packets_fit_in_their_rows_and_little_more(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     packets, kibibytes = map(int, result.stdout.split())
     assert packets == 200_000
-    assert kibibytes < 60 << 10  # 208 bytes a row
+    assert kibibytes < 60 << 10  # 232 bytes a row

@@ -94,6 +94,20 @@ def test_striped_messages():
     assert text(roce(0x64)) == base
 
 
+def test_operations():
+    lab = {"kind": 0, "message": 7, "index": 3, "count": 68, "path": 1, "operation": 0x101,
+           "step": 0x1F2, "verb": 1, "receive": 0, "connection": 5, "remote_address": 6,
+           "rkey": 7, "argument": 0}  # fmt: skip
+    base = "UD_SEND_ONLY sport 49153 qp 0x11 psn 77"
+    assert text(roce(0x64, **lab)) == f"{base} WRITE 7 of QP 0x101f2 packet 3/68 path 1"
+    result = lab | {"operation": 0x200, "verb": 0x86, "kind": 4, "attempt": 2, "trimmed": True}
+    assert text(roce(0x64, **result)) == (
+        f"{base} parity of result of READ 7 of QP 0x1f2 packet 3/68 path 1 attempt 2 trimmed"
+    )
+    invalidate = lab | {"verb": 5}
+    assert text(roce(0x64, **invalidate)).startswith(f"{base} SEND WITH INVALIDATE 7 of QP")
+
+
 OTHERS = [
     (Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / ICMP(), "10.0.0.1 > 10.0.0.2: ICMP"),
     (

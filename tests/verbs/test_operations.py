@@ -12,6 +12,8 @@ from softroce_lab.verbs.enums import *
 from tests.refusals import refused
 from tests.verbs.sides import SERVICES, connected, run
 
+CARRIED_BY = ("rc", "csa_ud", "irn")
+
 CONNECTED = (IBV_QPT_RC, IBV_QPT_UC)
 IMMEDIATE = 0x12345678
 SIZES = (0, 1, 255, 256, 257, 1024, 1025, 5000, 32768)
@@ -51,6 +53,7 @@ def test_send(pair, contexts, service, size):
     assert not bob.memory[bob.head + size :].any()
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize("mtu", MTUS, ids=name)
 @pytest.mark.parametrize("service", CONNECTED, ids=name)
 def test_path_mtu(pair, contexts, service, mtu):

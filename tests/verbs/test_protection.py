@@ -27,6 +27,8 @@ from tests.verbs.sides import (
     run,
 )
 
+CARRIED_BY = ("rc", "csa_ud", "irn")
+
 RC, UC, UD = SERVICES
 SENDS = (IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV)
 WRITES = (IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -362,6 +364,7 @@ def test_a_wrong_qkey(pair, contexts, opcode, qkey):
     assert bob.context.endpoint.counters()["rx_wrong_qkey"] == 1
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize("ahead", [1, 1000, 1 << 22, -1000, -(1 << 22)])
 @pytest.mark.parametrize("opcode", OPERATIONS[RC], ids=name)
 def test_a_psn_outside_the_window(pair, contexts, opcode, ahead):

@@ -12,6 +12,8 @@ from tests.refusals import refused
 from tests.verbs.conftest import ADDRESSES
 from tests.verbs.sides import ALL_ACCESS, MILLISECOND_NS, SECOND_NS, Side, connected, run
 
+CARRIED_BY = ("rc", "csa_ud", "irn")
+
 
 def counter(side, name):
     return side.context.endpoint.counters()[name]
@@ -37,6 +39,7 @@ def test_what_needs_a_receive_waits_for_one(pair, contexts, opcode):
     assert bytes(bob.memory[:3000]) == data[:3000]
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize("retries", [0, 1, 3, 6])
 def test_rnr_retries_are_counted(pair, contexts, retries):
     alice, bob = connected(contexts, attr={"rnr_retry": retries})
@@ -60,6 +63,7 @@ def test_what_arrives_begins_the_count_of_rnr_retries_anew(pair, contexts):
     assert counter(bob, "tx_rnr_nak") == 3
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize(
     ("code", "least_ms"), [(1, 0.01), (12, 0.64), (20, 10.24), (31, 491.52), (0, 655.36)]
 )
@@ -79,6 +83,7 @@ def test_the_rnr_timer_is_the_receivers(pair, contexts, code, least_ms):
 # ---------------------------------------------------------------- nobody answers
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize("opcode", [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ])
 @pytest.mark.parametrize("retries", [0, 1, 7])
 def test_retries_are_counted(pair, contexts, opcode, retries):
@@ -100,6 +105,7 @@ def test_retries_are_counted(pair, contexts, opcode, retries):
     assert pair.now_ns > began_ns
 
 
+@pytest.mark.only_rc
 def test_a_timeout_of_zero_waits_for_ever(pair, contexts):
     alice, bob = connected(contexts, attr={"timeout": 0})
     pair.cable(0).down = True
@@ -109,6 +115,7 @@ def test_a_timeout_of_zero_waits_for_ever(pair, contexts):
     assert alice.state == IBV_QPS_RTS
 
 
+@pytest.mark.only_rc
 def test_the_timeout_is_a_power_of_two_of_4_us(pair, contexts):
     """IBA 9.7.6.1.3: between the time and four times it."""
     alice, bob = connected(contexts, attr={"timeout": 14, "retry_cnt": 0})
@@ -136,6 +143,7 @@ def test_a_link_that_comes_back_in_time_is_not_noticed(pair, contexts):
 # ---------------------------------------------------------------- READs and atomics outstanding
 
 
+@pytest.mark.only_rc
 @pytest.mark.parametrize("limit", [1, 2, 5])
 def test_no_more_reads_are_outstanding_than_agreed(pair, contexts, limit):
     """IBA 9.7.4.1.3: those beyond wait at the requester."""

@@ -18,6 +18,8 @@ from softroce_lab.verbs.enums import *
 from tests.refusals import refused
 from tests.verbs.sides import SERVICES, Side, connect, run
 
+CARRIED_BY = ("rc", "csa_ud", "irn")
+
 
 @pytest.fixture
 def srq(pd):

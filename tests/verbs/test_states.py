@@ -14,6 +14,8 @@ from softroce_lab.verbs import QP, SGE, PyverbsRDMAError, QPAttr, QPCap
 from softroce_lab.verbs.enums import *
 from tests.verbs.sides import SERVICES, Side, connect, connected, run
 
+CARRIED_BY = ("rc", "csa_ud", "irn")
+
 RESET, INIT, RTR, RTS = IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS
 SQD, SQE, ERR = IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR
 STATES = (RESET, INIT, RTR, RTS, SQD, SQE, ERR)

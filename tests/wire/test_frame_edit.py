@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from softroce_lab import _native
 from tests.native import frames
-from tests.native.frames import CONTROL, REPORT, Frame, Lab
+from tests.native.frames import CONTROL, OPERATION, PARITY, REPORT, Frame, Lab, Operation
 
 V4 = {"source_ip": 0x0A000001, "destination_ip": 0x0A000002}
 V6 = {"source_ip": 0xFD53 << 112 | 1, "destination_ip": 0xFD53 << 112 | 2}
@@ -96,6 +96,39 @@ def test_a_trimmed_packet_is_its_headers_and_valid(ends, size, last_hop):
     assert frames.icrc(trimmed) == int.from_bytes(trimmed[-4:], "little")
 
 
+OF_AN_OPERATION = {
+    "version": 4,
+    "lab_operation": Operation(verb=0x84, receive=5, connection=6, remote_address=7, rkey=8),
+}
+
+
+@FAMILIES
+@pytest.mark.parametrize("kind", [0, PARITY])
+@pytest.mark.parametrize("size", [1, 3, 1000, 2024])
+@pytest.mark.parametrize("last_hop", [False, True])
+def test_a_trimmed_packet_of_an_operation_still_says_where_it_goes(ends, kind, size, last_hop):
+    frame = data(ends, size, kind=kind, **OF_AN_OPERATION)
+    trimmed = _native.trim_frame(frame, last_hop)
+    assert len(trimmed) == HEADERS[version(frame)] + OPERATION + 4
+    before = _native.decode_frame(frame, striped=True)
+    after = _native.decode_frame(trimmed, striped=True)
+    name = "ip.dsfield" if version(frame) == 4 else "ipv6.tclass"
+    assert after.pop(name) == TRIM_DSCP[last_hop] << 2 | before.pop(name) & 3
+    assert (after.pop("payload"), len(before.pop("payload"))) == (b"", size)
+    assert (after.pop("trimmed"), before.pop("trimmed")) == (True, False)
+    assert after == before
+    assert ip_checksum(trimmed) == 0
+    assert frames.icrc(trimmed) == int.from_bytes(trimmed[-4:], "little")
+    assert _native.trim_frame(trimmed) == trimmed
+
+
+@FAMILIES
+@pytest.mark.parametrize("size", [0, 4, 20, 24])
+def test_a_packet_without_room_for_its_operation_is_left_alone(ends, size):
+    frame = data(ends, size, version=4)
+    assert _native.trim_frame(frame) == frame
+
+
 @FAMILIES
 @pytest.mark.parametrize("from_end", [1, 500, 1000 + 40 - 11])
 def test_a_corrupted_packet_stays_corrupted_when_it_is_trimmed(ends, from_end):
@@ -111,7 +144,8 @@ def test_a_corrupted_packet_stays_corrupted_when_it_is_trimmed(ends, from_end):
 @pytest.mark.parametrize(
     "fields",
     [{"kind": CONTROL}, {"kind": REPORT}, {"version": 1}, {"opcode": 0x65}, {"size": 0},
-     {"kind": 3}, {"lab": None}],
+     {"kind": 3}, {"lab": None}, {**OF_AN_OPERATION, "kind": CONTROL}, {"version": 5},
+     {**OF_AN_OPERATION, "size": 0}],
 )  # fmt: skip
 def test_only_data_of_ours_is_trimmed(ends, fields):
     frame = data(ends, **fields)

@@ -32,8 +32,35 @@ switches see no attempt, no message and no transmission time. Fault rules that n
 match these packets, and trimming queues do not trim them.
 
 A queue that trims (`trim` of `rate`) cuts a data or parity packet of the framing `ud` behind the
-header below. It sets the bit `trimmed`, the lengths, the ICRC and the DSCP. The DSCP says which
-queue it was: 43 if its link leads to the packet's destination, 47 otherwise."""
+header below, or behind the operation that follows the header. It sets the bit `trimmed`, the
+lengths, the ICRC and the DSCP. The DSCP says which queue it was: 43 if its link leads to the
+packet's destination, 47 otherwise."""
+
+_OPERATION = """\
+A reliable connection can send its operations as striped messages. Each packet of data and of parity
+then has two headers: the one above with `version` {version}, and behind it the operation's, {bytes}
+bytes. So a packet can be placed whatever was lost before it. All other packets keep `version`
+{plain}.
+
+    Ethernet | IP | UDP | BTH | DETH | header ({header}) | operation ({bytes}) | data | ICRC
+
+The two headers have {both} bytes, and a packet carries at most path MTU - {both} bytes of data.
+Three fields of the header name the operation:
+
+| field | content |
+|---|---|
+| `operation`, upper 8 bits | 1: a request, {result}: the result of a READ or an atomic |
+| `operation`, lower 8 bits | bits 16 to 23 of the number of the message's queue pair |
+| `step` | bits 0 to 15 of the number of that queue pair, which the message is for |
+| `message` | number of the operation at its requester's queue pair, from 0 |
+
+A READ or an atomic has two messages: the request, and the result that comes back with the verb of
+the request. A request of a READ carries no data. A request of an atomic carries 16 bytes: the value
+to compare with, or 0, and the value to store or to add. Its result carries the 8 bytes that were
+there before.
+
+A fault rule names these packets by message and packet, as it names others: `message` is the
+operation's number. A queue that trims leaves both headers."""
 
 _PARITY = """\
 Packets of parity have a kind of their own, and stand behind the data: the first has the index
@@ -82,6 +109,19 @@ def page() -> str:
         about,
         markdown.section("Framings", _DATA),
         markdown.section("The header", _fields(description.HEADER)),
+        markdown.section(
+            "The operation",
+            _OPERATION.format(
+                version=description.OPERATION_VERSION,
+                plain=description.HEADER_VERSION,
+                header=description.HEADER_BYTES,
+                bytes=description.OPERATION_BYTES,
+                both=description.HEADER_BYTES + description.OPERATION_BYTES,
+                result=description.RESULT,
+            ),
+            f"In Wireshark: `softroce.{description.OPERATION.abbreviation}`.",
+            _fields(description.OPERATION),
+        ),
         markdown.section("Parity", _PARITY),
         markdown.section(
             "Control messages",
@@ -122,7 +162,10 @@ def _rows(part: Part, prefix: str = "") -> list[tuple[str, str, str]]:
 
 
 def _meaning(field: Field) -> str:
-    if field.name in ("type", "version"):
+    if field.name == "version":
+        of_operation = f"{description.OPERATION_VERSION} before an operation"
+        return f"{prose(field.label)}: {field.default}, or {of_operation}"
+    if field.name == "type":
         return f"{prose(field.label)}: {field.default}"
     if not field.values:
         return prose(field.label)

@@ -66,8 +66,8 @@ bool read_operation(Packet& packet) {
   const int verb = at[0] & ~LAB_VERB_SOLICITED;
   if (verb == LAB_VERB_NONE || verb > LAB_VERB_FETCH_ADD || at[4] != 0) return false;
   lab.verb = at[0];
-  lab.receive = load24(at + 1);
-  lab.connection = load24(at + 5);
+  lab.receive = load24(at);
+  lab.connection = load24(at + 4);
   packet.remote_address = load64(at + 8);
   packet.rkey = load32(at + 16);
   packet.immediate = load32(at + 20);

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "../../../xdp/lab_maps.h"
+
 namespace softroce {
 
 Rnic::Rnic(const MessageConfig& config)
@@ -18,7 +20,9 @@ Rnic::Rnic(const MessageConfig& config)
             [this](AsyncEvent event) { tell(event); },
             congestion_of(config)},
       notifies_(sends_cnps(config.congestion_control)),
-      engine_(config_, memory_, completions_, counters_, data_qp(), recovery_qp()) {}
+      engine_(config_, memory_, completions_, counters_, kDataQpNumber, kRecoveryQpNumber) {
+  if (config_.carries_operations) operations_ = std::make_unique<Operations>(engine_, gids_);
+}
 
 void Rnic::set_event_sink(std::shared_ptr<QpEventSink> sink) {
   home_.events = sink.get();
@@ -63,6 +67,14 @@ void Rnic::number_from(std::uint32_t next, std::uint32_t first, std::uint32_t en
   next_qp_ = next;
   first_qp_ = first;
   end_qp_ = end;
+  const std::uint32_t before = first & ~((1U << LAB_SHARE_QPN_BITS) - 1);
+  engine_.set_qps(before | kDataQpNumber, before | kRecoveryQpNumber);
+}
+
+void Rnic::greet(const Greeting& greeting, std::function<void(const std::string&)> tell) {
+  qkey_ = greeting.qkey();
+  greeter_ = std::make_unique<Greeter>(engine_, counters_, greeting, std::move(tell));
+  if (operations_) operations_->set_greeter(greeter_.get());
 }
 
 // A number comes again when all others have been used.
@@ -86,7 +98,8 @@ int Rnic::create_qp(const QpConfig& config, std::uint32_t& number) {
   auto& qp = qps_[number];
   switch (config.type) {
     case QpType::rc:
-      qp = make_rc_qp(number, config, home_);
+      qp = operations_ ? operations_->make_qp(number, config, home_)
+                       : make_rc_qp(number, config, home_);
       break;
     case QpType::uc:
       qp = make_uc_qp(number, config, home_);
@@ -136,6 +149,7 @@ int Rnic::destroy_qp(std::uint32_t number) {
   std::erase(ready_, qp);
   if (leaving_ == qp) leaving_ = nullptr;
   stops().go_on(qp->stopped);
+  if (operations_) operations_->forget(number);
   last_found_ = nullptr;
   qps_.erase(number);
   return 0;
@@ -166,6 +180,10 @@ int Rnic::post_receive(std::uint32_t number, ReceiveRequest&& request, Time now)
 }
 
 void Rnic::settle(QueuePair& qp, Time now) {
+  if (operations_ && operations_->carries(qp.number())) {
+    operations_->wake(qp.number());
+    return operations_->settle(now);
+  }
   if (qp.is_doomed()) qp.fail(AsyncEventType::qp_fatal, now);
   stand_in_line(qp, now);
   const Time due = qp.next_timeout();
@@ -233,7 +251,9 @@ int Rnic::destroy_srq(std::uint32_t number) {
 
 int Rnic::post_srq_receive(std::uint32_t number, ReceiveRequest&& request) {
   const auto srq = find_srq(number);
-  return srq ? srq->queue.post(std::move(request)) : EINVAL;
+  const int error = srq ? srq->queue.post(std::move(request)) : EINVAL;
+  if (operations_ && error == 0) operations_->wake_starving();
+  return error;
 }
 
 std::vector<ReceiveRequest> Rnic::take_srq_receives(std::uint32_t number, std::size_t most) {
@@ -256,7 +276,7 @@ void Rnic::handle_packet(Packet& packet, Time now) {
     return counters_.add(Counter::rx_not_ours);
   if (packet.congestion_experienced()) counters_.add(Counter::rx_ce);
   if (packet.opcode == kCnpOpcode) return handle_cnp(packet, now);
-  const bool striped = packet.destination_qp == kDataQp || packet.destination_qp == kRecoveryQp;
+  const bool striped = is_striped(packet);
   if (striped && packet.opcode != LAB_BTH_OPCODE_UD_SEND_ONLY)
     return counters_.add(Counter::rx_bad_opcode);
   const bool channel = engine_.has_channel(packet.destination_qp);
@@ -271,14 +291,19 @@ void Rnic::handle_packet(Packet& packet, Time now) {
     return settle(*qp, now);
   }
   if (channel) return engine_.handle_channel_packet(packet, now);
+  if (greeter_ && packet.qkey == Greeter::kQkey) {
+    if (greeter_->handle_packet(packet, now) && operations_) operations_->wake_blocked();
+    return settle_operations(now);
+  }
   if (packet.qkey != qkey_) return counters_.add(Counter::rx_wrong_qkey);
   engine_.handle_packet(packet, now);
+  settle_operations(now);
 }
 
 // The reaction point (IBA annex A17.9.4). Whom it does not slow, it does not concern.
 void Rnic::handle_cnp(const Packet& packet, Time now) {
   counters_.add(Counter::rx_cnp);
-  const bool striped = packet.destination_qp == kDataQp || packet.destination_qp == kRecoveryQp;
+  const bool striped = is_striped(packet);
   QueuePair* qp = striped ? nullptr : find(packet.destination_qp);
   const bool slowed = striped         ? engine_.handle_cnp(packet, now)
                       : qp != nullptr ? qp->handle_cnp(packet, now)
@@ -289,7 +314,8 @@ void Rnic::handle_cnp(const Packet& packet, Time now) {
 
 bool Rnic::poll_packet(Packet& packet, Time now) {
   packet = kBlankPacket;
-  return poll_qps(packet, now) || engine_.poll_packet(packet, now);
+  return (greeter_ && greeter_->poll_packet(packet)) || poll_qps(packet, now) ||
+         engine_.poll_packet(packet, now);
 }
 
 bool Rnic::poll_qps(Packet& packet, Time now) {
@@ -307,6 +333,7 @@ bool Rnic::poll_qps(Packet& packet, Time now) {
 }
 
 void Rnic::packet_done(Time now) {
+  settle_operations(now);
   QueuePair* qp = std::exchange(leaving_, nullptr);
   if (qp == nullptr) return;
   qp->packet_done(now);
@@ -319,6 +346,14 @@ void Rnic::handle_timeout(Time now) {
   fire_qp_timers(now);
   for (const auto& cq : moderated_) cq->handle_timeout(now);
   engine_.handle_timeout(now);
+  if (greeter_ && greeter_->handle_timeout(now) && operations_) operations_->wake_blocked();
+  settle_operations(now);
+}
+
+bool Rnic::end_turn(Time now) {
+  const bool acted = engine_.end_turn(now);
+  settle_operations(now);
+  return acted;
 }
 
 void Rnic::fire_qp_timers(Time now) {
@@ -336,6 +371,7 @@ void Rnic::fire_qp_timers(Time now) {
 Time Rnic::next_timeout() const {
   Time next = engine_.next_timeout();
   if (!timers_.empty()) next = std::min(next, timers_.top().at);
+  if (greeter_) next = std::min(next, greeter_->next_timeout());
   for (const auto& cq : moderated_) next = std::min(next, cq->event_due());
   return next;
 }

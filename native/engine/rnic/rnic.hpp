@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <queue>
@@ -18,6 +19,8 @@
 #include "../verbs/completion.hpp"
 #include "../verbs/memory.hpp"
 #include "../verbs/queue_pair.hpp"
+#include "greeter.hpp"
+#include "operations.hpp"
 
 namespace softroce {
 
@@ -43,14 +46,18 @@ class Rnic {
   const std::vector<Gid>& gids() const { return gids_; }
   const RnicLimits& limits() const { return limits_; }
   std::uint32_t path_mtu() const { return config_.path_mtu; }
-  std::uint32_t data_qp() const { return kDataQp; }
-  std::uint32_t recovery_qp() const { return kRecoveryQp; }
+  std::uint32_t data_qp() const { return engine_.data_qp(); }
+  std::uint32_t recovery_qp() const { return engine_.recovery_qp(); }
 
   // Q_Key that the endpoint's two QPs demand (IBA 10.2.5).
   void set_qkey(std::uint32_t qkey) { qkey_ = qkey; }
 
   // Adds a GID to the port's table; returns its index. The first is the port's own address.
   std::uint32_t add_gid(const Gid& gid);
+
+  // This process tells others who it is, and asks those whom its queue pairs are connected to, before
+  // they send. Without this call peers are connected by hand. `tell`: of Greeter.
+  void greet(const Greeting& greeting, std::function<void(const std::string&)> tell);
 
   // ---- verbs. They return errno values as the C functions do; EINVAL where there is no such
   // object.
@@ -60,7 +67,7 @@ class Rnic {
   void moderate_cq(const std::shared_ptr<CompletionQueue>& cq, std::uint32_t count, Time period);
 
   // Queue pairs that are made from now on get numbers from `next` on; behind `end` - 1 comes
-  // `first`.
+  // `first`. The engine's two have theirs before.
   void number_from(std::uint32_t next, std::uint32_t first, std::uint32_t end);
   // Capacities become what was granted. EINVAL: beyond the limits; EBUSY: there is a QP 1 already
   // (QpType::gsi); ENOMEM: no number is left.
@@ -106,9 +113,13 @@ class Rnic {
   // To be followed by packet_done(), when the payload has been read and may change.
   bool poll_packet(Packet& packet, Time now);
   void packet_done(Time now);
-  bool has_packet() const { return !ready_.empty() || engine_.has_packet(); }
+  bool has_packet() const {
+    return !ready_.empty() || engine_.has_packet() || (greeter_ && greeter_->has_packet());
+  }
   void handle_timeout(Time now);
   Time next_timeout() const;
+  // At the end of a turn: what the engine and its session have to do. False: nothing.
+  bool end_turn(Time now);
   Stops& stops() { return engine_.stops(); }
 
   // Fetch from memory what the next packet needs: itself, and when that is there, whom the last
@@ -122,15 +133,13 @@ class Rnic {
     engine_.prefetch_next();
   }
   void prefetch_for(const Packet& packet) const {
-    if (packet.destination_qp == kDataQp)
+    if (packet.destination_qp == engine_.data_qp())
       engine_.peers().prefetch(packet);
     else
       prefetch_last();
   }
 
  private:
-  static constexpr std::uint32_t kDataQp = 0x11;
-  static constexpr std::uint32_t kRecoveryQp = kDataQp + 1;
   static constexpr std::uint32_t kLastQp = uc_framing::kFirstQp - 1;
   static constexpr std::size_t kSpareTimers = 1 << 10;
   static constexpr std::size_t kMostAsyncEvents = 1 << 12;
@@ -138,6 +147,13 @@ class Rnic {
   QueuePair* find(std::uint32_t number);
   std::uint32_t new_number();
   void settle(QueuePair& qp, Time now);  // after anything that may have given it something to do
+  bool is_striped(const Packet& packet) const {
+    return packet.destination_qp == data_qp() || packet.destination_qp == recovery_qp();
+  }
+  void settle_operations(Time now) {
+    if (operations_) [[unlikely]]
+      operations_->settle(now);
+  }
   void stand_in_line(QueuePair& qp, Time now);
   bool poll_qps(Packet& packet, Time now);
   void handle_cnp(const Packet& packet, Time now);
@@ -157,7 +173,7 @@ class Rnic {
   std::shared_ptr<QpEventSink> event_sink_;
   QpHome home_;
   bool notifies_;                                                    // senders, of congestion marks
-  std::uint32_t first_qp_ = kRecoveryQp + 1, end_qp_ = kLastQp + 1;  // numbers to give
+  std::uint32_t first_qp_ = kRecoveryQpNumber + 1, end_qp_ = kLastQp + 1;  // numbers to give
   std::uint32_t next_qp_ = first_qp_, next_srq_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<QueuePair>> qps_;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedReceiveQueue>> srqs_;
@@ -173,6 +189,8 @@ class Rnic {
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<std::shared_ptr<CompletionQueue>> moderated_;
   MessageEngine engine_;
+  std::unique_ptr<Greeter> greeter_;        // null: peers are connected by hand
+  std::unique_ptr<Operations> operations_;  // null: reliable connections have packets of their own
 };
 
 }  // namespace softroce

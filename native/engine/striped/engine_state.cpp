@@ -26,7 +26,8 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
       parity(framing == Framing::ud ? parity_of(config.options) : ParityConfig()),
       packet_time(
           static_cast<Time>(config.path_mtu * 8e12 / static_cast<double>(config.line_rate_bps))),
-      chunk_bytes(chunk_bytes_of(framing, config.path_mtu)),
+      chunk_bytes(chunk_bytes_of(framing, config.path_mtu) -
+                  (config.carries_operations ? LAB_OPERATION_BYTES : 0)),
       data_qp(data_qp_),
       recovery_qp(recovery_qp_),
       counters(counters_),
@@ -50,6 +51,8 @@ EngineState::EngineState(const MessageConfig& config_, MemoryTable& memory_,
     throw std::invalid_argument("an immediate does not tell codes apart: one at most");
   if (framing == Framing::uc_immediate && config.message_slots > uc_framing::kMostSlots)
     throw std::invalid_argument("message_slots must be at most 1024: an immediate has 10 bits");
+  if (config.carries_operations && framing != Framing::ud)
+    throw std::invalid_argument("operations of queue pairs need the framing ud");
   make_congestion_control(congestion_of(config));  // is all of it known?
   heeds_marks(path_picker);
 }

@@ -17,12 +17,16 @@
 #include "framing.hpp"
 #include "grants.hpp"
 #include "message_config.hpp"
+#include "message_owner.hpp"
 #include "message_session.hpp"
 #include "peer_table.hpp"
 #include "timers.hpp"
 #include "ud_framing.hpp"
 
 namespace softroce {
+
+// Numbers of the engine's queue pairs among those of its process.
+inline constexpr std::uint32_t kDataQpNumber = 0x11, kRecoveryQpNumber = 0x12;
 
 inline std::uint32_t saturate_ns(Time time) {
   return static_cast<std::uint32_t>(std::min<Time>(time / kNanosecond, UINT32_MAX));
@@ -49,7 +53,7 @@ struct EngineState {
   // QPs, all the rest on the recovery QPs.
   void address(Peer& peer, bool recovery, Time now, Packet& packet) {
     packet.destination_mac = peer.address.mac;
-    packet.source = config.gid;
+    packet.source = peer.address.source;
     packet.destination = peer.address.gid;
     packet.qkey = peer.address.qkey;
     packet.destination_qp = recovery ? peer.address.recovery_qp : peer.address.data_qp;
@@ -90,14 +94,15 @@ struct EngineState {
   const ParityConfig parity;
   const Time packet_time;  // of a packet of data on the port
   const std::uint32_t chunk_bytes;
-  const std::uint32_t data_qp;
-  const std::uint32_t recovery_qp;
+  std::uint32_t data_qp;
+  std::uint32_t recovery_qp;
   std::uint32_t data_psn = 0;
   std::uint32_t recovery_psn = 0;
   Counters& counters;
   Stops stops{counters};
   MemoryTable& memory;
   std::unique_ptr<MessageSession> session;  // null: events by hand
+  MessageOwner* owner = nullptr;  // of operations' messages; null: there are none
   MessageSession* reacting = nullptr;       // the same, if it reacts to every packet
   TimerQueue timers;
   PeerTable peers;

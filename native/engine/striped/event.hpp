@@ -30,12 +30,14 @@ enum class EventKind : std::uint8_t {
             // them is parity: `body`, the submessage's index
   trimmed,  // only the header of a missing packet of a receive arrived, which may not have begun:
             // `body`, a PayloadLoss
+  refused,  // an operation of a queue pair may not come, or has no place any more: `key`, `id`, and
+            // `body`, the WcStatus; `message` if it had begun
 };
 
 inline constexpr const char* kEventNames[] = {
     "send_posted", "sent",       "receive_posted", "first_packet", "tail_seen", "receive_complete",
     "timer",       "peer_timer", "control",        "no_receive",   "too_long",  "late_packet",
-    "gap",         "loss",       "parity",         "chunk",        "trimmed"};
+    "gap",         "loss",       "parity",         "chunk",        "trimmed",   "refused"};
 
 // Indices of packets in an event's body, in this machine's byte order.
 inline constexpr std::size_t kIndexBytes = sizeof(std::uint32_t);

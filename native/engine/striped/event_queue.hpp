@@ -86,6 +86,10 @@ class EventQueue {
   void note_restored(const ReceiveMessage& message, std::uint32_t index, const Gid& from, Time now);
   void note_control(PeerIndex peer, std::uint32_t bytes, Time now);
 
+  void set_qps(std::uint32_t data_qp, std::uint32_t recovery_qp) {
+    data_qp_ = data_qp;
+    recovery_qp_ = recovery_qp;
+  }
   void set_sink(QpEventSink* sink) { event_sink_ = sink; }  // null: no log
 
  private:

@@ -11,6 +11,7 @@
 #include "../codec/packet.hpp"
 #include "../units.hpp"
 #include "../verbs/completion.hpp"
+#include "../verbs/operation.hpp"
 #include "bitmap.hpp"
 #include "coding.hpp"
 #include "gaps.hpp"
@@ -86,14 +87,19 @@ struct PeerKeyHash {
   }
 };
 
-// A send or a receive; the caller has pinned the memory (MemoryTable::pin).
+// A send or a receive; the caller has pinned the memory (MemoryTable::pin), unless it is of an
+// operation of a queue pair (message_owner.hpp).
 struct MessageRequest {
   PeerIndex peer;
   MessageKey key;
   std::uint8_t* base;
   std::uint32_t length;
-  std::uint32_t memory_key;
-  std::uint64_t wr_id;
+  std::uint32_t memory_key = 0;
+  std::uint64_t wr_id = 0;
+  std::uint32_t qp = 0;  // of an operation: the queue pair here; 0: none
+  OperationHeader operation{};
+  Patience patience{};
+  bool holds_last = false;  // of a receive; as of Place
 };
 
 // What each packet touches lies together, here and in ReceiveMessage.
@@ -135,6 +141,11 @@ struct SendMessage {
   std::uint8_t send_class = kNotSending;
   SendMessage *before = nullptr, *behind = nullptr;
 
+  std::uint32_t qp = 0;       // of an operation: its queue pair; 0: none
+  std::uint32_t regions = 0;  // of an operation: generation of the memory table for `base`
+  OperationHeader operation{};
+  Patience patience{};
+
   std::mutex lock;
   std::uint32_t memory_key = 0;
   std::uint64_t wr_id = 0;
@@ -162,6 +173,11 @@ struct ReceiveMessage {
   Gaps gaps;
   CodedReceive coded;
   TailReceive tail;
+
+  std::uint32_t qp = 0, regions = 0;  // as of a SendMessage
+  std::uint32_t connection = 0;       // of the operation
+  bool holds_last = false;            // as of Place
+  std::vector<std::uint8_t> held;     // the last packet's payload
 
   std::uint32_t total() const { return count + coded.layout.parity_packets(); }
 

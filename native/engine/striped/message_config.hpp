@@ -96,6 +96,7 @@ struct MessageConfig {
   CodeConfig code;                      // of striped messages
   SessionTiming timing;
   Options options;
+  bool carries_operations = false;  // queue pairs of reliable connections use the transport
   // A session (message_session.hpp) by name; "policy": events wait for whoever takes them, and acts
   // by hand.
   std::string transport = std::string(kPolicyTransport);

@@ -21,9 +21,26 @@ MessageEngine::MessageEngine(const MessageConfig& config, MemoryTable& memory,
     throw std::invalid_argument("transport " + config.transport + " needs the framing ud");
 }
 
-void MessageEngine::flush(std::optional<PeerIndex> peer, Time now) {
-  sender_.flush(peer, now);
-  receiver_.flush(peer, now);
+void MessageEngine::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
+  sender_.flush(peer, now, status);
+  receiver_.flush(peer, now, status);
+}
+
+void MessageEngine::disconnect(PeerIndex peer, Time now) {
+  flush(peer, now, WcStatus::retry_exc_err);
+  state_.peers.forget(peer);
+}
+
+// The session knows a message when it has handled the event of its post.
+void MessageEngine::withdraw(std::uint32_t qp, std::optional<MessageKey> key, WcStatus status,
+                             Time now) {
+  end_turn(now);
+  const auto end = [&](auto& message) {
+    if (message.qp == qp && (!key || message.key == *key))
+      state_.session->withdraw(message, status, now);
+  };
+  sender_.messages().for_each(end);
+  if (!key) receiver_.messages().for_each(end);
 }
 
 // ---------------------------------------------------------------- packets

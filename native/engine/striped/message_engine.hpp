@@ -33,14 +33,45 @@ class MessageEngine final {
     return state_.peers.connect(address, state_.config, state_.framing, state_.path_picker);
   }
 
+  // Before the first peer is there.
+  void set_qps(std::uint32_t data_qp, std::uint32_t recovery_qp) {
+    state_.data_qp = data_qp;
+    state_.recovery_qp = recovery_qp;
+    state_.events.set_qps(data_qp, recovery_qp);
+  }
+  std::uint32_t data_qp() const { return state_.data_qp; }
+  std::uint32_t recovery_qp() const { return state_.recovery_qp; }
+  // Ends all that is outstanding with the peer, which is gone, and takes nothing from it any more.
+  void disconnect(PeerIndex peer, Time now);
+
   // ---- work requests
   using WorkRequest = MessageRequest;
   // False: the peer is unknown, its queue is full (message_slots), or the key is in use. A send
   // uses its key until it ends, a receive until its message begins.
   bool post_send(const WorkRequest& request, Time now) { return sender_.post(request, now); }
   bool post_receive(const WorkRequest& request, Time now) { return receiver_.post(request, now); }
-  // Ends every work request of one peer, or of all peers, with IBV_WC_WR_FLUSH_ERR.
-  void flush(std::optional<PeerIndex> peer, Time now);
+  // Ends every work request of one peer, or of all peers.
+  void flush(std::optional<PeerIndex> peer, Time now,
+             WcStatus status = WcStatus::wr_flush_err);
+
+  // ---- operations of queue pairs
+  // Whom they belong to, from now on.
+  void set_owner(MessageOwner* owner) { state_.owner = owner; }
+  // Ends messages of a queue pair, or one that it sends, here and in this status at its peer. Not
+  // from within a call of the owner.
+  void withdraw(std::uint32_t qp, std::optional<MessageKey> key, WcStatus status, Time now);
+  void refuse(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status, Time now) {
+    receiver_.refuse_operation(peer, id, key, status, now);
+  }
+  // As MessageOwner's; nothing: there are no operations.
+  std::optional<std::uint8_t> why_unready(const MessageKey& key) const {
+    if (state_.owner == nullptr) return std::nullopt;
+    return state_.owner->why_unready(key);
+  }
+  void rnr_nak_came(const SendMessage& message) { state_.owner->rnr_nak_came(message); }
+  void operation_given_up(const MessageKey& key, WcStatus status) {
+    if (state_.owner != nullptr) state_.owner->given_up(key, status);
+  }
 
   // ---- packets in and out
   void handle_packet(Packet& packet, Time now);
@@ -177,6 +208,10 @@ class MessageEngine final {
   void write_off(PeerIndex peer, Time sent_up_to);
 
   const PeerTable& peers() const { return state_.peers; }  // for the engine's thread
+  // Null: unknown.
+  const Peer* find_peer(const Gid& gid, std::uint32_t data_qp) const {
+    return state_.peers.find(gid, data_qp);
+  }
 
   // ---- snapshots, from any thread
   auto& sends() { return sender_.messages(); }

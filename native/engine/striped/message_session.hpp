@@ -88,6 +88,10 @@ class MessageSession {
   virtual void flushed(const SendMessage& message) = 0;
   virtual void flushed(const ReceiveMessage& message) = 0;
 
+  // Ends a message of an operation here, and in this status at its peer.
+  virtual void withdraw(SendMessage& message, WcStatus status, Time now) = 0;
+  virtual void withdraw(ReceiveMessage& message, WcStatus status, Time now) = 0;
+
   virtual Figures figures() const = 0;
 
   // From now on each decision is kept until `take_decisions` returns it.

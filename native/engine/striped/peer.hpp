@@ -33,6 +33,7 @@ struct PeerAddress {
   std::uint32_t data_qp = 0;
   std::uint32_t recovery_qp = 0;
   std::uint32_t qkey = 0;
+  Gid source{};  // of the port here; zeros: the port's first
 };
 
 // When each packet in flight was sent, so that an echoed timestamp gives the number accounted for.

@@ -13,10 +13,11 @@ std::uint64_t mixed(const Gid& gid) { return lab_absorb(lab_mix64(gid.high), gid
 
 }  // namespace
 
-PeerIndex PeerTable::connect(const PeerAddress& address, const MessageConfig& config,
-                             Framing framing, std::string_view path_picker) {
+PeerIndex PeerTable::connect(PeerAddress address, const MessageConfig& config, Framing framing,
+                             std::string_view path_picker) {
   const auto index = static_cast<PeerIndex>(peers_.size());
-  if (address.gid.is_ipv4() != config.gid.is_ipv4())
+  if (address.source == Gid{}) address.source = config.gid;
+  if (address.gid.is_ipv4() != address.source.is_ipv4())
     throw std::system_error(EAFNOSUPPORT, std::generic_category(), "connect");
   if (framing == Framing::uc_immediate && index >= uc_framing::kMostPeers)
     throw std::system_error(ENOMEM, std::generic_category(), "connect: no channels are left");
@@ -38,6 +39,18 @@ PeerIndex PeerTable::connect(const PeerAddress& address, const MessageConfig& co
     peer.flight.keep_codes();
   }
   return index;
+}
+
+void PeerTable::forget(PeerIndex index) {
+  const PeerAddress& address = peers_[index].address;
+  for (const std::uint32_t qp : {address.data_qp, address.recovery_qp})
+    by_source_.erase(Source{address.gid, qp});
+  found_cache_ = {};
+}
+
+const Peer* PeerTable::find(const Gid& gid, std::uint32_t qp) const {
+  const auto found = by_source_.find(Source{gid, qp});
+  return found == by_source_.end() ? nullptr : &peers_[found->second];
 }
 
 Peer* PeerTable::find(const Gid& gid) {

@@ -31,8 +31,10 @@ struct PeerState {
 class PeerTable {
  public:
   // Throws EAFNOSUPPORT, EISCONN, ENOMEM (std::system_error).
-  PeerIndex connect(const PeerAddress& address, const MessageConfig& config, Framing framing,
+  PeerIndex connect(PeerAddress address, const MessageConfig& config, Framing framing,
                     std::string_view path_picker);
+  // From now on no packet comes from this peer, and another one may be where it was.
+  void forget(PeerIndex index);
 
   std::size_t size() const { return peers_.size(); }
   Peer& operator[](PeerIndex index) { return peers_[index]; }
@@ -57,6 +59,7 @@ class PeerTable {
     if (source == cached.source) peers_[cached.peer].prefetch_receiving();
   }
   Peer* find(const Gid& gid);  // by the address alone
+  const Peer* find(const Gid& gid, std::uint32_t qp) const;
 
   // From any thread; both throw std::out_of_range.
   PeerState state(PeerIndex index);

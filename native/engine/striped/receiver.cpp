@@ -34,6 +34,11 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.count = packets_of(request.length, state_.chunk_bytes);
   message.memory_key = request.memory_key;
   message.wr_id = request.wr_id;
+  message.qp = request.qp;
+  message.regions = state_.memory.generation();
+  message.connection = request.operation.connection;
+  message.holds_last = request.holds_last;
+  message.held.clear();
   message.coded.begin(layout, message.count);
   message.tail.block = message.tail.rows = 0;
   message.bitmap.reset(message.total());
@@ -56,16 +61,18 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   return true;
 }
 
-void Receiver::flush(std::optional<PeerIndex> peer, Time now) {
+void Receiver::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
   messages_.for_each([&](ReceiveMessage& m) {
     if (peer && m.peer != *peer) return;
     if (state_.session != nullptr) state_.session->flushed(m);
-    fail(m.handle, WcStatus::wr_flush_err, now);
+    fail(m.handle, status, now);
   });
 }
 
 void Receiver::handle_data(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
+  if (lab.of_operation() != state_.config.carries_operations)
+    return state_.counters.add(Counter::rx_bad_header);
   const bool is_tail = is_tail_parity(lab);
   const std::uint32_t most_code =
       is_tail ? std::min(lab.count, kMostBlockPackets)
@@ -118,7 +125,7 @@ void Receiver::report_trimmed(Peer& peer, const Packet& packet, Time now) {
   const LabHeader& lab = packet.lab;
   if (lab.kind != LAB_KIND_DATA || state_.session == nullptr) return;
   TrimmedPacket trimmed{.peer = peer.index, .packet = packet};
-  const ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
+  ReceiveSlot& slot = peer.receive_slots[state_.slot_of(lab.message_id)];
   const MessageKey key{lab.operation, lab.step, lab.message};
   if (slot.state != State::empty && slot.id == lab.message_id) {
     if (slot.state == State::failed) return;
@@ -130,6 +137,8 @@ void Receiver::report_trimmed(Peer& peer, const Packet& packet, Time now) {
     const bool older = static_cast<std::int32_t>(lab.message_id - slot.id) < 0;
     if (slot.state == State::open || (slot.state != State::empty && older)) return;
     trimmed.message = find_posted(peer.index, key);
+    if (trimmed.message == nullptr && lab.of_operation())
+      trimmed.message = open_operation(peer, slot, packet, now);
     if (trimmed.message != nullptr && lab.length > trimmed.message->capacity) return;
   }
   if (state_.reacting != nullptr) state_.reacting->packet_trimmed(trimmed, now);
@@ -144,6 +153,7 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
                      Time now) {
   const LabHeader& lab = packet.lab;
   relaxed_store(message.last_at, now);
+  if (!has_memory(message, now)) return;
   if (state_.reacting != nullptr && state_.reacting->refuses(message, packet, now))
     return state_.counters.add(Counter::rx_out_of_order);
   if (!mutated(Mutant::bit_skipped) && !message.bitmap.set(lab.index)) {
@@ -159,8 +169,12 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   }
   const bool skipped = mutated(Mutant::bytes_skipped) && lab.index + 1 == message.total();
   if (state_.config.carries_payload && packet.payload != nullptr && packet.payload_bytes != 0 &&
-      !skipped)
-    std::memcpy(place_of(message, lab.index), packet.payload, packet.payload_bytes);
+      !skipped) {
+    if (is_held(message, lab.index))
+      message.held.assign(packet.payload, packet.payload + packet.payload_bytes);
+    else
+      std::memcpy(place_of(message, lab.index), packet.payload, packet.payload_bytes);
+  }
   state_.counters.add(Counter::rx_placed);
   if (lab.index < message.count) {
     --message.lacking;
@@ -179,6 +193,27 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
     message.gaps.arrived(lab.index, now);
     arm_gap_check(message, now);
   }
+}
+
+// A program that looks at the last byte of a WRITE must find all that comes before it in RC's order:
+// what is missing of the message, and of the operations ahead.
+bool Receiver::is_held(const ReceiveMessage& message, std::uint32_t index) const {
+  return message.holds_last && index + 1 == message.count && !mutated(Mutant::last_packet_not_held) &&
+         (message.lacking != 1 || !state_.owner->is_next(message.key));
+}
+
+// False: an operation's bytes have no place any more. Its owner knows; its sender is told.
+bool Receiver::has_memory(ReceiveMessage& message, Time now) {
+  if (message.qp == 0) return true;
+  const std::uint32_t generation = state_.memory.generation();
+  if (message.regions == generation) return message.base != nullptr;
+  message.regions = generation;
+  WcStatus why_not = WcStatus::rem_access_err;
+  message.base = state_.owner->memory_of(message, why_not);
+  if (message.base == nullptr)
+    state_.events.emit_about(EventKind::refused, message, now,
+                             std::as_bytes(std::span(&why_not, 1)));
+  return message.base != nullptr;
 }
 
 void Receiver::detect_gaps(Handle receive, Time window, Time now) {
@@ -220,13 +255,19 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const Pack
                                        const CodeLayout& layout, Time now) {
   if (slot_taken(peer, slot, packet, now)) return nullptr;
   const LabHeader& lab = packet.lab;
-  const MessageKey key{lab.operation, lab.step, lab.message};
-  const auto found = posted_.find({peer.index, key});
-  if (found == posted_.end()) {
+  ReceiveMessage* message = find_posted(peer.index, {lab.operation, lab.step, lab.message});
+  if (message == nullptr && lab.of_operation()) {
+    message = open_operation(peer, slot, packet, now);
+    if (message == nullptr) return nullptr;
+  }
+  if (message == nullptr) {
     if (state_.reacting != nullptr) state_.reacting->packet_refused(peer.index, lab);
     return refuse(peer, slot, lab, Counter::rx_no_recv, EventKind::no_receive, now);
   }
-  ReceiveMessage* message = messages_.find(found->second);
+  if (lab.connection != message->connection) {
+    state_.counters.add(Counter::rx_stale_operation);
+    return nullptr;
+  }
   if (lab.length > message->capacity)
     return refuse(peer, slot, lab, Counter::rx_message_too_long, EventKind::too_long, now);
 
@@ -241,6 +282,43 @@ ReceiveMessage* Receiver::open_message(Peer& peer, ReceiveSlot& slot, const Pack
   }
   slot = {.state = ReceiveSlot::State::open, .id = lab.message_id, .message = message->handle};
   return message;
+}
+
+// The receive of an operation that nobody announced. Null: it may not come.
+ReceiveMessage* Receiver::open_operation(Peer& peer, ReceiveSlot& slot, const Packet& packet,
+                                         Time now) {
+  const LabHeader& lab = packet.lab;
+  const MessageKey key{lab.operation, lab.step, lab.message};
+  const Place place = state_.owner->place_for(peer, packet, now);
+  switch (place.kind) {
+    case Place::Kind::memory:
+      post({.peer = peer.index,
+            .key = key,
+            .base = place.base,
+            .length = place.capacity,
+            .qp = qp_of(key),
+            .operation = operation_of(packet),
+            .holds_last = place.holds_last},
+           now);
+      return find_posted(peer.index, key);
+    case Place::Kind::not_ready:
+      return refuse(peer, slot, lab, Counter::rx_no_recv, EventKind::no_receive, now);
+    case Place::Kind::refused:
+      slot.state = ReceiveSlot::State::failed;  // what is still on its way is late
+      slot.id = lab.message_id;
+      refuse_operation(peer.index, lab.message_id, key, place.status, now);
+      return nullptr;
+    case Place::Kind::dropped:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+void Receiver::refuse_operation(PeerIndex peer, std::uint32_t id, const MessageKey& key,
+                                WcStatus status, Time now) {
+  Event event{.kind = EventKind::refused, .peer = peer, .at = now, .key = key, .id = id};
+  event.body.assign(1, static_cast<std::uint8_t>(status));
+  state_.events.emit(std::move(event));
 }
 
 // By an earlier message that is not over here, by a newer one, or by this one, which is over.
@@ -311,24 +389,27 @@ void Receiver::report_at_intervals(Peer& peer, ReceiveSlot& slot, const LabHeade
 }
 
 void Receiver::complete(ReceiveMessage& message, WcStatus status, Time now) {
-  state_.events.complete({.wr_id = message.wr_id,
-                          .status = status,
-                          .opcode = WcOpcode::recv,
-                          .byte_len = message.length,
-                          .qp_num = state_.data_qp,
-                          .peer = message.peer,
-                          .key = message.key,
-                          .packets = message.count,
-                          .duplicates = message.duplicates,
-                          .posted_at = message.posted_at,
-                          .first_at = message.first_at,
-                          .completed_at = now});
+  if (message.qp != 0)
+    state_.owner->ended(message, status);
+  else
+    state_.events.complete({.wr_id = message.wr_id,
+                            .status = status,
+                            .opcode = WcOpcode::recv,
+                            .byte_len = message.length,
+                            .qp_num = state_.data_qp,
+                            .peer = message.peer,
+                            .key = message.key,
+                            .packets = message.count,
+                            .duplicates = message.duplicates,
+                            .posted_at = message.posted_at,
+                            .first_at = message.first_at,
+                            .completed_at = now});
   if (status == WcStatus::success)
     state_.events.emit_about(EventKind::receive_complete, message, now);
   if (message.open)
     state_.grants.expect(state_.peers[message.peer], -std::int64_t{message.lacking});
   if (message.coded.open) end_coding(message);
-  if (state_.config.carries_payload) state_.memory.unpin(message.memory_key);
+  if (state_.config.carries_payload && message.qp == 0) state_.memory.unpin(message.memory_key);
   if (losses_.is_enabled() && message.open)
     losses_.note_over(state_.peers[message.peer], message.id);
   messages_.release(message);

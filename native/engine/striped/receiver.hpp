@@ -22,9 +22,13 @@ class Receiver {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_receive
   void fail(Handle receive, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(std::optional<PeerIndex> peer, Time now, WcStatus status);  // as MessageEngine's
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
+
+  // An operation that may not come ends in this status at its sender.
+  void refuse_operation(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
+                        Time now);
 
   ReceiveMessage* find(Handle receive) { return messages_.find(receive); }
   // What the peer's message of this id fills; null: it has not begun, or is over.
@@ -65,6 +69,10 @@ class Receiver {
   ReceiveMessage* open_message(Peer& peer, ReceiveSlot& slot, const Packet& packet,
                                const CodeLayout& layout, Time now);
   bool slot_taken(Peer& peer, ReceiveSlot& slot, const Packet& packet, Time now);
+  ReceiveMessage* open_operation(Peer& peer, ReceiveSlot& slot, const Packet& packet, Time now);
+  bool is_held(const ReceiveMessage& message, std::uint32_t index) const;
+  bool has_memory(ReceiveMessage& message, Time now);
+  void restore_held(ReceiveMessage& message, const std::vector<std::uint32_t>& missing);
   void begin(ReceiveMessage& message, Time now);
   ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
                          EventKind event, Time now);

@@ -87,6 +87,10 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
   message.count = packets_of(request.length, state_.chunk_bytes);
   message.memory_key = request.memory_key;
   message.wr_id = request.wr_id;
+  message.qp = request.qp;
+  message.regions = state_.memory.generation();
+  message.operation = request.operation;
+  message.patience = request.patience;
   message.next = 0;
   message.retransmit.reset(message.count);
   message.copies.clear();
@@ -106,20 +110,24 @@ SendMessage& Sender::start_message(Peer& peer, const MessageRequest& request, Ti
 void Sender::complete(Handle send, WcStatus status, Time now) {
   SendMessage* message = messages_.find(send);
   if (message == nullptr) return state_.counters.add(Counter::stale_action);
-  state_.events.complete({.wr_id = message->wr_id,
-                          .status = status,
-                          .opcode = WcOpcode::send,
-                          .byte_len = message->length,
-                          .qp_num = state_.data_qp,
-                          .peer = message->peer,
-                          .key = message->key,
-                          .packets = message->count,
-                          .retransmitted = message->retransmitted,
-                          .posted_at = message->posted_at,
-                          .first_at = message->first_at,
-                          .completed_at = now});
   if (message->coded.open) end_coding(*message);
-  if (state_.config.carries_payload) state_.memory.unpin(message->memory_key);
+  if (message->qp != 0) {
+    state_.owner->ended(*message, status);
+  } else {
+    state_.events.complete({.wr_id = message->wr_id,
+                            .status = status,
+                            .opcode = WcOpcode::send,
+                            .byte_len = message->length,
+                            .qp_num = state_.data_qp,
+                            .peer = message->peer,
+                            .key = message->key,
+                            .packets = message->count,
+                            .retransmitted = message->retransmitted,
+                            .posted_at = message->posted_at,
+                            .first_at = message->first_at,
+                            .completed_at = now});
+    if (state_.config.carries_payload) state_.memory.unpin(message->memory_key);
+  }
   outstanding_.erase({message->peer, message->key});
   state_.stops.go_on(message->stopped);
   Peer& peer = state_.peers[message->peer];
@@ -134,11 +142,11 @@ void Sender::complete(Handle send, WcStatus status, Time now) {
   if (!peer.held.empty()) send_held(peer, now);
 }
 
-void Sender::flush(std::optional<PeerIndex> peer, Time now) {
+void Sender::flush(std::optional<PeerIndex> peer, Time now, WcStatus status) {
   messages_.for_each([&](SendMessage& m) {
     if (peer && m.peer != *peer) return;
     if (state_.session != nullptr) state_.session->flushed(m);
-    complete(m.handle, WcStatus::wr_flush_err, now);
+    complete(m.handle, status, now);
   });
 }
 
@@ -153,6 +161,7 @@ bool Sender::poll_retransmit(Packet& packet, Time now) {
       continue;
     }
     SendMessage* message = messages_.find(peer.retransmissions.front());
+    if (message != nullptr && !has_memory(*message)) message->retransmit_pending = 0;
     if (message == nullptr || message->retransmit_pending == 0) {
       if (message != nullptr) message->in_retransmit_queue = false;
       peer.retransmissions.pop_front();
@@ -180,6 +189,7 @@ bool Sender::poll_data(Packet& packet, Time now) {
       order_.close(peer);
       continue;
     }
+    if (!has_memory(*message)) message->paused = true;
     const std::uint32_t index = message->paused ? SendMessage::kNoPacket : message->next_first();
     if (index == SendMessage::kNoPacket) {
       leave_queue(*message, peer);
@@ -198,6 +208,17 @@ bool Sender::poll_data(Packet& packet, Time now) {
     return true;
   }
   return !tails_.empty() && queue_parity(now) && poll_parity(packet, now);
+}
+
+// False: what an operation sends may not be read any more. Its owner knows, and ends it.
+bool Sender::has_memory(SendMessage& message) {
+  if (message.qp == 0) return true;
+  const std::uint32_t generation = state_.memory.generation();
+  if (message.regions != generation) {
+    message.regions = generation;
+    message.base = state_.owner->memory_of(message);
+  }
+  return message.base != nullptr;
 }
 
 // Nothing of it may be sent for the first time just now.
@@ -248,6 +269,7 @@ void Sender::complete_packet(Peer& peer, const SendMessage& message, bool retran
   lab.message_id = message.id;
   lab.count = message.count;
   lab.length = message.length;
+  if (message.qp != 0) put_operation(message.operation, packet);
   lab.number = peer.sent_on[lab.path] & LAB_NUMBER_MASK;
   note_on_path(peer, lab.path, now);
   if (peer.channels) {

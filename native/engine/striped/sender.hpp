@@ -26,7 +26,7 @@ class Sender {
 
   bool post(const MessageRequest& request, Time now);  // false: as MessageEngine::post_send
   void complete(Handle send, WcStatus status, Time now);
-  void flush(std::optional<PeerIndex> peer, Time now);  // as MessageEngine::flush
+  void flush(std::optional<PeerIndex> peer, Time now, WcStatus status);  // as MessageEngine's
 
   SendMessage* find(Handle send) { return messages_.find(send); }
   SendMessage* find(PeerIndex peer, std::uint32_t id);  // null: it is over, or never was
@@ -83,6 +83,7 @@ class Sender {
                        Packet& packet);
   void put_parity(const SendMessage& message, std::uint32_t parity, Packet& packet) const;
   static void end_coding(SendMessage& message);
+  bool has_memory(SendMessage& message);
   void finish_if_drained(SendMessage& message, Time now);
   void leave_queue(SendMessage& message, Peer& peer);
   void queue_retransmit(SendMessage& message, bool urgent = false);

@@ -99,7 +99,7 @@ bool Sender::queue_parity(Time now) {
     if (state_.has(kParityUnacknowledged) && now - last_at > srtt) return true;
     if (!flow_.may_send(peer, now)) return false;
     const std::uint32_t rows = rows_for(*message, peer);
-    if (rows == 0) return false;
+    if (rows == 0 || !has_memory(*message)) return false;
     const auto why = reason_for(*message, peer, rows);
     if (!why) return false;
     encode_tail(*message, rows);
@@ -227,6 +227,25 @@ void Receiver::take_parity(ReceiveMessage& message, const Packet& packet, Time n
   restore_tail(message, now);
 }
 
+// The same where the last packet may not be seen yet: apart from its place.
+void Receiver::restore_held(ReceiveMessage& message, const std::vector<std::uint32_t>& missing) {
+  TailCoder::Block block = state_.tail_block(message.base, message.length, message.tail.block);
+  std::uint8_t* const place = block.data;
+  const std::uint32_t last = block.packets - 1, row = block.row_bytes;
+  std::vector<std::uint8_t> apart(std::uint64_t{block.packets} * row);
+  std::copy_n(place, std::uint64_t{last} * row + block.last_bytes, apart.data());
+  std::ranges::copy(message.held, apart.data() + std::uint64_t{last} * row);
+  block.data = apart.data();
+  coder_.restore(block, missing, message.tail.rows, message.tail.bytes.data());
+  for (const std::uint32_t packet : missing) {
+    const std::uint8_t* bytes = apart.data() + std::uint64_t{packet} * row;
+    if (packet == last)
+      message.held.assign(bytes, bytes + block.last_bytes);
+    else
+      std::copy_n(bytes, row, place + std::uint64_t{packet} * row);
+  }
+}
+
 // Restores the missing packets of the block if there are at most as many as rows have arrived.
 void Receiver::restore_tail(ReceiveMessage& message, Time now) {
   TailReceive& tail = message.tail;
@@ -238,7 +257,9 @@ void Receiver::restore_tail(ReceiveMessage& message, Time now) {
     missing.push_back(index - first);
   if (missing.empty() || missing.size() > static_cast<std::size_t>(std::popcount(tail.rows)))
     return;
-  if (state_.config.carries_payload)
+  if (state_.config.carries_payload && message.holds_last)
+    restore_held(message, missing);
+  else if (state_.config.carries_payload)
     coder_.restore(state_.tail_block(message.base, message.length, tail.block), missing, tail.rows,
                    tail.bytes.data());
   for (const std::uint32_t packet : missing) note_restored(message, first + packet, now);

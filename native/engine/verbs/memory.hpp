@@ -2,6 +2,7 @@
 // Memory regions and windows: what the RNIC may touch, by key and within bounds (IBA 10.6.3).
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
@@ -53,6 +54,8 @@ class MemoryTable {
     const std::lock_guard lock(mutex_);
     regions_[key] = {base, length, iova, access, protection_domain};
   }
+  // Changes whenever memory goes that could be used before.
+  std::uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
   // Before the first is there. RNICs whose regions have one key number their own in ranges apart.
   void number_in_range(std::uint32_t which) { next_key_ |= which << 29; }
 
@@ -68,6 +71,7 @@ class MemoryTable {
       throw std::system_error(EBUSY, std::generic_category(),
                               "deregister: windows are bound to the memory region");
     regions_.erase(found);
+    ++generation_;
   }
 
   // Makes the region another one with the same key, as ibv_rereg_mr does.
@@ -79,6 +83,7 @@ class MemoryTable {
       throw std::system_error(EBUSY, std::generic_category(),
                               "register again: work requests or windows use the memory region");
     region = {base, length, iova, access, protection_domain};
+    ++generation_;
   }
 
   // The address of `offset` in region `key`, when `length` bytes from there lie within it (else
@@ -115,17 +120,18 @@ class MemoryTable {
   // windows are bound to the region.
   bool invalidate(std::uint32_t key, std::uint32_t protection_domain, std::uint32_t qp) {
     const std::lock_guard lock(mutex_);
-    const auto found = regions_.find(key);
-    if (found == regions_.end() || found->second.invalid ||
-        found->second.protection_domain != protection_domain || found->second.windows != 0)
-      return false;
-    if (found->second.is_window) {
-      if (found->second.qp != qp) return false;
+    Region* region = find_to_invalidate(key, protection_domain, qp);
+    if (region == nullptr) return false;
+    ++generation_;
+    if (region->is_window)
       unbind(windows_.at(key >> kTagBits));
-    } else {
-      found->second.invalid = true;
-    }
+    else
+      region->invalid = true;
     return true;
+  }
+  bool may_invalidate(std::uint32_t key, std::uint32_t protection_domain, std::uint32_t qp) {
+    const std::lock_guard lock(mutex_);
+    return find_to_invalidate(key, protection_domain, qp) != nullptr;
   }
 
   // ---- windows. The low byte of a window's key may change whenever it is bound.
@@ -200,6 +206,17 @@ class MemoryTable {
     return key;
   }
 
+  Region* find_to_invalidate(std::uint32_t key, std::uint32_t protection_domain,
+                             std::uint32_t qp) {
+    const auto found = regions_.find(key);
+    if (found == regions_.end()) return nullptr;
+    Region& region = found->second;
+    if (region.invalid || region.protection_domain != protection_domain || region.windows != 0 ||
+        (region.is_window && region.qp != qp))
+      return nullptr;
+    return &region;
+  }
+
   static bool allows(const Region& region, const Binding& to) {
     constexpr std::uint32_t kWrites = kRemoteWrite | kRemoteAtomic;
     if (region.is_window || region.invalid || !(region.access & kBindWindows)) return false;
@@ -213,6 +230,7 @@ class MemoryTable {
     if (key == 0) return;
     const auto bound = regions_.find(key);
     --regions_.at(bound->second.parent).windows;
+    ++generation_;
     regions_.erase(bound);
     key = 0;
   }
@@ -241,6 +259,7 @@ class MemoryTable {
   std::unordered_map<std::uint32_t, Region> regions_;
   std::unordered_map<std::uint32_t, std::uint32_t> windows_;  // the key that each is bound by; or 0
   std::uint32_t next_key_ = 0x1001;
+  std::atomic<std::uint32_t> generation_{0};
 };
 
 }  // namespace softroce

@@ -176,7 +176,4 @@ class RcQp final : public ConnectedQp {
   bool response_next_ = false;  // the last packet was a request
 };
 
-// How long an RNR NAK asks to wait, IBA 9.7.5.2.8 (table 45); `code` has five bits.
-Time rnr_time(std::uint8_t code);
-
 }  // namespace softroce

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "../mutant.hpp"
+#include "operation.hpp"
 #include "rc_qp.hpp"
 
 namespace softroce {
@@ -26,14 +27,6 @@ constexpr std::array<std::uint32_t, 31> kCredits = {
 RcQp::RcQp(std::uint32_t number, QpConfig config, QpHome& home)
     : ConnectedQp(number, std::move(config), home) {
   reset_requester();
-}
-
-Time rnr_time(std::uint8_t code) {
-  constexpr std::uint32_t kTensOfMicroseconds[32] = {
-      65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
-      48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
-      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
-  return kTensOfMicroseconds[code & 31] * 10 * kMicrosecond;
 }
 
 void RcQp::entered(QpState from, Time now) {

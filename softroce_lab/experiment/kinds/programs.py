@@ -28,7 +28,8 @@ MOST_RETRIES = 1000
 MOST_RANKS = 64  # of a host
 _OF_A_LAUNCHER = ("ranks_per_host", "run", "retries", "status", "prints", "figures", "roce")
 _RESERVED = (
-    "LD_LIBRARY_PATH", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_RECORDS", "SOFTROCE_VERBS",
+    "LD_LIBRARY_PATH", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_RECORDS",
+    "SOFTROCE_TRANSPORT", "SOFTROCE_VERBS",
 )  # fmt: skip
 
 

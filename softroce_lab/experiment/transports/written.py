@@ -15,6 +15,7 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.transports import policy_file
 from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.words import Filled
+from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
 from softroce_lab.inputs.yaml_source import NOWHERE, Data, Place, Source
 from softroce_lab.transports import knobs, registry
@@ -22,6 +23,8 @@ from softroce_lab.transports.options import OptionError, Value
 
 MOST_LABEL = 40
 """Characters of a label."""
+
+_WORDS = ("congestion_control", "framing")
 
 _Number: TypeAlias = Annotated[Any, WithJsonSchema({"type": "integer"})]
 
@@ -116,6 +119,36 @@ def of_argument(text: str) -> Transport:
     if not label.isprintable() or len(label) > MOST_LABEL:
         raise UserError(f"{label!r} is no label of {MOST_LABEL} characters that can be shown")
     return dataclasses.replace(found, label=label)
+
+
+def with_settings(text: str) -> Transport:
+    """A built-in transport of the command line: NAME[,SETTING=VALUE...]. UserError.
+
+    A setting is a knob, `congestion_control`, `framing`, or an option of the transport.
+    """
+    name, *settings = text.split(",")
+    keys: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals and value):
+            raise UserError(f"{setting!r} sets nothing", hint=f"such as {name},window=64")
+        if key in keys or key in options:
+            raise UserError(f"{key!r} is set twice", hint="leave one out")
+        if key in _WORDS:
+            keys[key] = value
+        else:
+            own = keys if key in knobs.NAMES else options
+            own[key] = _scalar(key, value)
+    return one(TransportSpec(name=name, options=options, **keys), NOWHERE, ())
+
+
+def _scalar(key: str, text: str) -> Value:
+    """A value of the command line, which is read as YAML."""
+    value = yaml_source.parse(f"value: {text}").data["value"]
+    if not isinstance(value, bool | int | float | str):
+        raise UserError(f"{key}: {text!r} is no single value", hint="a number or a word")
+    return value
 
 
 def labelled_argument(text: str) -> tuple[str | None, str]:

@@ -34,7 +34,7 @@ from softroce_lab.plan.effects import (
     Window,
 )
 from softroce_lab.plan.plan import IPV6_PREFIX
-from softroce_lab.structs import Struct
+from softroce_lab.structs import Struct, enumerators
 from tests.fabric.xdp_rig import Rig, directed_links, lab_header, listening, number, roce
 from tests.xdp.packets import packet as native_packet
 
@@ -44,6 +44,7 @@ EVERYTHING, ALWAYS = Filter(), Window()
 HEADERS = 14 + 20 + 8 + 12 + 8  # Ethernet to DETH
 MESSAGE_PACKETS, PARITY_PACKETS = 8, 2
 DATA, PARITY = 0, 4
+WRITE = enumerators("lab_verb")["write"]
 
 
 def downlink(rig: Rig) -> int:
@@ -69,9 +70,11 @@ def place(n: int) -> dict[str, int]:
     return {"kind": DATA if index < MESSAGE_PACKETS else PARITY, "message": message, "index": index}
 
 
-def data(rig: Rig, n: int, attempt: int = 0) -> bytes:
-    """Packet n of them, from h1 to h2."""
-    header = lab_header(**place(n), attempt=attempt, count=MESSAGE_PACKETS, code=MESSAGE_PACKETS)
+def data(rig: Rig, n: int, attempt: int = 0, verb: int = 0) -> bytes:
+    """Packet n of them, from h1 to h2. With a verb, the messages are those of operations."""
+    header = lab_header(
+        **place(n), attempt=attempt, count=MESSAGE_PACKETS, code=MESSAGE_PACKETS, verb=verb
+    )
     return roce(rig.address("h1"), rig.address("h2"), psn=n, lab=header)
 
 
@@ -129,13 +132,14 @@ MODELS: dict[str, tuple[Effect, FaultKey, Filter]] = {
 }
 
 
+@pytest.mark.parametrize("verb", [0, WRITE], ids=["message", "operation"])
 @pytest.mark.parametrize("name", MODELS)
-def test_both_builds_lose_the_same_packets(rig, name):
+def test_both_builds_lose_the_same_packets(rig, name, verb):
     effect, key, wanted = MODELS[name]
     faults = [fault(rig, effect, key=key, wanted=wanted)]
     rig.xdp.set_faults(faults)
     expected = survivors(rig, faults, 160)
-    assert positions(send(rig, [data(rig, n) for n in range(160)])) == expected
+    assert positions(send(rig, [data(rig, n, verb=verb) for n in range(160)])) == expected
     (hits,) = rig.xdp.hits()[downlink(rig)]
     assert hits.hits == 160 - len(expected)
     assert rig.total("injected_tx") == 160 - len(expected)
@@ -172,15 +176,16 @@ def named(rig: Rig, *, rule_id: int = 0, **name: object) -> Fault:
     return fault(rig, NamedDrop(**{**blank, "iters": (), **name}), rule_id=rule_id)
 
 
-def test_a_packet_is_dropped_by_its_name_on_the_transmission_that_was_named(rig):
+@pytest.mark.parametrize("verb", [0, WRITE], ids=["message", "operation"])
+def test_a_packet_is_dropped_by_its_name_on_the_transmission_that_was_named(rig, verb):
     faults = [
         named(rig, rule_id=5, message=2, packet=3, iters=(1, 3)),
         named(rig, rule_id=6, message=2, packet=MESSAGE_PACKETS),  # that is parity, without a name
     ]
     rig.xdp.set_faults(faults)
-    arrived = [len(send(rig, [data(rig, 23, attempt)])) for attempt in range(4)]
+    arrived = [len(send(rig, [data(rig, 23, attempt, verb)])) for attempt in range(4)]
     assert arrived == [0, 1, 0, 1]
-    assert len(send(rig, [data(rig, n) for n in range(50) if n != 23])) == 49
+    assert len(send(rig, [data(rig, n, verb=verb) for n in range(50) if n != 23])) == 49
     hits = {each.rule_id: each.hits for each in rig.xdp.hits()[downlink(rig)]}
     assert hits == {5: 2, 6: 0}
 
