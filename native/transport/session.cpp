@@ -539,7 +539,7 @@ void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStat
     fail_receive(message->handle, peer, status);
     record_outcome(peer, refused.id, status);
   } else if (message == nullptr) {
-    engine_.operation_given_up(refused.key, status);
+    engine_.operation_given_up(refused.key, refused.id, status);
   }
   if (!listed) remember(work.refused, refused.id);
   send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));

@@ -202,8 +202,9 @@ void Operations::rnr_nak_came(const SendMessage& message) {
   if (StripedQp* qp = find(message.qp)) qp->count_rnr_nak();
 }
 
-void Operations::given_up(const MessageKey& key, WcStatus status) {
-  if (!is_result(key)) ends_.emplace_back(qp_of(key), MessageEnd{.key = key, .status = status});
+void Operations::given_up(const MessageKey& key, std::uint32_t id, WcStatus status) {
+  if (!is_result(key))
+    ends_.emplace_back(qp_of(key), MessageEnd{.key = key, .unopened_id = id, .status = status});
 }
 
 void Operations::ended(SendMessage& message, WcStatus status) {

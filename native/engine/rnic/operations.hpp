@@ -58,7 +58,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   bool is_next(const MessageKey& key) override;
   const std::uint8_t* memory_of(const SendMessage& message) override;
   std::uint8_t* memory_of(const ReceiveMessage& message, WcStatus& why_not) override;
-  void given_up(const MessageKey& key, WcStatus status) override;
+  void given_up(const MessageKey& key, std::uint32_t id, WcStatus status) override;
   void rnr_nak_came(const SendMessage& message) override;
   void ended(SendMessage& message, WcStatus status) override;
   void ended(ReceiveMessage& message, WcStatus status) override;

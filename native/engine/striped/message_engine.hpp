@@ -72,8 +72,8 @@ class MessageEngine final {
     return state_.owner->why_unready(key);
   }
   void rnr_nak_came(const SendMessage& message) { state_.owner->rnr_nak_came(message); }
-  void operation_given_up(const MessageKey& key, WcStatus status) {
-    if (state_.owner != nullptr) state_.owner->given_up(key, status);
+  void operation_given_up(const MessageKey& key, std::uint32_t id, WcStatus status) {
+    if (state_.owner != nullptr) state_.owner->given_up(key, id, status);
   }
 
   // ---- packets in and out

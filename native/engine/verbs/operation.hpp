@@ -95,6 +95,7 @@ struct Place {
 struct MessageEnd {
   MessageKey key;
   bool sent = false;  // else received
+  std::optional<std::uint32_t> unopened_id{};  // its sender gave it up before it had a place
   WcStatus status = WcStatus::success;
   std::uint32_t length = 0, packets = 0, retransmitted = 0;
   Time first_at = 0;

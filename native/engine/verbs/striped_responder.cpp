@@ -323,6 +323,7 @@ void StripedQp::request_arrived(MessageEnd&& end) {
   Arrival* arrival = find_arrival(end.key.message);
   // What its sender gives up may be here already: acknowledgements are lost, too.
   if (arrival == nullptr || arrival->state == Arrival::State::whole) return;
+  if (end.unopened_id && *end.unopened_id != arrival->message_id) return;
   arrival->state =
       end.status == WcStatus::success ? Arrival::State::whole : Arrival::State::abandoned;
   arrival->packets = end.packets;
