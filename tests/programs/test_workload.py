@@ -89,9 +89,7 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
     shown = CliRunner().invoke(
         app, ["results", "show", str(next(tmp_path.glob("*/manifest.json")).parent)]
     )
-    words = (
-        r"rc/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
-    )
+    words = r"rc/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
     assert re.search(words, shown.stdout), shown.stdout
 
 

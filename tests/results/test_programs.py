@@ -66,6 +66,20 @@ def test_printed_figures_are_shown_and_compared(tmp_path):
     assert (line["first"], line["second"]) == (23.5, 13.5)
 
 
+def test_printed_figures_are_drawn_with_a_panel_each(tmp_path):
+    directory = printed_by(20.0, tmp_path)
+    done = lab("results", "plot", directory, "--kind", "printed", "-o", tmp_path / "a.svg")
+    assert done.exit_code == 0, done.output
+    drawn = (tmp_path / "a.svg").read_text()
+    for word in ("median_ms", "loops", ">rc<", "of 6 seeds"):
+        assert word in drawn, word
+
+
+def test_without_printed_figures_there_is_nothing_to_draw(made, tmp_path):
+    done = lab("results", "plot", made, "--kind", "printed", "-o", tmp_path / "a.svg")
+    assert "no run that passed printed a figure" in str(done.exception) + done.stderr
+
+
 def test_a_dry_run_names_the_commands(tmp_path):
     (tmp_path / "own.yaml").write_text(TEXT)
     printed = lab("run", tmp_path / "own.yaml", "--dry-run").stdout
