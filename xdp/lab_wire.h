@@ -98,14 +98,16 @@ enum lab_verb {
 #define LAB_VERB_SOLICITED 0x80 /* beside enum lab_verb: a solicited event */
 
 struct lab_operation {
-  unsigned int verb_receive; /* verb << 24 | which receive of the queue pair it takes, from 0 (the */
-                             /* SSN of IRN: Mittal et al., SIGCOMM 2018, section 5); of READs and */
-                             /* atomics: how many of these are outstanding, with this one */
-  unsigned int connection;   /* the requester's first PSN, by which a queue pair that was connected */
-                             /* again is told from the one before */
+  unsigned int
+      verb_receive;        /* verb << 24 | which receive of the queue pair it takes, from 0 (the */
+                           /* SSN of IRN: Mittal et al., SIGCOMM 2018, section 5); of READs and */
+                           /* atomics: how many of these are outstanding, with this one */
+  unsigned int connection; /* the requester's first PSN, by which a queue pair that was connected */
+                           /* again is told from the one before */
   unsigned long long remote_address; /* of the message's first byte; */
   unsigned int rkey;                 /* both of WRITEs, READs and atomics */
-  unsigned int argument; /* the immediate, or the key to invalidate, or the bytes that a READ wants */
+  unsigned int
+      argument; /* the immediate, or the key to invalidate, or the bytes that a READ wants */
 };
 
 /*

@@ -467,8 +467,9 @@ void Session::on_unready(SendMessage& message, std::uint8_t why) {
   if (why == static_cast<std::uint8_t>(Unready::come_again)) {
     if (!message.paused) return;
     const Handle handle = message.handle;
-    const Missing nothing_arrived{
-        .name = {message.id, message.key}, .chunk_packets = static_cast<std::uint16_t>(chunk_packets()), .set = {}};
+    const Missing nothing_arrived{.name = {message.id, message.key},
+                                  .chunk_packets = static_cast<std::uint16_t>(chunk_packets()),
+                                  .set = {}};
     control_arrived(message.peer, write_missing(nothing_arrived, engine_.control_bytes()));
     if (engine_.find_send(handle) != nullptr) send.has_receive = false;
     return;

@@ -60,8 +60,9 @@ Engine::Engine(const Settings& settings)
     : settings_(settings), epoch_ns_(monotonic_ns()), rnic_(config_of(settings)) {
   for (std::size_t i = 1; i < settings.gids.size(); ++i) rnic_.add_gid(settings.gids[i]);
   number_queue_pairs(0);
-  rnic_.greet(greeting_of(settings.messages),
-              [](const std::string& line) { std::fprintf(stderr, "softroce: %s\n", line.c_str()); });
+  rnic_.greet(greeting_of(settings.messages), [](const std::string& line) {
+    std::fprintf(stderr, "softroce: %s\n", line.c_str());
+  });
   if (MessageSession* session = rnic_.messages().session()) session->set_clock(monotonic_ns);
   if (!settings.losses.empty()) log_losses();
 }

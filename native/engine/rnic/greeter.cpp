@@ -135,8 +135,7 @@ bool Greeter::handle_packet(const Packet& received, Time now) {
   const bool is_hello = ud_framing::open(packet) && packet.destination_qp == engine_.recovery_qp();
   const auto hello = is_hello ? read(packet) : std::nullopt;
   if (!hello) return counters_.add(Counter::rx_bad_header), false;
-  const PeerName name{packet.destination, packet.source,
-                      packet.source_qp >> LAB_SHARE_QPN_BITS};
+  const PeerName name{packet.destination, packet.source, packet.source_qp >> LAB_SHARE_QPN_BITS};
   const auto answer = [&] {
     if (waiting_.size() < kMostWaiting)
       waiting_.push_back({name, packet.lab.path, {true, hello->nonce, own_}});
@@ -164,10 +163,10 @@ bool Greeter::take_answer(const PeerName& name, Asked& asked, const Hello& hello
     return true;
   }
   const bool same = hello.greeting.transport == own_.transport;
-  refuse(name, asked,
-         same ? "uses " + own_.transport + " with other options than this program"
-              : "uses the transport " + hello.greeting.transport + ", this program " +
-                    own_.transport);
+  refuse(
+      name, asked,
+      same ? "uses " + own_.transport + " with other options than this program"
+           : "uses the transport " + hello.greeting.transport + ", this program " + own_.transport);
   return true;
 }
 

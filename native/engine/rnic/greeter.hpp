@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Agrees with other processes on the transport that carries operations, before the first of them. All
-// of it is this project's definition.
+// Agrees with other processes on the transport that carries operations, before the first of them.
+// All of it is this project's definition.
 //
 // A process asks another one by a control message to its recovery queue pair, whose number follows
-// from the numbers of its queue pairs: who opens a port first, or shares it, has a range of numbers.
-// The other answers if a queue pair there is connected to the first. The answer carries the question's
-// nonce, so that nobody who does not see the question can answer it.
+// from the numbers of its queue pairs: who opens a port first, or shares it, has a range of
+// numbers. The other answers if a queue pair there is connected to the first. The answer carries
+// the question's nonce, so that nobody who does not see the question can answer it.
 //
 //   hello   version 8 | flags 8: 1 answer | nonce of the question 64 | incarnation 64 | digest 64 |
 //           name of the transport, 24 octets

@@ -113,15 +113,15 @@ void Operations::connected(StripedQp& qp, Time now) {
 MessageCarrier::Begun Operations::send(StripedQp& qp, const OutgoingMessage& message, Time now) {
   const Peer* peer = peer_of(qp);
   if (greeter_ && greeter_->state_of(name_of(qp)) == Greeter::State::refuses) return Begun::never;
-  const bool begun = peer != nullptr &&
-                     engine_.post_send({.peer = peer->index,
-                                        .key = message.key,
-                                        .base = const_cast<std::uint8_t*>(message.base),
-                                        .length = message.length,
-                                        .qp = qp.number(),
-                                        .operation = message.header,
-                                        .patience = message.patience},
-                                       now);
+  const bool begun =
+      peer != nullptr && engine_.post_send({.peer = peer->index,
+                                            .key = message.key,
+                                            .base = const_cast<std::uint8_t*>(message.base),
+                                            .length = message.length,
+                                            .qp = qp.number(),
+                                            .operation = message.header,
+                                            .patience = message.patience},
+                                           now);
   if (!begun) blocked_.push_back(qp.number());
   return begun ? Begun::begun : Begun::later;
 }

@@ -77,7 +77,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   std::vector<std::uint32_t> awake_, advancing_;
   std::vector<std::uint32_t> blocked_;   // queue pairs that wait for a message to end
   std::vector<std::uint32_t> starving_;  // that found no receive posted
-  std::uint32_t withdrawn_ = 0;  // the queue pair whose messages are being withdrawn
+  std::uint32_t withdrawn_ = 0;          // the queue pair whose messages are being withdrawn
   bool settles_ = false;
   Time now_ = 0;
 };

@@ -55,8 +55,8 @@ class Rnic {
   // Adds a GID to the port's table; returns its index. The first is the port's own address.
   std::uint32_t add_gid(const Gid& gid);
 
-  // This process tells others who it is, and asks those whom its queue pairs are connected to, before
-  // they send. Without this call peers are connected by hand. `tell`: of Greeter.
+  // This process tells others who it is, and asks those whom its queue pairs are connected to,
+  // before they send. Without this call peers are connected by hand. `tell`: of Greeter.
   void greet(const Greeting& greeting, std::function<void(const std::string&)> tell);
 
   // ---- verbs. They return errno values as the C functions do; EINVAL where there is no such
@@ -172,7 +172,7 @@ class Rnic {
   std::deque<AsyncEvent> async_events_;
   std::shared_ptr<QpEventSink> event_sink_;
   QpHome home_;
-  bool notifies_;                                                    // senders, of congestion marks
+  bool notifies_;  // senders, of congestion marks
   std::uint32_t first_qp_ = kRecoveryQpNumber + 1, end_qp_ = kLastQp + 1;  // numbers to give
   std::uint32_t next_qp_ = first_qp_, next_srq_ = 1;
   std::unordered_map<std::uint32_t, std::unique_ptr<QueuePair>> qps_;

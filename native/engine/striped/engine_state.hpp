@@ -102,7 +102,7 @@ struct EngineState {
   Stops stops{counters};
   MemoryTable& memory;
   std::unique_ptr<MessageSession> session;  // null: events by hand
-  MessageOwner* owner = nullptr;  // of operations' messages; null: there are none
+  MessageOwner* owner = nullptr;            // of operations' messages; null: there are none
   MessageSession* reacting = nullptr;       // the same, if it reacts to every packet
   TimerQueue timers;
   PeerTable peers;

@@ -51,8 +51,7 @@ class MessageEngine final {
   bool post_send(const WorkRequest& request, Time now) { return sender_.post(request, now); }
   bool post_receive(const WorkRequest& request, Time now) { return receiver_.post(request, now); }
   // Ends every work request of one peer, or of all peers.
-  void flush(std::optional<PeerIndex> peer, Time now,
-             WcStatus status = WcStatus::wr_flush_err);
+  void flush(std::optional<PeerIndex> peer, Time now, WcStatus status = WcStatus::wr_flush_err);
 
   // ---- operations of queue pairs
   // Whom they belong to, from now on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the engine asks about messages that are operations of queue pairs. The calls come from within
-// its own work, so that none of them may post or end a message.
+// What the engine asks about messages that are operations of queue pairs. The calls come from
+// within its own work, so that none of them may post or end a message.
 #pragma once
 
 #include <cstdint>

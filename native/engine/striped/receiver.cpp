@@ -196,10 +196,11 @@ void Receiver::place(Peer& peer, ReceiveSlot& slot, ReceiveMessage& message, con
   }
 }
 
-// A program that looks at the last byte of a WRITE must find all that comes before it in RC's order:
-// what is missing of the message, and of the operations ahead.
+// A program that looks at the last byte of a WRITE must find all that comes before it in RC's
+// order: what is missing of the message, and of the operations ahead.
 bool Receiver::is_held(const ReceiveMessage& message, std::uint32_t index) const {
-  return message.holds_last && index + 1 == message.count && !mutated(Mutant::last_packet_not_held) &&
+  return message.holds_last && index + 1 == message.count &&
+         !mutated(Mutant::last_packet_not_held) &&
          (message.lacking != 1 || !state_.owner->is_next(message.key));
 }
 

@@ -206,8 +206,7 @@ class MemoryTable {
     return key;
   }
 
-  Region* find_to_invalidate(std::uint32_t key, std::uint32_t protection_domain,
-                             std::uint32_t qp) {
+  Region* find_to_invalidate(std::uint32_t key, std::uint32_t protection_domain, std::uint32_t qp) {
     const auto found = regions_.find(key);
     if (found == regions_.end()) return nullptr;
     Region& region = found->second;

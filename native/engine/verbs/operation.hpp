@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Operations of reliable connections as striped messages: a request to the responder, and the result
-// of a READ or an atomic back. Every packet says what its operation is (`struct lab_operation`), so
-// that it can be placed alone, whatever was lost before it: as in IRN (Mittal et al., SIGCOMM 2018,
-// section 5). All else is this project's definition.
+// Operations of reliable connections as striped messages: a request to the responder, and the
+// result of a READ or an atomic back. Every packet says what its operation is (`struct
+// lab_operation`), so that it can be placed alone, whatever was lost before it: as in IRN (Mittal
+// et al., SIGCOMM 2018, section 5). All else is this project's definition.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ inline Time rnr_time(std::uint8_t code) {
 
 // How long a message may wait for a receiver that is not ready.
 struct Patience {
-  std::uint8_t rnr_retry = 7;   // RNR NAKs; 7: without end (IBA 9.7.5.2.8)
-  Time without_qp = kNever;     // while the peer has no such queue pair
+  std::uint8_t rnr_retry = 7;  // RNR NAKs; 7: without end (IBA 9.7.5.2.8)
+  Time without_qp = kNever;    // while the peer has no such queue pair
 };
 
 // Where a message goes whose first packet has come.
@@ -94,7 +94,7 @@ struct Place {
 // How a message ended.
 struct MessageEnd {
   MessageKey key;
-  bool sent = false;  // else received
+  bool sent = false;                           // else received
   std::optional<std::uint32_t> unopened_id{};  // its sender gave it up before it had a place
   WcStatus status = WcStatus::success;
   std::uint32_t length = 0, packets = 0, retransmitted = 0;

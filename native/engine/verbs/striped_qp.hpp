@@ -64,7 +64,7 @@ class StripedQp final : public ConnectedQp {
   // As many sends as a queue pair may have outstanding.
   static constexpr std::int64_t kMostAhead = 1 << 14;
 
-  struct Progress {  // of a send that was begun
+  struct Progress {        // of a send that was begun
     bool arrived = false;  // its request
     // Bytes that are together only here: of its request, and of its result.
     std::unique_ptr<std::uint8_t[]> request{}, result{};
@@ -139,8 +139,7 @@ class StripedQp final : public ConnectedQp {
   std::uint8_t* request_target(std::uint32_t number, WcStatus& why_not);
   const std::uint8_t* result_source(std::uint32_t number);
   const std::uint8_t* source_of(Result& result);
-  Place refuse(std::int64_t number, WcStatus status, WcStatus receive_status,
-               AsyncEventType event);
+  Place refuse(std::int64_t number, WcStatus status, WcStatus receive_status, AsyncEventType event);
   void give_receives(Time now);
   void request_arrived(MessageEnd&& end);
   bool take_effects(Time now);
@@ -157,7 +156,7 @@ class StripedQp final : public ConnectedQp {
   WcStatus parting_status_ = WcStatus::retry_exc_err;  // of the peer's messages, when this fails
 
   // Requester.
-  std::deque<Progress> progress_;  // of the first of sends_
+  std::deque<Progress> progress_;                     // of the first of sends_
   std::uint32_t next_number_ = 0, next_receive_ = 0;  // of the next operation
   std::uint32_t unanswered_ = 0;                      // READs and atomics without their result
 

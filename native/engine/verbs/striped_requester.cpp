@@ -150,7 +150,9 @@ bool StripedQp::begin(Send& send, Time now) {
       .key = operation_key(LAB_CLASS_REQUEST, attr_.dest_qp, next_number_),
       .header = header,
       .base = source,
-      .length = is_atomic(request) ? 2 * kAtomicBytes : request.reads_remote() ? 0 : bytes,
+      .length = is_atomic(request)       ? 2 * kAtomicBytes
+                : request.reads_remote() ? 0
+                                         : bytes,
       .patience = patience()};
   const MessageCarrier::Begun begun = carrier_.send(*this, message, now);
   if (begun == MessageCarrier::Begun::never) send.status = WcStatus::retry_exc_err;
@@ -228,8 +230,8 @@ const std::uint8_t* StripedQp::source_of(const SendRequest& request, std::uint64
   return progress.request.get();
 }
 
-// Where its result arrives; it is scattered when all of it is there, unless that is one place. Null:
-// it may not be written.
+// Where its result arrives; it is scattered when all of it is there, unless that is one place.
+// Null: it may not be written.
 std::uint8_t* StripedQp::result_target(const SendRequest& request, std::uint64_t bytes,
                                        Progress& progress) {
   if (bytes == 0 || !home_.carries_payload) return &no_bytes;

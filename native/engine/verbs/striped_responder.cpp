@@ -82,7 +82,8 @@ Place StripedQp::place_for(const Packet& packet, Time now) {
   const bool is_stale =
       packet.lab.connection != attr_.rq_psn && !mutated(Mutant::stale_connection_taken);
   const auto known = arrivals_.find(number);
-  if (!is_new || is_stale || (known != arrivals_.end() && known->second.state != Arrival::State::awaits_receive)) {
+  if (!is_new || is_stale ||
+      (known != arrivals_.end() && known->second.state != Arrival::State::awaits_receive)) {
     drop(Counter::rx_stale_operation, packet, now);
     return {};
   }
@@ -149,8 +150,9 @@ void StripedQp::count_refusal(WcStatus status) {
 
 // The number of the receive that an operation takes, which is close to those that wait.
 std::int64_t StripedQp::receive_number(const OperationHeader& header) const {
-  const auto ahead = static_cast<std::int32_t>(
-                         (header.receive - static_cast<std::uint32_t>(first_taken_)) << 8) >> 8;
+  const auto ahead =
+      static_cast<std::int32_t>((header.receive - static_cast<std::uint32_t>(first_taken_)) << 8) >>
+      8;
   return first_taken_ + ahead;
 }
 
@@ -193,8 +195,8 @@ Place StripedQp::open(Arrival& arrival, std::int64_t number) {
   return {.kind = Place::Kind::memory, .base = base, .capacity = length, .holds_last = holds_last};
 }
 
-// To be kept apart together with those that are here. The next one is never too much: the others wait
-// for it.
+// To be kept apart together with those that are here. The next one is never too much: the others
+// wait for it.
 bool StripedQp::is_too_much(std::int64_t number, std::uint32_t length) const {
   std::uint64_t apart = length;
   for (const auto& [other, arrival] : arrivals_)
@@ -252,11 +254,10 @@ std::uint8_t* StripedQp::request_target(std::uint32_t number, WcStatus& why_not)
   std::uint8_t* target = target_of(*arrival);
   if (target != nullptr) return target;
   const bool is_write = arrival->header.is_write();
-  const Place refused =
-      is_write ? refuse(full_number(number), WcStatus::rem_access_err, WcStatus::success,
-                        AsyncEventType::qp_access_err)
-               : refuse(full_number(number), WcStatus::rem_op_err, WcStatus::loc_prot_err,
-                        AsyncEventType::qp_fatal);
+  const Place refused = is_write ? refuse(full_number(number), WcStatus::rem_access_err,
+                                          WcStatus::success, AsyncEventType::qp_access_err)
+                                 : refuse(full_number(number), WcStatus::rem_op_err,
+                                          WcStatus::loc_prot_err, AsyncEventType::qp_fatal);
   why_not = refused.status;
   return nullptr;
 }
@@ -271,8 +272,8 @@ const std::uint8_t* StripedQp::result_source(std::uint32_t number) {
   return source;
 }
 
-// What a READ returns is read from its memory while it leaves, as an RC responder does. Null: it may
-// not be read.
+// What a READ returns is read from its memory while it leaves, as an RC responder does. Null: it
+// may not be read.
 const std::uint8_t* StripedQp::source_of(Result& result) {
   if (result.bytes != nullptr) return result.bytes.get();
   if (result.length == 0 || !home_.carries_payload) return &no_bytes;
@@ -441,11 +442,9 @@ void StripedQp::execute_read(const Arrival& arrival) {
 void StripedQp::execute_atomic(Arrival& arrival) {
   const OperationHeader& header = arrival.header;
   Result result{.number = next_, .header = header, .length = kAtomicBytes};
-  std::uint8_t* at =
-      home_.memory.resolve(header.rkey, header.remote_address, kAtomicBytes, kRemoteAtomic,
-                           config_.protection_domain, number_);
-  if (header.remote_address % kAtomicBytes != 0)
-    result.status = WcStatus::rem_inv_req_err;
+  std::uint8_t* at = home_.memory.resolve(header.rkey, header.remote_address, kAtomicBytes,
+                                          kRemoteAtomic, config_.protection_domain, number_);
+  if (header.remote_address % kAtomicBytes != 0) result.status = WcStatus::rem_inv_req_err;
   // The address that a region begins at may be aligned where its memory is not.
   else if (at == nullptr || reinterpret_cast<std::uintptr_t>(at) % kAtomicBytes != 0)
     result.status = WcStatus::rem_access_err;
@@ -469,16 +468,14 @@ void StripedQp::execute_atomic(Arrival& arrival) {
 void StripedQp::send_results(Time now) {
   for (Result& result : results_) {
     if (result.begun && result.status == WcStatus::success) continue;
-    const std::uint8_t* source =
-        result.status == WcStatus::success ? source_of(result) : nullptr;
+    const std::uint8_t* source = result.status == WcStatus::success ? source_of(result) : nullptr;
     if (source != nullptr) {
-      const OutgoingMessage message{
-          .key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
-                               static_cast<std::uint32_t>(result.number)),
-          .header = result.header,
-          .base = source,
-          .length = result.length,
-          .patience = patience()};
+      const OutgoingMessage message{.key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
+                                                         static_cast<std::uint32_t>(result.number)),
+                                    .header = result.header,
+                                    .base = source,
+                                    .length = result.length,
+                                    .patience = patience()};
       if (carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
       result.begun = true;
       continue;
