@@ -13,6 +13,7 @@ from softroce_lab.dissect.lab import (
     Ack,
     Chunks,
     Clear,
+    Hello,
     Keepalive,
     LabHeader,
     LabOperation,
