@@ -150,8 +150,9 @@ class Evidence:
     def is_hello(self) -> Mask:
         """Hellos of processes that carry operations: their Q_Key is that of all hellos."""
         packets = self.packets
-        mine: Mask = (packets["has"] & Has.LAB != 0) & (packets["lab_kind"] == _CONTROL)
-        return mine & (packets["lab_message_id"] == _HELLO)
+        is_control = (packets["has"] & Has.LAB != 0) & (packets["lab_kind"] == _CONTROL)
+        hellos: Mask = is_control & (packets["lab_message_id"] == _HELLO)
+        return hellos
 
     @functools.cached_property
     def broken(self) -> Indices:

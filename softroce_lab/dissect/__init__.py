@@ -89,6 +89,7 @@ __all__ = [
     "CmRtu",
     "CmSidrRep",
     "CmSidrReq",
+    "Hello",
     "ImmDt",
     "Keepalive",
     "LabHeader",

@@ -3,8 +3,9 @@
 
 `struct lab_hdr` and `struct lab_operation` are those of xdp/lab_wire.h, the bodies of control
 messages those of softroce_lab/transports/control.py, native/transport/bodies.hpp and
-native/engine/striped/clearance.hpp, the hello that of native/engine/rnic/greeter.hpp, the report that of native/engine/striped/report.hpp, the probe
-that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
+native/engine/striped/clearance.hpp, the hello that of native/engine/rnic/greeter.hpp, the report
+that of native/engine/striped/report.hpp, the probe that of native/engine/striped/probe.hpp. Behind
+a control message's body may follow a report's.
 The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
 of softroce_lab/transports/sdr.py. All is big-endian.
 
@@ -246,7 +247,9 @@ CONTROLS: dict[int, Record] = {
         RNR,
         _ID,
         *_KEY,
-        Repeated("why", "Of an operation, why; of others nothing", (Field("code", 8, "Code", UNREADY),)),
+        Repeated(
+            "why", "Of an operation, why; of others nothing", (Field("code", 8, "Code", UNREADY),)
+        ),
     ),
     REFUSE: _control(
         REFUSE,

@@ -12,7 +12,15 @@ import functools
 
 from softroce_lab.structs import enumerators
 from softroce_lab.verbs import Context
-from softroce_lab.verbs.enums import *
+from softroce_lab.verbs.enums import (
+    IBV_WC_SUCCESS,
+    IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND,
+)
 from tests.check.striped_tape import ONE_WAY_NS, StripedTape, on_links
 from tests.transports.sabotage import rule
 from tests.verbs.conftest import carrying_pair

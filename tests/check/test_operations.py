@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Operations over the lab's transports keep their rules, and every fault that is planted is found."""
+"""Operations over the lab's transports keep their rules, and every planted fault is found."""
 
 import re
 import struct
@@ -292,7 +292,9 @@ def a_read_that_says_too_little(tape):
 @fault("op.reads", says="says that 4 are outstanding, and 5 are", also=True)
 def a_read_that_begins_too_early(tape):
     """Before any result has come; the frames of the results go to the end."""
-    results = [frame for number in (READ, ADD, SHORT_READ, SWAP) for frame in tape.of(RESULT, number)]
+    results = [
+        frame for number in (READ, ADD, SHORT_READ, SWAP) for frame in tape.of(RESULT, number)
+    ]
     for frame in results:
         tape.frame(frame).time_ns += 10**9
     return set(tape.of(REQUEST, AGAIN + READ))

@@ -150,13 +150,12 @@ class Operations:
         """The results of a queue pair whose numbers begin anew to each life of it."""
         first_at = self.view.messages["first_at"]
         begun = [int(first_at[each.requests[0].index]) for each in lives]
-        for life in lives:
-            life.results = []
+        shares: list[list[Operation]] = [[] for _ in lives]
         for result in results:
-            life = int(np.searchsorted(begun, int(first_at[result.index]))) - 1
-            of = lives[max(life, 0)].results
-            assert of is not None  # noqa: S101 - just made
-            of.append(result)
+            newest = int(np.searchsorted(begun, int(first_at[result.index]))) - 1
+            shares[max(newest, 0)].append(result)
+        for life, share in zip(lives, shares, strict=True):
+            life.results = share
 
     # ---------------------------------------------------------------- for the rules
 

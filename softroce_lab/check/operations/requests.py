@@ -20,7 +20,7 @@ from softroce_lab.check.striped.messages import NEVER, Stream, Striped
 from softroce_lab.check.verdict import Rules, Tally
 from softroce_lab.telemetry.packets import Has
 
-WIRE = "docs/reference/wire-format.md, The operation"
+WIRE = "docs/reference/wire-format.md"
 _RECEIVES = 1 << 24
 RULES = Rules()
 
@@ -182,5 +182,3 @@ def what_arrived_is_doubtful(view: Striped, stream: Stream | None) -> str | None
 
 def _missed(view: Striped) -> str | None:
     return f"the capture missed {view.missed} packets" if view.missed else None
-
-

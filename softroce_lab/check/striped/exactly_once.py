@@ -224,8 +224,9 @@ def _is_read(view: Striped, which: np.ndarray) -> np.ndarray:
     has, operation, verb = (
         view.column(name, view.data[which]) for name in ("has", "lab_operation", "lab_verb")
     )
-    is_result: np.ndarray = (has & Has.OPERATION != 0) & (operation >> 8 == _RESULT)
-    return is_result & (verb == _READ)
+    is_result = (has & Has.OPERATION != 0) & (operation >> 8 == _RESULT)
+    returned: np.ndarray = is_result & (verb == _READ)
+    return returned
 
 
 @RULES.rule(

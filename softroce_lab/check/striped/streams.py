@@ -4,10 +4,10 @@
 A stream is all that one endpoint sends another. The endpoints of a run share one Q_Key, and
 endpoints that follow one another over the same addresses have different ones.
 
-Processes that carry operations of reliable connections differ: each has a Q_Key of its own, and all
-that is sent to the process has this one. So the two directions have different Q_Keys. The hello of a
-process tells its Q_Key (native/engine/rnic/greeter.hpp). Processes on one host share its address;
-the upper bits of their queue pairs' numbers tell them apart.
+Processes that carry operations of reliable connections differ: each has a Q_Key of its own, and
+all that is sent to the process has this Q_Key. So the two directions have different ones. The
+hello of a process tells its Q_Key (native/engine/rnic/greeter.hpp). Processes on one host share
+its address; the upper bits of their queue pairs' numbers tell them apart.
 """
 
 from __future__ import annotations
@@ -83,17 +83,19 @@ class Ends:
         """By process the places of its hellos, and the Q_Keys in them."""
         evidence = self._evidence
         rows = evidence.in_time[evidence.is_hello[evidence.in_time]]
-        told: dict[int, list[tuple[int, int]]] = {}
+        qkeys: dict[int, list[int]] = {}
+        told_at: dict[int, list[int]] = {}
         senders = _processes(self._packets, "source", rows).tolist()
         for row, sender in zip(rows.tolist(), senders, strict=True):
             body = evidence.capture.payload(int(self._packets["number"][row]))
             if len(body) >= _INCARNATION.stop:
                 qkey = int.from_bytes(body[_INCARNATION], "big") % _QKEYS
-                told.setdefault(sender, []).append((int(evidence.place_in_time[row]), qkey))
+                qkeys.setdefault(sender, []).append(qkey)
+                told_at.setdefault(sender, []).append(int(evidence.place_in_time[row]))
         return {
-            sender: (np.array([place for place, _ in each]), np.array([qkey for _, qkey in each], np.uint64))
-            for sender, each in told.items()
-        }  # fmt: skip
+            sender: (np.array(told_at[sender]), np.array(qkeys[sender], dtype=np.uint64))
+            for sender in qkeys
+        }
 
 
 def _processes(packets: Packets, end: str, rows: _Indices) -> Numbers:
