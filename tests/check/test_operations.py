@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Operations over the lab's transports keep their rules, and every planted fault is found."""
 
+import random
 import re
 import struct
 
@@ -369,3 +370,29 @@ def a_result_behind_a_refused_read(tape):
 def a_result_behind_a_refused_write(tape):
     numbers = tape.of(RESULT, READ)
     return tape.repeat(numbers, message_id=tape.next_id(numbers), message=AGAIN + READ)
+
+
+# ---------------------------------------------------------------- anything
+
+BITS = {
+    "operation": 16, "step": 16, "message": 32, "message_id": 32, "index": 32, "length": 32,
+    "receive": 24, "connection": 24, "remote_address": 64, "rkey": 32, "argument": 32,
+    "infiniband.deth.q_key": 32, "infiniband.deth.srcqp": 24, "infiniband.bth.destqp": 24,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_headers_may_say_anything(seed, tmp_path):
+    """Fields of some packets are others, large and small; frames are doubled, gone and moved."""
+    draw = random.Random(seed)
+    tape = record(draw.choice(TRANSPORTS), bad_key=draw.choice((None, SWAP, LAST)))
+    for number in draw.sample(range(1, len(tape) + 1), 40):
+        said = tape.lab(number)
+        name = draw.choice([each for each in BITS if each in said])
+        value = draw.choice((0, 1, said[name] + 1, draw.getrandbits(BITS[name])))
+        tape.alter(number, **{name: value % (1 << BITS[name])})
+    for _ in range(10):
+        tape.copy(draw.randrange(1, len(tape)), before=draw.randrange(1, len(tape)))
+        tape.move(draw.randrange(1, len(tape)), before=draw.randrange(1, len(tape)))
+        tape.delete(draw.randrange(1, len(tape)))
+    assert tape.check(tmp_path).keys() >= RULES

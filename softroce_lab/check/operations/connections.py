@@ -111,19 +111,17 @@ class Operations:
         messages = view.messages
         mine = view.column("has", first) & Has.OPERATION != 0
         which = np.flatnonzero(mine & (messages["operation"] >> 8 == wanted))
-        names = ("verb", "receive", "remote_address", "rkey", "argument", "connection")
-        columns = [view.column(f"lab_{name}", first[which]).tolist() for name in names]
+        of_operation = ("verb", "receive", "remote_address", "rkey", "argument", "connection")
+        of_message = ("stream", "operation", "step", "message", "id")
+        columns = [
+            *(messages[name][which].tolist() for name in of_message),
+            *(view.column(f"lab_{name}", first[which]).tolist() for name in of_operation),
+        ]
         found: dict[_END, list[tuple[int, Operation]]] = collections.defaultdict(list)
-        for index, verb, receive, address, rkey, argument, psn in zip(
-            which.tolist(), *columns, strict=True
-        ):
-            _, stream, operation, step, number, id_ = (
-                int(messages[name][index])
-                for name in ("begin", "stream", "operation", "step", "message", "id")
-            )
-            end = stream, (operation & 0xFF) << 16 | step, psn
-            one = Operation(index, number, verb & ~_SOLICITED, receive, address, rkey, argument)
-            found[end].append((id_, one))
+        for index, *values in zip(which.tolist(), *columns, strict=True):
+            stream, operation, step, number, id_, verb, *header, psn = values
+            one = Operation(index, number, verb & ~_SOLICITED, *header)
+            found[stream, (operation & 0xFF) << 16 | step, psn].append((id_, one))
         return {end: _in_order_of_ids(each) for end, each in found.items()}
 
     def _give_results(self, results: dict[_END, list[Operation]]) -> None:
@@ -249,7 +247,7 @@ def whole_at(view: Striped) -> Places:
     Any packets suffice of a message with a code, as many as it has packets of data.
     """
     messages, of, arrived = view.messages, view.packet_message, view.packet_arrived_at
-    counts = messages["count"].astype(np.int64)
+    counts = np.maximum(messages["count"].astype(np.int64), 1)
     here = (arrived != NEVER) & view.packet_counts
     order = np.lexsort((arrived, of))
     order = order[here[order]]

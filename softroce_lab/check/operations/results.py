@@ -51,9 +51,10 @@ def _after(of: Operations, tally: Tally) -> None:
         # A request of which the capture lacks the first packets proves nothing.
         whole_here = np.where(begun[indices], whole[indices], 0)
         latest = np.maximum.accumulate(whole_here)
+        all_begun = np.logical_and.accumulate(begun[indices])
         for result in results:
             at = int(np.searchsorted(numbers, result.number, side="right")) - 1
-            if at < 0 or not begun[indices[: at + 1]].all():
+            if at < 0 or not all_begun[at]:
                 tally.doubts("a request began before the capture")
             elif latest[at] < of.first_at(result):
                 tally.passed()
@@ -174,14 +175,13 @@ def _refused(of: Operations, tally: Tally) -> None:
         if connection.results is None:
             tally.doubts(_UNKNOWN)
             continue
-        late = [
-            each
-            for each in connection.results
-            if each.number > number and of.first_at(each) > sent.at
-        ]
-        if not late:
+        numbers = np.array([each.number for each in connection.results], dtype=np.int64)
+        indices = np.array([each.index for each in connection.results], dtype=np.int64)
+        late = (numbers > number) & (of.view.messages["first_at"][indices] > sent.at)
+        if not late.any():
             tally.passed()
-        for result in late:
+        for at in np.flatnonzero(late).tolist():
+            result = connection.results[at]
             tally.failed(
                 [of.view.frame(sent.at), *of.frame(result)],
                 f"a result of {result.name} of {connection.name}, where operation {number} was "
