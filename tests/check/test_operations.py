@@ -11,6 +11,7 @@ from softroce_lab import _native
 from softroce_lab.check.operations.suite import SUITE
 from softroce_lab.check.verdict import Outcome
 from softroce_lab.dissect import description
+from softroce_lab.transports import registry
 from tests.check.operations_tape import (
     ADD,
     AGAIN,
@@ -55,6 +56,13 @@ def test_operations_keep_every_rule(transport, tmp_path):
     assert occasions["op.reads"] == occasions["op.result_after"] == RESULTS
     assert occasions["op.result_once"] > RESULTS
     assert verdicts["op.refused"].outcome is Outcome.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("transport", registry.transports(registry.Kind.SESSION))
+def test_no_transport_breaks_a_rule(transport, tmp_path):
+    verdicts = lossy(transport).check(tmp_path)
+    assert failed(verdicts) == set()
+    assert verdicts["op.result_after"].checked == RESULTS
 
 
 @pytest.mark.parametrize("same_psn", [False, True])
