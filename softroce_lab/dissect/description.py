@@ -248,7 +248,7 @@ CONTROLS: dict[int, Record] = {
         _ID,
         *_KEY,
         Repeated(
-            "why", "Of an operation, why; of others nothing", (Field("code", 8, "Code", UNREADY),)
+            "why", "Why, if the message is an operation's", (Field("code", 8, "Code", UNREADY),)
         ),
     ),
     REFUSE: _control(
