@@ -17,7 +17,7 @@
 namespace softroce {
 namespace {
 
-constexpr Time kLongest = 60'000 * kMillisecond;  // of a trial, after its last action
+constexpr Time kLongest = 20'000 * kMillisecond;  // of a trial, after its last action
 constexpr std::size_t kMostMoments = 2'000'000;
 constexpr std::size_t kMostOldFrames = 64;
 constexpr int kMostInjected = 200;

@@ -196,7 +196,7 @@ void Session::on_too_long(const Event& event) {
 
 void Session::on_operation_refused(const Event& event) {
   const auto status = static_cast<WcStatus>(event.body[0]);
-  if (live_receive(event))
+  if (event.message != kNoHandle && live_receive(event))
     fail_receive(event.message, event.peer, status);
   else
     record_outcome(event.peer, event.id, status);
@@ -440,7 +440,8 @@ void Session::send_rnr(PeerIndex peer, const MessageName& name) {
 void Session::on_rnr(PeerIndex peer, const Naming& rnr) {
   SendMessage* message = find_send(peer, rnr.id);
   if (message == nullptr || message->key != rnr.key) return;
-  if (rnr.flag && message->qp != 0) return on_unready(*message, rnr.status);
+  if (rnr.flag != (message->qp != 0)) return bad_control();
+  if (rnr.flag) return on_unready(*message, rnr.status);
   if (now_ns_ < of(*message).retry_ns) return;
   Send& send = of(*message);
   if (send.has_receive) return;  // the RNR NAK left before the receive was posted
@@ -538,7 +539,7 @@ void Session::on_refused_by_sender(PeerIndex peer, const Naming& refused, WcStat
     fail_receive(message->handle, peer, status);
     record_outcome(peer, refused.id, status);
   } else if (message == nullptr) {
-    engine_.operation_given_up(refused.key, status);
+    engine_.operation_given_up(refused.key, refused.id, status);
   }
   if (!listed) remember(work.refused, refused.id);
   send_control(peer, write_ack({&refused.id, 1}, engine_.control_bytes()));

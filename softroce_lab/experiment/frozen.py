@@ -70,8 +70,7 @@ def document(experiment: Experiment, keep: Keep) -> dict[str, Any]:
         data["faults"] = faults
     data["clock"], data["seeds"] = experiment.clock, list(experiment.seeds)
     data["payload"] = experiment.payload
-    brings_own = experiment.raw.workload.default_transport is not None
-    if not (brings_own or experiment.raw.workload.has_transports):
+    if not experiment.raw.workload.has_transports:
         data["transports"] = [_transport(each, keep) for each in experiment.transports]
     _workload(data["workload"], experiment, keep)
     return data

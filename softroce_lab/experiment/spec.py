@@ -30,7 +30,7 @@ from softroce_lab.faults.model import FaultRule
 from softroce_lab.faults.resolve import FaultRules, arm
 from softroce_lab.inputs import yaml_source
 from softroce_lab.inputs.ready import find
-from softroce_lab.inputs.validation import did_you_mean, validate
+from softroce_lab.inputs.validation import KeyedError, did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Data, Origin, Place, Source
 from softroce_lab.plan import base_rtt
 from softroce_lab.plan.path_mtu import path_mtu_bytes
@@ -99,7 +99,7 @@ class Experiment:
             *((("transports", n), each) for n, each in enumerate(self.raw.transports or ())),
             *self.raw.workload.own_transports.values(),
         ):
-            if written.one(spec, self.source, place) == transport:
+            if self.raw.workload.fitted(written.one(spec, self.source, place)) == transport:
                 return place
         return ()
 
@@ -326,12 +326,22 @@ def _transports_to_run(
 ) -> tuple[Transport, ...]:
     """A run each; the one run of jobs that all have their own is called by these."""
     if raw.transports is not None:
-        return written.of_file(raw.transports, source)
+        of_file = written.of_file(raw.transports, source)
+        return tuple(_fitted(raw, source, n, each) for n, each in enumerate(of_file))
     if raw.workload.default_transport is not None:
-        return (written.of_argument(f"{raw.workload.kind}={raw.workload.default_transport}"),)
+        return (Transport.named(raw.workload.default_transport),)
     first, *_ = own.values()
     labels = dict.fromkeys(each.label for each in own.values())
     return (dataclasses.replace(first, label=" & ".join(labels)),)
+
+
+def _fitted(raw: ExperimentFile, source: Source, number: int, transport: Transport) -> Transport:
+    """An entry of `transports` as the workload uses it. UserError with its place."""
+    try:
+        return raw.workload.fitted(transport)
+    except UserError as error:
+        key = (error.key,) if isinstance(error, KeyedError) else ()
+        raise source.error(("transports", number, *key), error.what, hint=error.hint) from None
 
 
 def _check_rails(experiment: Experiment) -> None:
@@ -403,17 +413,15 @@ def with_transports(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """The experiment with these transports alone: the file's of that label or name, or plain ones.
 
     FILE:CLASS is a user's own, and LABEL= before either calls it so. UserError if there is no such
-    transport.
+    transport, or if the workload cannot use it.
     """
-    if experiment.raw.workload.default_transport is not None:
-        raise UserError("programs bring their own transport", hint="without --transport")
     if experiment.raw.workload.has_transports:
         what = f"every job of {experiment.name} has a transport of its own"
         raise UserError(what, hint="without --transport")
     found: list[Transport] = []
     for name in names:
         own = [each for each in experiment.transports if name in (each.label, each.name)]
-        found += own or [_chosen_transport(experiment, name)]
+        found += own or [experiment.raw.workload.fitted(_chosen_transport(experiment, name))]
     transports = tuple(written.labelled(found).values())
     chosen = dataclasses.replace(experiment, transports=transports)
     _check_rails(chosen)

@@ -135,7 +135,7 @@ class ExperimentFile(Filled):
         None,
         description=(
             "The transports to run: a list of names or maps. Required, except for "
-            "programs and for jobs that each have their own."
+            "jobs that each have their own, and for programs, whose default is `[rc]`."
         ),
     )
     workload: AnyWorkload = Field(description="What the hosts send.")
@@ -210,11 +210,8 @@ class ExperimentFile(Filled):
 
     @model_validator(mode="after")
     def _all_hosts_have_a_transport(self) -> ExperimentFile:
-        own = self.workload.default_transport
-        if self.transports is not None and own is not None:
-            what = "programs bring their own transport"
-            raise KeyedError("transports", what, "leave out 'transports'")
-        if self.transports is None and own is None and not self.workload.has_transports:
+        needs_none = self.workload.has_transports or self.workload.default_transport is not None
+        if self.transports is None and not needs_none:
             raise UserError("key 'transports' is missing")
         if self.transports is not None and self.workload.has_transports:
             what = "every job has a transport of its own"

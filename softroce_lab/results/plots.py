@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from softroce_lab.errors import EnvironmentLackError, UserError
 from softroce_lab.experiment.figure_table import (
     FIGURES,
     MESSAGES,
+    PRINTED,
     SIZE_CLASSES,
     Figure,
     flows,
     percentiles,
+    printed,
 )
 from softroce_lab.results import aside, figures_of, ratio_plot, sweeps
 from softroce_lab.results.incidents import What
@@ -78,7 +80,7 @@ def save(asked: Asked, kind: str, path: Path, command: str) -> None:
     if asked.recorded.is_sweep and kind not in OF_SWEEPS:
         hint = f"of a sweep: {', '.join(OF_SWEEPS)}; lab run --keep-runs keeps its runs"
         raise UserError(f"a sweep has no figure {kind!r}", hint=hint)
-    if not asked.recorded.is_sweep and kind not in (*OF_LINKS, *OF_SEVERAL):
+    if not asked.recorded.is_sweep and kind not in (*OF_LINKS, *OF_SEVERAL, *OF_PROGRAMS):
         for run in asked.recorded.runs:
             need_messages(run)
 
@@ -387,22 +389,45 @@ def _slowdown_swept(axes: Any, recorded: Recorded) -> None:
 def _collective(axes: Any, asked: Asked) -> None:
     """Time and bus bandwidth of a collective, of each transport; of a sweep by cell."""
     shown = {
-        "time of an operation": FIGURES["operation_p50_ns"],
-        "bus bandwidth": FIGURES["busbw_bps"],
+        "time of an operation (us)": FIGURES["operation_p50_ns"],
+        "bus bandwidth (Mbit/s)": FIGURES["busbw_bps"],
     }
-    recorded = asked.recorded
-    rows, varied = (
-        (sweeps.rows(recorded), sweeps.axes(recorded)) if recorded.is_sweep else (recorded.runs, ())
-    )
+    rows, varied = _rows_and_axes(asked.recorded)
     cells = sweeps.cells(rows, varied)
     if not any(of.get("busbw_bps") for by_name in cells.values() for of in by_name.values()):
         hint = "collectives have it, such as lab run ring-all-reduce"
         raise UserError(
             "there is nothing to draw: no run that passed has a bus bandwidth", hint=hint
         )
+    _panels(axes, asked.recorded, shown)
+
+
+def _printed(axes: Any, asked: Asked) -> None:
+    """What programs printed, of each transport; of a sweep by cell."""
+    rows, varied = _rows_and_axes(asked.recorded)
+    passed = sweeps.cells(rows, varied).values()
+    keys = dict.fromkeys(key for by_name in passed for of in by_name.values() for key in of)
+    shown = {key.removeprefix(PRINTED): printed(key) for key in keys if key.startswith(PRINTED)}
+    if not shown:
+        hint = "workload: {kind: program, ..., figures: [perftest]}, or another form of output"
+        raise UserError("there is nothing to draw: no run that passed printed a figure", hint=hint)
+    _panels(axes, asked.recorded, shown)
+
+
+def _rows_and_axes(recorded: Recorded) -> tuple[Sequence[Any], Sequence[str]]:
+    """Figures of all runs, and what a sweep varies."""
+    if recorded.is_sweep:
+        return sweeps.rows(recorded), sweeps.axes(recorded)
+    return recorded.runs, ()
+
+
+def _panels(axes: Any, recorded: Recorded, shown: Mapping[str, Figure]) -> None:
+    """A panel for each figure, by its label: medians of each transport, of a sweep by cell."""
+    rows, varied = _rows_and_axes(recorded)
+    cells = sweeps.cells(rows, varied)
     figure = axes.figure
     axes.remove()
-    panels = figure.subplots(len(shown), 1, sharex=True)
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     names = list(dict.fromkeys(name for of in cells.values() for name in of))
     counts: list[int] = []
     for panel, (label, each) in zip(panels, shown.items(), strict=True):
@@ -416,17 +441,17 @@ def _collective(axes: Any, asked: Asked) -> None:
                 x, values = zip(*known, strict=True)
                 _errors(panel, x, values, at, name, lines=recorded.is_sweep)
                 counts += map(len, values)
-        panel.set_ylabel(f"{label} ({each.unit.name})")
+        panel.set_ylabel(label)
         panel.set_ylim(bottom=0)
         panel.margins(x=0.15)
-    figure.set_size_inches(_INCHES[0], 2 * _INCHES[1])
+    figure.set_size_inches(_INCHES[0], len(shown) * _INCHES[1])
     if not recorded.is_sweep:
         panels[-1].set_xticks(range(len(names)), names, rotation=90 if len(names) > 4 else 0)
         panels[-1].set_xlabel(_spread(counts))
         return
     title, labels = sweeps.short_labels(rows, varied)
     _cell_labels(panels[-1], labels)
-    figure.set_size_inches(_INCHES[0], 2 * _INCHES[1] + 1)
+    figure.set_size_inches(_INCHES[0], len(shown) * _INCHES[1] + 1)
     panels[-1].set_xlabel(f"{wrapped(title, _WIDEST_TITLE, 3)}\n{_spread(counts)}")
     _legend(panels[0], above=True)
 
@@ -511,7 +536,9 @@ KINDS: dict[str, Draw] = {
     "queue": _queue,
     "heatmap": _heatmap,
     "recovery": _recovery,
+    "printed": _printed,
 }
-OF_SWEEPS = ("fct", "slowdown", "collective", "ratios")
+OF_SWEEPS = ("fct", "slowdown", "collective", "ratios", "printed")
 OF_SEVERAL = ("ratios",)
 OF_LINKS = ("queue",)
+OF_PROGRAMS = ("printed",)

@@ -283,9 +283,9 @@ def test_operations():
 
 
 def test_a_transport_that_carries_no_operations_is_refused():
-    result = run_operations("--transport", "csa_ud")
+    result = run_operations("--transport", "shift")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "csa_ud does not carry the operations of queue pairs" in result.stderr
+    assert "shift does not carry the operations of queue pairs" in result.stderr
 
 
 run_trial = operations.Trial.run

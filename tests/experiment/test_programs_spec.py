@@ -8,9 +8,12 @@ from typer.testing import CliRunner
 
 from softroce_lab.cli.app import app
 from softroce_lab.errors import UserError
-from softroce_lab.experiment import spec
+from softroce_lab.experiment import frozen, spec
 from softroce_lab.experiment.gates import expect
+from softroce_lab.experiment.sweep import spec as sweep_spec
 from softroce_lab.inputs import yaml_source
+from softroce_lab.telemetry.rundir import RunDirectory
+from softroce_lab.transports import registry
 
 HEAD = """\
 name: mine
@@ -34,7 +37,7 @@ def refused(commands, head=HEAD):
 def test_commands_by_host():
     found = of("{h3: {run: a}, h1: {run: b, after: h3, status: 2}}")
     work = found.workload(1)
-    assert (work.ranks, work.name, found.transports[0].label) == ((2, 0), "program", "program")
+    assert (work.ranks, work.name, found.transports[0].label) == ((2, 0), "program", "rc")
     assert (work.commands[0].after, work.commands[0].status, work.commands[2].run) == (2, 2, "a")
     assert (work.message_count, list(work.messages()), work.buffer_bytes) == (0, [], 0)
 
@@ -80,6 +83,104 @@ def test_there_is_no_workload_to_show():
     done = CliRunner().invoke(app, ["run", "program", "--plan"])
     assert done.exit_code == 2
     assert "programs decide themselves" in str(done.exception) + done.stderr
+
+
+# --- Transports -----------------------------------------------------------------------------------
+
+ONE = "{h1: {run: a}}"
+
+
+def over(transports, commands=ONE):
+    return of(commands, f"{HEAD}transports: {transports}\n")
+
+
+def test_transports_and_their_settings():
+    found = over("[rc, {name: csa_ud, options: {parity: 0}, window: 64}, sdr_ec]")
+    labels = ["rc", "csa_ud+parity=0+window=64", "sdr_ec"]
+    assert [each.label for each in found.transports] == labels
+    assert [each.frames for each in found.transports] == ["ud"] * 3  # of sdr_ec not the default
+    assert [found.place_of(each) for each in found.transports] == [
+        ("transports", number) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transports", "at", "what"),
+    [
+        ("[rc, oracle]", "oracle", "oracle exists on the virtual clock only"),
+        ("[rc, {name: lossless}]", "lossless", "lossless exists on the virtual clock only"),
+        ("[{name: sdr_ec, framing: uc_immediate}]", "uc_imm", "programs need the framing ud"),
+        ("[{name: rc, window: 64}]", "64", "rc takes no options here"),
+        ("[{name: rc, congestion_control: dcqcn}]", "dcqcn", "rc takes no options here"),
+        ("[shift]", "shift", "shift needs two devices of a host"),
+        ("[csa_ud, irm]", "irm", "unknown transport 'irm'"),
+        ("[irn, irn]", "irn", "two transports are called 'irn'"),
+        ("[{name: csa_ud, options: {parity: 99}}]", "99", "option 'parity'"),
+    ],
+)
+def test_transports_that_programs_cannot_use(transports, at, what):
+    with pytest.raises(UserError, match=re.escape(what)) as caught:
+        over(transports)
+    error = caught.value
+    column = f"transports: {transports}".rindex(at) + 1
+    assert (error.file, error.line, error.column) == ("x.yaml", 4, column)
+
+
+def test_a_policy_of_the_users_own_is_refused(tmp_path):
+    assert CliRunner().invoke(app, ["new", "transport", str(tmp_path / "own.py")]).exit_code == 0
+    [name] = re.findall(r"^class (\w+)", (tmp_path / "own.py").read_text(), re.MULTILINE)
+    file = tmp_path / "mine.yaml"
+    what = f"own.py:{name}: a program cannot use a policy of your own"
+    text = "workload: {kind: program, commands: {h1: {run: a}}}\n"
+    for written, column in ((f"[./own.py:{name}]", 14), (f"[{{policy: ./own.py:{name}}}]", 23)):
+        file.write_text(f"{HEAD}transports: {written}\n{text}")
+        with pytest.raises(UserError, match=re.escape(what)) as caught:
+            spec.load(file)
+        assert (caught.value.line, caught.value.column) == (4, column)
+    file.write_text(HEAD + text)
+    with pytest.raises(UserError, match=re.escape(what)):
+        spec.with_transports(spec.load(file), [f"{tmp_path}/own.py:{name}"])
+
+
+def test_backups_are_of_rc_alone():
+    shift = '{h1: {run: a, environment: {SOFTROCE_SHIFT: "1"}}}'
+    assert over("[rc]", shift).transports[0].label == "rc"
+    what = "csa_ud with SOFTROCE_SHIFT in 'environment': only RC has backups"
+    with pytest.raises(UserError, match=what) as caught:
+        over("[rc, csa_ud]", shift)
+    assert (caught.value.line, caught.value.column) == (4, 18)
+
+
+def test_transports_of_the_command_line():
+    whole = over("[rc, {name: csa_ud, window: 64}]")
+    chosen = spec.with_transports(whole, ["csa_ud", "small=sdr_ec"])
+    assert [each.label for each in chosen.transports] == ["csa_ud+window=64", "small"]
+    assert chosen.transports[1].frames == "ud"
+    with pytest.raises(UserError, match="oracle exists on the virtual clock only"):
+        spec.with_transports(whole, ["oracle"])
+
+
+def test_a_frozen_experiment_has_the_same_transports(tmp_path):
+    whole = over(f"[{', '.join(registry.transports())}]")
+    directory = RunDirectory.create("frozen", under=tmp_path)
+    frozen.write(directory, whole)
+    again = spec.load(directory.path / frozen.FILE)
+    assert again.transports == whole.transports
+    assert over("[rc]").transports == of(ONE).transports
+
+
+def test_a_sweep_chooses_the_transports(tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "name: several\n"
+        "experiment:\n"
+        "  topology: {generator: {kind: star, hosts: 2}}\n"
+        "  clock: real\n"
+        "  workload: {kind: program, commands: {h1: {run: a}}}\n"
+        "transports: all\n"
+    )
+    tasks = sweep_spec.load(file).tasks("code")
+    assert [each.transport.label for each in tasks] == registry.transports()
 
 
 # --- Launchers and figures ------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_rc_changes_nothing(pair):
         (("oracle",), "oracle exists on the virtual clock only", "another transport"),
         (("lossless",), "lossless exists on the virtual clock only", "another transport"),
         (("./own.py:Own",), "./own.py:Own: a program cannot use a policy of your own", "built-in"),
-        (("csa_ud,framing=uc_immediate",), "programs need the framing ud", "leave framing= out"),
+        (("csa_ud,framing=uc_immediate",), "programs need the framing ud", "leave framing out"),
         (("csa_ud,parity=9",), "option 'parity': unknown value '9'", "one of: auto"),
         (("csa_ud", "--shift"), "--transport csa_ud with --shift: only RC has backups", "leave"),
     ],

@@ -89,9 +89,7 @@ def test_counters_of_rnics_are_kept_by_process_and_name(experiment, tmp_path):
     shown = CliRunner().invoke(
         app, ["results", "show", str(next(tmp_path.glob("*/manifest.json")).parent)]
     )
-    words = (
-        r"program/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
-    )
+    words = r"rc/1 h1: RNIC of ib_write_bw \(process \d+\): 2 queue pairs, 6,4\d\d data packets"
     assert re.search(words, shown.stdout), shown.stdout
 
 
@@ -147,7 +145,7 @@ def test_each_loss_of_a_program_has_its_message(pair, tmp_path, test):
     assert {of: lost for of, lost in dropped.items() if lost > decided[of]} == {}
     assert repaired >= len(found) // 2
     words = CliRunner().invoke(app, ["results", "explain", str(directory)]).stdout
-    assert re.search(r"program/1: RDMA_\w+ h1->h2:\d+/\d+, 64 KiB in 32 packets, took", words)
+    assert re.search(r"rc/1: RDMA_\w+ h1->h2:\d+/\d+, 64 KiB in 32 packets, took", words)
     assert f"ib_{test}_bw (process " in words
 
 
@@ -183,6 +181,106 @@ def test_the_others_are_killed_because_one_failed(experiment, tmp_path):
 def test_a_fall_back_to_tcp_fails(experiment):
     found = experiment(["h1: {run: ping -c 1 h2}"])
     assert found["runs"][0]["reasons"] == [f"h1: {NO_PACKET}"]
+
+
+# --- Other transports than RC ---------------------------------------------------------------------
+
+PERFTEST = "ib_write_bw -F -x 0 -n 20"
+
+
+def of_each(directory):
+    """By transport, the counters of each host's only process."""
+    runs = json.loads((directory / "latest" / "stats.json").read_text())["runs"]
+    return {
+        name.partition("/")[0]: {
+            host: each["processes"][0]["engine"] for host, each in hosts.items()
+        }
+        for name, hosts in runs.items()
+    }
+
+
+def test_the_transports_of_the_page_share_one_table(pair, tmp_path):
+    """Each of them carries all data, and a gate compares what perftest printed over two of them."""
+    [text] = re.findall(r"```yaml\n(name: five-transports\n.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "program.yaml"
+    file.write_text(text.replace("five-transports", f"t{secrets.token_hex(3)}"))
+    done = run(file, "--json", "-q", "-o", tmp_path, "--set", "seeds=1")
+    found = json.loads(done.stdout)
+    runs = {each["transport"]: each for each in found["runs"]}
+    assert list(runs) == ["rc", "csa_ud", "irn", "falcon", "mrc"]
+    assert {each["verdict"] for each in runs.values()} == {"passed"}, found
+    for name, hosts in of_each(tmp_path).items():
+        carried_by_rc = [each["tx_connected"] > 0 for each in hosts.values()]
+        assert carried_by_rc == [name == "rc"] * 2
+        assert (hosts["h1"]["tx_data"] > 0) == (name != "rc")
+    rates = {name: each["printed.bw_average_gbps"] for name, each in runs.items()}
+    [judged] = found["expect"]  # a busy machine may not hold it
+    assert judged["text"].startswith("median csa_ud.printed.bw_average_gbps / rc.printed.")
+    assert judged["passed"] == (rates["csa_ud"] / rates["rc"] >= 0.9)
+    shown = CliRunner().invoke(app, ["results", "show", str(tmp_path / "latest")]).stdout
+    assert re.search(r"^transport +rc +csa_ud +irn +falcon +mrc$", shown, re.MULTILINE), shown
+    assert re.search(r"^bw_average_gbps( +[\d.]+ [MG]bit/s){5}$", shown, re.MULTILINE), shown
+
+
+def test_the_command_line_chooses_the_transport(experiment, tmp_path):
+    commands = [
+        f"h2: {{run: {PERFTEST}, listens: 18515}}",
+        f"h1: {{run: {PERFTEST} h2, after: h2}}",
+    ]
+    found = experiment(commands, "--transport", "irn")
+    assert [each["verdict"] for each in found["runs"]] == ["passed"], found
+    assert of_each(tmp_path)["irn"]["h1"]["tx_connected"] == 0
+
+
+WITHOUT = "env -u SOFTROCE_TRANSPORT"
+OVER_RC = r"h{}: ib_write_bw \(process \d+\) sent [\d,]+ packets over rc, not over csa_ud: leave .*"
+OTHER = r"h{}: ended with 1, .*softroce: 10.0.0.{} uses the transport rc, this program csa_ud"
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reasons"),
+    [
+        (WITHOUT, WITHOUT, [OVER_RC.format(2), OVER_RC.format(1)]),  # the programs end with 0
+        ("", WITHOUT, [OVER_RC.format(1)]),
+        (WITHOUT, "", [OTHER.format(1, 2)]),
+    ],
+)
+def test_a_process_without_the_transport_fails_the_run(experiment, server, client, reasons):
+    found = experiment([
+        f"h2: {{run: {server} {PERFTEST}, listens: 18515}}",
+        f"h1: {{run: {client} {PERFTEST} h2, after: h2}}",
+    ], "--transport", "csa_ud")  # fmt: skip
+    assert found["verdict"] == "failed"
+    given = found["runs"][0]["reasons"]
+    for number, reason in enumerate(reasons):
+        matching = [at for at, each in enumerate(given) if re.fullmatch(reason, each)]
+        assert len(matching) == 1, (reason, given)
+        assert matching == [number] or reason.startswith("h1: ended"), given
+    sent_by_rc = [each for each in given if "over rc" in each]
+    assert len(sent_by_rc) == sum(reason.endswith("leave .*") for reason in reasons)
+
+
+def test_a_rule_drops_the_same_packet_of_each_transport(pair, tmp_path):
+    """Packet 3 of operation 7 is lost once, so each transport retransmits one packet."""
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "transports: [rc, {name: csa_ud, options: {parity: 0}}, {name: irn, timeout: 500ms}]\n"
+        'faults: [{name: third, links: "h1<->s1", drop: {message: 7, packet: 3, iter: 1}}]\n'
+        + HEAD.format(name=f"t{secrets.token_hex(3)}")
+        + f"    h2: {{run: {PERFTEST}, listens: 18515}}\n"
+        + f"    h1: {{run: {PERFTEST} h2, after: h2}}\n"
+    )
+    found = json.loads(run(file, "--json", "-q", "-o", tmp_path).stdout)
+    assert [each["transport"] for each in found["left_out"]] == ["rc"]  # its packets have no number
+    assert {each["verdict"] for each in found["runs"]} == {"passed"}, found
+    assert [each["injected_drops"] for each in found["runs"]] == [1, 1]
+    for hosts in of_each(tmp_path).values():
+        sent = hosts["h1"]
+        assert (sent["tx_retransmitted"], hosts["h2"]["tx_retransmitted"]) == (1, 0)
+        assert sent["tx_data"] == hosts["h2"]["rx_placed"] + 1
+    dropped = pq.read_table(tmp_path / "latest" / "events.parquet").to_pylist()
+    named = [(each["transport"], each["message"], each["index"]) for each in dropped]
+    assert sorted(named) == [("csa_ud+parity=0", 7, 3), ("irn+timeout=500ms", 7, 3)]
 
 
 def test_what_is_printed_and_variables(experiment):

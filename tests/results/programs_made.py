@@ -52,7 +52,7 @@ class Kept(Silent):
         return lambda _: None
 
 
-def found(transport="program", seed=1):
+def found(transport="rc", seed=1):
     """What a run came to."""
     return WorkloadRun(
         transport=transport, protocol="none", congestion_control="none", seed=seed, clock="real",

@@ -34,7 +34,7 @@ def saved(folder, kind, path, of=None):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in plots.KINDS if kind != "slowdown"])
+@pytest.mark.parametrize("kind", sorted({*plots.KINDS} - {"slowdown", "printed"}))
 def test_every_kind_of_a_run(ring_run, tmp_path, kind):
     found = saved(ring_run, kind, tmp_path / "figure.svg", "irn/2").decode()
     assert f"lab results plot --kind {kind}; sha256 of the results " in found

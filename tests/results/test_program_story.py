@@ -144,14 +144,14 @@ def test_a_failed_message_is_first_and_the_slowest_are_next(made):
 def test_the_story_in_words(made):
     printed = lab("results", "explain", made, "--message", f"{QPN}/0")
     for line in (
-        f"program/1: RDMA_WRITE h1->h2:{QPN}/0, 8 KiB in 4 packets, took 29 us.",
+        f"rc/1: RDMA_WRITE h1->h2:{QPN}/0, 8 KiB in 4 packets, took 29 us.",
         "ib_write_bw (process 77, rank 3), queue pair 0x123 to 0x456, "
         f"PSNs {LAST_PSN - 3} to {LAST_PSN}.",
         "1 transmission lost, 2 to be sent again. Of other messages of the queue pair 2 were lost "
         "meanwhile.",
         "dropped on h1->s1: lossy",
         "h1 decides to retransmit 2 to 3: nak",
-        "In all of program/1: 6 packets lost, ACKs and NAKs among them; 5 messages outstanding "
+        "In all of rc/1: 6 packets lost, ACKs and NAKs among them; 5 messages outstanding "
         "while a loss was repaired, or failed, of which 1 failed.",
     ):
         assert line in printed, printed
@@ -174,8 +174,8 @@ def test_losses_by_program_and_queue_pair(made):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--message", "h1->h2:1/9"), "no message 'h1->h2:1/9' is recorded of program/1"),
-        (("--step", 0), "program/1: programs have no steps"),
+        (("--message", "h1->h2:1/9"), "no message 'h1->h2:1/9' is recorded of rc/1"),
+        (("--step", 0), "rc/1: programs have no steps"),
     ],
 )
 def test_what_is_not_there(made, options, why):
@@ -190,6 +190,6 @@ def test_a_run_without_losses_has_no_story_and_says_so(made, tmp_path):
     with mock.patch.object(programs_made, "found", return_value=run):
         directory = programs_made.programs(tmp_path).directory
     assert lab("results", "explain", directory) == (
-        "In all of program/1: 0 packets lost, ACKs and NAKs among them; 0 messages outstanding "
+        "In all of rc/1: 0 packets lost, ACKs and NAKs among them; 0 messages outstanding "
         "while a loss was repaired, or failed, of which 0 failed.\n"
     )

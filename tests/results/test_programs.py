@@ -20,9 +20,9 @@ from tests.results import programs_made
 from tests.results.programs_made import TEXT, found, programs
 
 LINES = [
-    "program/1 h2: ended by SIGKILL after 6.633 s because h1 failed, 5 RoCE packets",
-    "program/1 h1: ended with 0 after 1.5 s, 1,234 RoCE packets",
-    "program/1 h1 printed: the answer & more",
+    "rc/1 h2: ended by SIGKILL after 6.633 s because h1 failed, 5 RoCE packets",
+    "rc/1 h1: ended with 0 after 1.5 s, 1,234 RoCE packets",
+    "rc/1 h1 printed: the answer & more",
 ]
 
 
@@ -66,6 +66,20 @@ def test_printed_figures_are_shown_and_compared(tmp_path):
     assert (line["first"], line["second"]) == (23.5, 13.5)
 
 
+def test_printed_figures_are_drawn_with_a_panel_each(tmp_path):
+    directory = printed_by(20.0, tmp_path)
+    done = lab("results", "plot", directory, "--kind", "printed", "-o", tmp_path / "a.svg")
+    assert done.exit_code == 0, done.output
+    drawn = (tmp_path / "a.svg").read_text()
+    for word in ("median_ms", "loops", ">rc<", "of 6 seeds"):
+        assert word in drawn, word
+
+
+def test_without_printed_figures_there_is_nothing_to_draw(made, tmp_path):
+    done = lab("results", "plot", made, "--kind", "printed", "-o", tmp_path / "a.svg")
+    assert "no run that passed printed a figure" in str(done.exception) + done.stderr
+
+
 def test_a_dry_run_names_the_commands(tmp_path):
     (tmp_path / "own.yaml").write_text(TEXT)
     printed = lab("run", tmp_path / "own.yaml", "--dry-run").stdout
@@ -82,17 +96,17 @@ def test_they_are_shown(made):
     assert "goodput" not in printed
 
 
-@pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "program/1")])
+@pytest.mark.parametrize("options", [(), ("--worst", 3), ("--json",), ("--run", "rc/1")])
 def test_they_have_no_story_if_nothing_was_recorded(made, options):
     done = lab("results", "explain", made, *options)
     assert done.exit_code == 2
-    what = "program/1: what its programs' RNICs did about losses was not recorded"
+    what = "rc/1: what its programs' RNICs did about losses was not recorded"
     assert what in str(done.exception) + done.stderr
 
 
 def test_they_have_no_trace(made, tmp_path):
     recorded = Recorded(made)
-    with pytest.raises(UserError, match="program/1 has no messages: programs do not show"):
+    with pytest.raises(UserError, match="rc/1 has no messages: programs do not show"):
         perfetto.write(tmp_path / "trace.json", recorded, recorded.runs[0])
     assert not list(tmp_path.iterdir())
 
@@ -129,5 +143,5 @@ def test_no_command_advises_the_virtual_clock(made, tmp_path, arguments):
     done = lab("results", verb, made, *options, *output)
     advice = done.stderr + str(getattr(done.exception, "hint", ""))
     assert done.exit_code == 2
-    assert "program/1 has no messages: programs do not show" in str(done.exception) + done.stderr
+    assert "rc/1 has no messages: programs do not show" in str(done.exception) + done.stderr
     assert "virtual" not in advice

@@ -25,7 +25,7 @@ std::unique_ptr<QueuePair> Operations::make_qp(std::uint32_t number, QpConfig co
 void Operations::forget(std::uint32_t number) {
   const auto found = qps_.find(number);
   if (found == qps_.end()) return;
-  withdraw_all(*found->second.qp, WcStatus::retry_exc_err, now_);
+  found->second.qp->part(now_);
   qps_.erase(found);
 }
 
@@ -60,6 +60,11 @@ void Operations::wake(std::uint32_t number) {
 void Operations::wake_starving() {
   for (const std::uint32_t number : starving_) wake(number);
   starving_.clear();
+}
+
+void Operations::receives_posted() {
+  wake_starving();
+  settle(now_);
 }
 
 void Operations::wake_blocked() {
@@ -138,6 +143,12 @@ void Operations::refuse(StripedQp& qp, const MessageKey& key, std::uint32_t mess
   engine_.refuse(peer_of(qp)->index, message_id, key, status, now);
 }
 
+void Operations::starves(StripedQp& qp) { starving_.push_back(qp.number()); }
+
+void Operations::overwrites(const std::uint8_t* at, std::uint64_t bytes) {
+  engine_.overwritten(at, bytes);
+}
+
 void Operations::withdraw(StripedQp& qp, const MessageKey& key, WcStatus status, Time now) {
   withdrawn_ = qp.number();
   engine_.withdraw(qp.number(), key, status, now);
@@ -148,6 +159,7 @@ void Operations::withdraw_all(StripedQp& qp, WcStatus status, Time now) {
   withdrawn_ = qp.number();
   engine_.withdraw(qp.number(), std::nullopt, status, now);
   withdrawn_ = 0;
+  wake_starving();  // it gives shared receives back
 }
 
 // ---------------------------------------------------------------- of the engine
@@ -159,8 +171,6 @@ Place Operations::place_for(const Peer& peer, const Packet& packet, Time now) {
   if (qp == nullptr) return {.kind = Place::Kind::not_ready};
   if (qp->is_connected() && peer_of(*qp) != &peer) return {};
   const Place place = qp->place_for(packet, now);
-  if (place.kind == Place::Kind::not_ready && qp->is_connected())
-    starving_.push_back(qp->number());
   // A queue pair that refused a message has to end.
   if (place.kind == Place::Kind::refused) wake(qp->number());
   return place;
@@ -192,8 +202,9 @@ void Operations::rnr_nak_came(const SendMessage& message) {
   if (StripedQp* qp = find(message.qp)) qp->count_rnr_nak();
 }
 
-void Operations::given_up(const MessageKey& key, WcStatus status) {
-  if (!is_result(key)) ends_.emplace_back(qp_of(key), MessageEnd{.key = key, .status = status});
+void Operations::given_up(const MessageKey& key, std::uint32_t id, WcStatus status) {
+  if (!is_result(key))
+    ends_.emplace_back(qp_of(key), MessageEnd{.key = key, .unopened_id = id, .status = status});
 }
 
 void Operations::ended(SendMessage& message, WcStatus status) {
@@ -201,6 +212,7 @@ void Operations::ended(SendMessage& message, WcStatus status) {
   ends_.emplace_back(message.qp, MessageEnd{.key = message.key,
                                             .sent = true,
                                             .status = status,
+                                            .length = message.length,
                                             .packets = message.count,
                                             .retransmitted = message.retransmitted,
                                             .first_at = message.first_at});
@@ -210,6 +222,7 @@ void Operations::ended(ReceiveMessage& message, WcStatus status) {
   if (message.qp == withdrawn_) return;
   ends_.emplace_back(message.qp, MessageEnd{.key = message.key,
                                             .status = status,
+                                            .length = message.length,
                                             .packets = message.count,
                                             .first_at = message.first_at,
                                             .held = std::move(message.held)});

@@ -27,10 +27,9 @@ class Operations final : public MessageCarrier, public MessageOwner {
   bool carries(std::uint32_t qp) const { return qps_.contains(qp); }
   void forget(std::uint32_t qp);  // before it is destroyed
 
-  // The queue pair may have something to do, or all that found no receive.
-  void wake(std::uint32_t qp);
-  void wake_starving();
-  void wake_blocked();  // a peer agrees, or does not
+  void wake(std::uint32_t qp);  // the queue pair may have something to do
+  void wake_blocked();          // a peer agrees, or does not
+  void receives_posted();       // shared ones
   // Does whatever can be done. All messages are begun here, and nowhere within the engine's work.
   void settle(Time now);
 
@@ -46,6 +45,8 @@ class Operations final : public MessageCarrier, public MessageOwner {
   Begun send(StripedQp& qp, const OutgoingMessage& message, Time now) override;
   void receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,
                const Place& place, Time now) override;
+  void starves(StripedQp& qp) override;
+  void overwrites(const std::uint8_t* at, std::uint64_t bytes) override;
   void refuse(StripedQp& qp, const MessageKey& key, std::uint32_t message_id, WcStatus status,
               Time now) override;
   void withdraw(StripedQp& qp, const MessageKey& key, WcStatus status, Time now) override;
@@ -57,7 +58,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   bool is_next(const MessageKey& key) override;
   const std::uint8_t* memory_of(const SendMessage& message) override;
   std::uint8_t* memory_of(const ReceiveMessage& message, WcStatus& why_not) override;
-  void given_up(const MessageKey& key, WcStatus status) override;
+  void given_up(const MessageKey& key, std::uint32_t id, WcStatus status) override;
   void rnr_nak_came(const SendMessage& message) override;
   void ended(SendMessage& message, WcStatus status) override;
   void ended(ReceiveMessage& message, WcStatus status) override;
@@ -65,6 +66,7 @@ class Operations final : public MessageCarrier, public MessageOwner {
   StripedQp* find(std::uint32_t qp);
   PeerName name_of(const StripedQp& qp) const;
   const Peer* peer_of(const StripedQp& qp) const;
+  void wake_starving();
   void take_ends();
 
   MessageEngine& engine_;

@@ -252,7 +252,7 @@ int Rnic::destroy_srq(std::uint32_t number) {
 int Rnic::post_srq_receive(std::uint32_t number, ReceiveRequest&& request) {
   const auto srq = find_srq(number);
   const int error = srq ? srq->queue.post(std::move(request)) : EINVAL;
-  if (operations_ && error == 0) operations_->wake_starving();
+  if (operations_ && error == 0) operations_->receives_posted();
   return error;
 }
 

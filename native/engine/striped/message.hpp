@@ -177,6 +177,7 @@ struct ReceiveMessage {
   std::uint32_t qp = 0, regions = 0;  // as of a SendMessage
   std::uint32_t connection = 0;       // of the operation
   bool holds_last = false;            // as of Place
+  bool is_overwritten = false;        // something else was put where it goes
   std::vector<std::uint8_t> held;     // the last packet's payload
 
   std::uint32_t total() const { return count + coded.layout.parity_packets(); }

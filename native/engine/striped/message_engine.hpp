@@ -63,14 +63,17 @@ class MessageEngine final {
   void refuse(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status, Time now) {
     receiver_.refuse_operation(peer, id, key, status, now);
   }
+  void overwritten(const std::uint8_t* at, std::uint64_t bytes) {
+    receiver_.overwritten(at, bytes);
+  }
   // As MessageOwner's; nothing: there are no operations.
   std::optional<std::uint8_t> why_unready(const MessageKey& key) const {
     if (state_.owner == nullptr) return std::nullopt;
     return state_.owner->why_unready(key);
   }
   void rnr_nak_came(const SendMessage& message) { state_.owner->rnr_nak_came(message); }
-  void operation_given_up(const MessageKey& key, WcStatus status) {
-    if (state_.owner != nullptr) state_.owner->given_up(key, status);
+  void operation_given_up(const MessageKey& key, std::uint32_t id, WcStatus status) {
+    if (state_.owner != nullptr) state_.owner->given_up(key, id, status);
   }
 
   // ---- packets in and out

@@ -27,7 +27,7 @@ class MessageOwner {
   // `why_not`: how it ends at its sender then.
   virtual std::uint8_t* memory_of(const ReceiveMessage& message, WcStatus& why_not) = 0;
   // Its sender has given up a message that is not here.
-  virtual void given_up(const MessageKey& key, WcStatus status) = 0;
+  virtual void given_up(const MessageKey& key, std::uint32_t id, WcStatus status) = 0;
   virtual void rnr_nak_came(const SendMessage& message) = 0;
   virtual void ended(SendMessage& message, WcStatus status) = 0;
   virtual void ended(ReceiveMessage& message, WcStatus status) = 0;

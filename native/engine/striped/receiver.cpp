@@ -39,6 +39,7 @@ bool Receiver::post(const MessageRequest& request, Time now) {
   message.connection = request.operation.connection;
   message.holds_last = request.holds_last;
   message.held.clear();
+  message.is_overwritten = false;
   message.coded.begin(layout, message.count);
   message.tail.block = message.tail.rows = 0;
   message.bitmap.reset(message.total());
@@ -350,6 +351,28 @@ bool Receiver::slot_taken(Peer& peer, ReceiveSlot& slot, const Packet& packet, T
   return false;
 }
 
+// A program may have several operations outstanding whose memory overlaps. Each puts its packets
+// there, but none can be restored from what is there.
+void Receiver::note_overlap(ReceiveMessage& message) {
+  std::erase_if(restorable_, [this](Handle each) { return messages_.find(each) == nullptr; });
+  for (const Handle each : restorable_) {
+    ReceiveMessage& other = *messages_.find(each);
+    const bool apart =
+        other.base + other.length <= message.base || message.base + message.length <= other.base;
+    if (!apart) other.is_overwritten = message.is_overwritten = true;
+  }
+  if (message.count > 1) restorable_.push_back(message.handle);
+}
+
+void Receiver::overwritten(const std::uint8_t* at, std::uint64_t bytes) {
+  for (const Handle each : restorable_) {
+    ReceiveMessage* message = messages_.find(each);
+    if (message == nullptr) continue;
+    const bool apart = at + bytes <= message->base || message->base + message->length <= at;
+    if (!apart) message->is_overwritten = true;
+  }
+}
+
 // With its first packet, of which everything is known.
 void Receiver::begin(ReceiveMessage& message, Time now) {
   posted_.erase({message.peer, message.key});
@@ -358,6 +381,7 @@ void Receiver::begin(ReceiveMessage& message, Time now) {
     message.open = true;
     message.first_at = now;
   }
+  if (message.qp != 0 && state_.parity.enabled) note_overlap(message);
   Peer& peer = state_.peers[message.peer];
   state_.grants.expect(peer, message.lacking);
   if (losses_.is_enabled()) losses_.note_begun(peer, message.id);

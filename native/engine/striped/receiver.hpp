@@ -26,6 +26,8 @@ class Receiver {
   // The sender has given the message up: ends its receive, begun or not, unless it is over. False:
   // there is none, yet or any more.
 
+  // Something is put to this memory. What parity restores there later would be wrong.
+  void overwritten(const std::uint8_t* at, std::uint64_t bytes);
   // An operation that may not come ends in this status at its sender.
   void refuse_operation(PeerIndex peer, std::uint32_t id, const MessageKey& key, WcStatus status,
                         Time now);
@@ -72,6 +74,7 @@ class Receiver {
   ReceiveMessage* open_operation(Peer& peer, ReceiveSlot& slot, const Packet& packet, Time now);
   bool is_held(const ReceiveMessage& message, std::uint32_t index) const;
   bool has_memory(ReceiveMessage& message, Time now);
+  void note_overlap(ReceiveMessage& message);
   void restore_held(ReceiveMessage& message, const std::vector<std::uint32_t>& missing);
   void begin(ReceiveMessage& message, Time now);
   ReceiveMessage* refuse(Peer& peer, ReceiveSlot& slot, const LabHeader& lab, Counter why,
@@ -116,7 +119,7 @@ class Receiver {
   // By peer and slot: kept beyond the message's end, until parity restores another one's packets.
   std::unordered_map<std::uint64_t, Restored> restored_;
   std::unordered_map<PeerKey, Handle, PeerKeyHash> posted_;  // not begun yet
-  // Of messages that were given up before a receive was posted: the next one of the key ends so.
+  std::vector<Handle> restorable_;  // operations that have begun, and that parity may complete
 };
 
 }  // namespace softroce

@@ -118,6 +118,8 @@ bool Sender::queue_parity(Time now) {
 // How many rows the message gets now: as many as the option or the measured loss asks for, and as
 // the budget allows. Congestion marks from the peer forbid parity.
 std::uint32_t Sender::rows_for(const SendMessage& message, const Peer& peer) const {
+  // Others may write what a READ returns while it leaves: packets and parity would not agree.
+  if (message.qp != 0 && is_result(message.key)) return 0;
   const bool marked = peer.marked && !mutated(Mutant::parity_despite_marks);
   if (state_.has(kParityUncongested) && marked) return 0;
   const LossEstimate& loss = flow_.loss_to(peer);
@@ -249,6 +251,7 @@ void Receiver::restore_held(ReceiveMessage& message, const std::vector<std::uint
 // Restores the missing packets of the block if there are at most as many as rows have arrived.
 void Receiver::restore_tail(ReceiveMessage& message, Time now) {
   TailReceive& tail = message.tail;
+  if (message.is_overwritten) return;
   const std::uint32_t first = message.count - tail.block;
   std::vector<std::uint32_t> missing;
   for (std::uint32_t index = message.bitmap.next_clear(first);

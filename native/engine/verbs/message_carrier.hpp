@@ -36,6 +36,10 @@ class MessageCarrier {
   // A message with this header is expected, and has its place.
   virtual void receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,
                        const Place& place, Time now) = 0;
+  // An operation has found no receive: `StripedQp::advance` is called when shared ones are posted.
+  virtual void starves(StripedQp& qp) = 0;
+  // The program's memory changes otherwise than by a message.
+  virtual void overwrites(const std::uint8_t* at, std::uint64_t bytes) = 0;
   // A message from the peer that an RNR NAK answered ends in this status there.
   virtual void refuse(StripedQp& qp, const MessageKey& key, std::uint32_t message_id,
                       WcStatus status, Time now) = 0;

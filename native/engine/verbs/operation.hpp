@@ -32,6 +32,7 @@ struct OperationHeader {
     return is(LAB_VERB_SEND) || is(LAB_VERB_SEND_WITH_IMMEDIATE) ||
            is(LAB_VERB_SEND_WITH_INVALIDATE);
   }
+  bool has_result() const { return is(LAB_VERB_READ) || is_atomic(); }
   bool takes_receive() const { return is_send() || is(LAB_VERB_WRITE_WITH_IMMEDIATE); }
 };
 
@@ -94,8 +95,9 @@ struct Place {
 struct MessageEnd {
   MessageKey key;
   bool sent = false;  // else received
+  std::optional<std::uint32_t> unopened_id{};  // its sender gave it up before it had a place
   WcStatus status = WcStatus::success;
-  std::uint32_t packets = 0, retransmitted = 0;
+  std::uint32_t length = 0, packets = 0, retransmitted = 0;
   Time first_at = 0;
   std::vector<std::uint8_t> held{};  // the last packet's payload, if it is not in its place yet
 };

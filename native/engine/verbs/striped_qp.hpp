@@ -53,6 +53,8 @@ class StripedQp final : public ConnectedQp {
 
   // ---- between
   void ended(MessageEnd&& end);
+  // Ends all of its messages, before it is destroyed, too.
+  void part(Time now);
   // Does what can be done: begins sends, takes what has arrived, ends what is over.
   void advance(Time now);
 
@@ -131,6 +133,8 @@ class StripedQp final : public ConnectedQp {
   bool is_too_much(std::int64_t number, std::uint32_t length) const;
   void count_refusal(WcStatus status);
   std::uint8_t* target_of(Arrival& arrival);
+  std::uint8_t* place_in(const ScatterGather& target, std::uint32_t length);
+  bool may_fill(const ReceiveRequest& receive, std::uint32_t length);
   std::uint8_t* written_memory(const Arrival& arrival);
   std::uint8_t* request_target(std::uint32_t number, WcStatus& why_not);
   const std::uint8_t* result_source(std::uint32_t number);
@@ -147,6 +151,7 @@ class StripedQp final : public ConnectedQp {
   void execute_read(const Arrival& arrival);
   void execute_atomic(Arrival& arrival);
   void send_results(Time now);
+  bool fail_result(std::int64_t number, const OperationHeader& header, WcStatus status, Time now);
 
   MessageCarrier& carrier_;
   WcStatus parting_status_ = WcStatus::retry_exc_err;  // of the peer's messages, when this fails

@@ -64,7 +64,7 @@ void StripedQp::entered(QpState from, Time now) {
   if (state_ == QpState::sqd && attr_.sqd_notify && !is_draining())
     tell(AsyncEventType::sq_drained);
   if (state_ != QpState::reset && state_ != QpState::err) return;
-  carrier_.withdraw_all(*this, std::exchange(parting_status_, WcStatus::retry_exc_err), now);
+  part(now);
   reset_requester();
   give_back_taken(now);
   reset_responder();
@@ -292,6 +292,8 @@ void StripedQp::result_ended(const MessageEnd& end) {
   Send& send = sends_[*place];
   --unanswered_;
   if (send.status == WcStatus::success) send.status = end.status;
+  if (send.status == WcStatus::success && end.length != send.bytes)
+    send.status = WcStatus::bad_resp_err;
   if (send.status != WcStatus::success) return;
   send.packets = send.answered = end.packets;
   const std::uint8_t* staged = progress_[*place].result.get();

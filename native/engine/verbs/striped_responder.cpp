@@ -36,6 +36,30 @@ void StripedQp::give_back_taken(Time now) {
   taken_.clear();
 }
 
+// Tells the peer that nothing comes of what it still waits for. READs and atomics that have arrived
+// were acknowledged: their results fail.
+void StripedQp::part(Time now) {
+  const WcStatus status = std::exchange(parting_status_, WcStatus::retry_exc_err);
+  for (const auto& [number, arrival] : arrivals_)
+    if (arrival.state == Arrival::State::whole && arrival.header.has_result())
+      fail_result(number, arrival.header, status, now);
+  for (const Result& result : results_)
+    if (!result.begun) fail_result(result.number, result.header, status, now);
+  carrier_.withdraw_all(*this, status, now);
+}
+
+// False: not now.
+bool StripedQp::fail_result(std::int64_t number, const OperationHeader& header, WcStatus status,
+                            Time now) {
+  const MessageKey key =
+      operation_key(LAB_CLASS_RESULT, attr_.dest_qp, static_cast<std::uint32_t>(number));
+  const OutgoingMessage message{
+      .key = key, .header = header, .base = &no_bytes, .patience = patience()};
+  if (carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return false;
+  carrier_.withdraw(*this, key, status, now);
+  return true;
+}
+
 StripedQp::Arrival* StripedQp::find_arrival(std::uint32_t number) {
   const auto found = arrivals_.find(full_number(number));
   return found == arrivals_.end() ? nullptr : &found->second;
@@ -146,6 +170,7 @@ Place StripedQp::open(Arrival& arrival, std::int64_t number) {
   const OperationHeader& header = arrival.header;
   if (header.takes_receive() && !take_receives(header)) {
     arrival.state = Arrival::State::awaits_receive;
+    if (config_.srq) carrier_.starves(*this);
     return {.kind = Place::Kind::not_ready};
   }
   arrival.state = Arrival::State::comes;
@@ -185,18 +210,33 @@ std::uint8_t* StripedQp::target_of(Arrival& arrival) {
   if (arrival.staging != nullptr) return arrival.staging.get();
   const bool apart = carrier_.keeps_apart();
   if (header.is_write() && !apart) return written_memory(arrival);
-  if (header.is_send() && !apart) {
+  if (header.is_send()) {
     const ReceiveRequest& receive =
         taken_[static_cast<std::size_t>(receive_number(header) - first_taken_)];
-    const std::uint32_t domain =
-        config_.srq ? config_.srq->protection_domain : config_.protection_domain;
     const auto has_bytes = [](const ScatterGather& target) { return target.length != 0; };
     const auto first = std::ranges::find_if(receive.targets, has_bytes);
-    if (first->length >= length)
-      return home_.memory.resolve(first->lkey, first->address, length, kLocalWrite, domain);
+    if (first->length >= length && !apart) return place_in(*first, length);
+    if (!may_fill(receive, length)) return nullptr;
   }
   arrival.staging = std::make_unique_for_overwrite<std::uint8_t[]>(length);
   return arrival.staging.get();
+}
+
+// Of the receive's queue. Null: it may not be written.
+std::uint8_t* StripedQp::place_in(const ScatterGather& target, std::uint32_t length) {
+  const std::uint32_t domain =
+      config_.srq ? config_.srq->protection_domain : config_.protection_domain;
+  return home_.memory.resolve(target.lkey, target.address, length, kLocalWrite, domain);
+}
+
+// Whether a message of that length may be put there.
+bool StripedQp::may_fill(const ReceiveRequest& receive, std::uint32_t length) {
+  for (const ScatterGather& target : receive.targets) {
+    const std::uint32_t piece = std::min(target.length, length);
+    if (piece != 0 && place_in(target, piece) == nullptr) return false;
+    length -= piece;
+  }
+  return true;
 }
 
 // Of a WRITE. Null: it may not be written.
@@ -264,7 +304,10 @@ void StripedQp::give_receives(Time now) {
   for (auto each = arrivals_.begin(); each != arrivals_.end();) {
     auto& [number, arrival] = *each++;
     if (arrival.state != Arrival::State::awaits_receive) continue;
-    if (!has_receive()) return;
+    if (!has_receive()) {
+      if (config_.srq) carrier_.starves(*this);
+      return;
+    }
     const MessageKey key =
         operation_key(LAB_CLASS_REQUEST, number_, static_cast<std::uint32_t>(number));
     const OperationHeader header = arrival.header;
@@ -280,6 +323,7 @@ void StripedQp::request_arrived(MessageEnd&& end) {
   Arrival* arrival = find_arrival(end.key.message);
   // What its sender gives up may be here already: acknowledgements are lost, too.
   if (arrival == nullptr || arrival->state == Arrival::State::whole) return;
+  if (end.unopened_id && *end.unopened_id != arrival->message_id) return;
   arrival->state =
       end.status == WcStatus::success ? Arrival::State::whole : Arrival::State::abandoned;
   arrival->packets = end.packets;
@@ -342,10 +386,13 @@ bool StripedQp::put_in_place(Arrival& arrival) {
   if (arrival.staging == nullptr && arrival.held.empty()) return true;
   std::uint8_t* base = written_memory(arrival);
   if (base == nullptr) return false;
-  if (arrival.staging != nullptr)
+  if (arrival.staging != nullptr) {
     std::memcpy(base, arrival.staging.get(), arrival.length);
-  else
-    std::ranges::copy(arrival.held, base + arrival.length - arrival.held.size());
+    return true;
+  }
+  std::uint8_t* last = base + arrival.length - arrival.held.size();
+  std::ranges::copy(arrival.held, last);
+  carrier_.overwrites(last, arrival.held.size());
   return true;
 }
 
@@ -404,6 +451,7 @@ void StripedQp::execute_atomic(Arrival& arrival) {
     result.status = WcStatus::rem_access_err;
   if (result.status == WcStatus::success) {
     count(Counter::rx_atomic_requests);
+    carrier_.overwrites(at, kAtomicBytes);
     const std::atomic_ref<std::uint64_t> value(*reinterpret_cast<std::uint64_t*>(at));
     std::uint64_t original = load64(arrival.staging.get());
     const std::uint64_t operand = load64(arrival.staging.get() + kAtomicBytes);
@@ -421,25 +469,29 @@ void StripedQp::execute_atomic(Arrival& arrival) {
 void StripedQp::send_results(Time now) {
   for (Result& result : results_) {
     if (result.begun && result.status == WcStatus::success) continue;
-    const MessageKey key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
-                                         static_cast<std::uint32_t>(result.number));
     const std::uint8_t* source =
         result.status == WcStatus::success ? source_of(result) : nullptr;
-    if (source == nullptr && result.status == WcStatus::success)
-      result.status = WcStatus::rem_access_err;
-    const OutgoingMessage message{.key = key,
-                                  .header = result.header,
-                                  .base = source == nullptr ? &no_bytes : source,
-                                  .length = source == nullptr ? 0 : result.length,
-                                  .patience = patience()};
-    if (!result.begun && carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
+    if (source != nullptr) {
+      const OutgoingMessage message{
+          .key = operation_key(LAB_CLASS_RESULT, attr_.dest_qp,
+                               static_cast<std::uint32_t>(result.number)),
+          .header = result.header,
+          .base = source,
+          .length = result.length,
+          .patience = patience()};
+      if (carrier_.send(*this, message, now) != MessageCarrier::Begun::begun) return;
+      result.begun = true;
+      continue;
+    }
+    const WcStatus status =
+        result.status == WcStatus::success ? WcStatus::rem_access_err : result.status;
+    // One that has begun is withdrawn with all else.
+    if (!result.begun && !fail_result(result.number, result.header, status, now)) return;
     result.begun = true;
-    if (source != nullptr) continue;
-    count_refusal(result.status);
-    carrier_.withdraw(*this, key, result.status, now);
-    return fail_peer(result.status,
-                     result.status == WcStatus::rem_inv_req_err ? AsyncEventType::qp_req_err
-                                                                : AsyncEventType::qp_access_err,
+    count_refusal(status);
+    return fail_peer(status,
+                     status == WcStatus::rem_inv_req_err ? AsyncEventType::qp_req_err
+                                                         : AsyncEventType::qp_access_err,
                      now);
   }
 }

@@ -19,11 +19,9 @@ from softroce_lab.errors import UserError
 from softroce_lab.experiment.fuzz import pool
 from softroce_lab.inputs.validation import Model, did_you_mean, validate
 from softroce_lab.inputs.yaml_source import Source
+from softroce_lab.transports import registry
 
 RC = "rc"
-TRANSPORTS = (RC,)
-"""Those that carry the operations of a queue pair."""
-
 _PATH_MTU = 4096  # of the ports; a seed draws that of its queue pairs
 _EXPECTED = (
     "IPv6", "loss", "duplicates", "corruption", "reordering", "a cut", "a drained queue",
@@ -41,9 +39,9 @@ def transports_of(chosen: Iterable[str] | None) -> tuple[str, ...]:
     """Those chosen; by default `rc`. UserError for one that carries no operations."""
     names = tuple(dict.fromkeys(chosen or (RC,)))
     for name in names:
-        if name not in TRANSPORTS:
+        if name not in registry.transports():
             what = f"{name} does not carry the operations of queue pairs"
-            raise UserError(what, hint=f"lab fuzz operations --transport {TRANSPORTS[0]}")
+            raise UserError(what, hint=f"one of {', '.join(registry.transports())}")
     return names
 
 
@@ -68,9 +66,12 @@ class Trial:
 
 
 def _config(transport: str) -> Any:
-    assert transport == RC, transport  # noqa: S101 - transports_of refuses the others
     config = _native.MessageConfig()
     config.path_mtu = _PATH_MTU
+    if transport != RC:
+        for name, value in registry.find(transport).engine().items():
+            setattr(config, name, value)
+        config.carries_operations = True
     return config
 
 

@@ -29,6 +29,9 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 MEDIAN = "median "
+_PRINTED = re.compile(
+    rf"((?P<transport>.+)\.)?(?P<figure>{re.escape(figure_table.PRINTED)}[^.]*)", re.DOTALL
+)
 _CONDITION = re.compile(r"\s*(<=|>=|==|<|>)\s*(.+?)\s*")
 
 
@@ -41,10 +44,11 @@ class Term:
 
     @classmethod
     def of(cls, text: str) -> Term:
-        """`fct_p99`, `csa_ud.fct_p99`, or `printed.median_ms`. UserError."""
-        if text.strip().startswith(figure_table.PRINTED):
-            return cls(figure_table.printed(text.strip()), None)
-        transport, _, figure = text.strip().rpartition(".")
+        """`fct_p99`, `printed.median_ms`, or either behind `csa_ud.`. UserError."""
+        text = text.strip()
+        if printed := _PRINTED.fullmatch(text):
+            return cls(figure_table.printed(printed["figure"]), printed["transport"])
+        transport, _, figure = text.rpartition(".")
         known = figure_table.gates()
         if figure not in known:
             raise UserError(f"there is no figure {figure!r}", hint=_meant(figure, known))

@@ -78,6 +78,21 @@ class OfProcess:
     program: str  # its process's name
     snapshot: Snapshot
 
+    @property
+    def has_rc(self) -> bool:
+        return any(qp.type == "RC" for qp in self.snapshot.qps)
+
+    @property
+    def rc_packets(self) -> int:
+        """RC packets that it sent. Counters do not tell UC from RC, so those of UC are left out."""
+        of_uc = sum(qp.counts["tx_connected"] for qp in self.snapshot.qps if qp.type == "UC")
+        return self.snapshot.counts["tx_connected"] - of_uc
+
+    @property
+    def message_packets(self) -> int:
+        """Data packets of striped messages, sent and received."""
+        return self.snapshot.counts["tx_data"] + self.snapshot.counts["rx_data"]
+
     def document(self) -> dict[str, Any]:
         return {"pid": self.snapshot.pid, **self._names, **self.snapshot.document()}
 

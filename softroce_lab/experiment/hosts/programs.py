@@ -22,7 +22,13 @@ import numpy as np
 
 from softroce_lab import units
 from softroce_lab.experiment import printed, real
-from softroce_lab.experiment.hosts import commands, program_records, program_words
+from softroce_lab.experiment.hosts import (
+    commands,
+    program_proof,
+    program_records,
+    program_transport,
+    program_words,
+)
 from softroce_lab.experiment.hosts.commands import SEARCH_S, ExecProcess, Found
 from softroce_lab.experiment.hosts.program_records import OfProcess, ProgramCounters
 from softroce_lab.experiment.messages import MESSAGE
@@ -35,16 +41,21 @@ from softroce_lab.fabric.net.listening import listens
 from softroce_lab.fabric.observe import damage
 from softroce_lab.inputs.validation import listed
 from softroce_lab.paths import verbs_library
+from softroce_lab.programs import execute
 from softroce_lab.workloads.programs import Command, Programs
 
 _TURN_S = 0.02
 _AGAIN_S = 0.2  # before a failed command is run again
 _PARTING_S = 5.0  # that the others get when one has failed for good
 _LAST_CHARACTERS = 500  # of a line in a verdict
+_LIBRARY = "softroce: "  # begins lines of the lab's libibverbs on stderr
 
 
 def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> WorkloadRun:
-    """All commands with one seed. EnvironmentLackError without AF_XDP or the libraries."""
+    """All commands with one seed. EnvironmentLackError without AF_XDP or the libraries.
+
+    A run over another transport than RC fails if a process sent RC packets.
+    """
     workload = experiment.workload(seed)
     if not isinstance(workload, Programs):
         raise TypeError("a workload of programs")
@@ -57,7 +68,8 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     with tempfile.TemporaryDirectory(prefix="softroce_lab-programs-") as folder:
         counters = ProgramCounters(taking_part, Path(folder))
         losses = program_records.ProgramLosses(lab.plan, taking_part, Path(folder))
-        with _crew(workload, names, lab, counters.environment) as crew:
+        environment = counters.environment | {execute.TRANSPORT: _settings(transport, lab)}
+        with _crew(workload, names, lab, environment) as crew:
             problems = _until_over(crew, experiment.deadline_ns)
         processes = counters.end()
         messages, recoveries, missed = losses.end(observation.epoch_ns + begun_ns, processes)
@@ -67,10 +79,15 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
     packets = _packets(observed, lab)
     if not problems:
         problems = [why for each in crew.values() for why in each.wrong(packets)]
+    striped = transport.entry.striped
+    if striped:
+        senders = [] if problems else _senders(crew)
+        # A cause comes before what came of it.
+        problems = [*program_proof.problems(transport.label, processes, senders), *problems]
     return WorkloadRun(
         transport=transport.label,
         protocol=experiment.protocol(transport),
-        congestion_control="none",
+        congestion_control=transport.control(lab.plan) if striped else "none",
         seed=seed,
         clock="real",
         hosts=names,
@@ -86,10 +103,21 @@ def run(experiment: Experiment, transport: Transport, seed: int, lab: Lab) -> Wo
         fidelity=observed.fidelity.document(),
         facts=real.facts(observed, {}, lab)
         | {
+            "options": dict(transport.engine["options"]),
             "recoveries_not_recorded": missed,
             "programs": {name: each.document(packets, processes) for name, each in crew.items()},
         },
     )
+
+
+def _settings(transport: Transport, lab: Lab) -> str:
+    """For the environment of programs; empty: RC carries their queue pairs."""
+    return program_transport.text(transport, lab.plan) if transport.entry.striped else ""
+
+
+def _senders(crew: Mapping[str, _Process]) -> list[str]:
+    """Hosts whose commands had to send RoCE packets."""
+    return [host for each in crew.values() if each.command.roce for host in each.hosts]
 
 
 def _packets(observed: Observed, lab: Lab) -> dict[str, int]:
@@ -188,7 +216,8 @@ class _Process:
             return f"{self.host}: did not begin"
         if self.failed:
             lines = [line.strip() for line in self.printed.text.splitlines() if line.strip()]
-            last = "".join(lines[-1:])[:_LAST_CHARACTERS]
+            of_library = [line for line in lines if line.startswith(_LIBRARY)]
+            last = "".join((of_library or lines)[-1:])[:_LAST_CHARACTERS]
             how = program_words.ended(self.status)
             return f"{self.host}: {how}, not with {command.status}" + (f": {last}" if last else "")
         if command.prints is not None and self._found.has is None:

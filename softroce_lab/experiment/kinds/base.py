@@ -21,6 +21,7 @@ from pydantic import (
 
 from softroce_lab import units
 from softroce_lab.errors import UserError
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.experiment.transports.written import TransportSpec
 from softroce_lab.faults.words import Filled, Length, Time
 from softroce_lab.inputs.validation import KeyedError, did_you_mean
@@ -133,7 +134,7 @@ class WorkloadSpec(Filled, abc.ABC):
 
     usual_depth: ClassVar[int] = DEPTH
     carries_bytes: ClassVar[bool] = False  # whether `payload: verify` is the default
-    default_transport: ClassVar[str | None] = None  # of kinds that bring their own
+    default_transport: ClassVar[str | None] = None  # of files without the key `transports`
 
     hosts: Hosts | None = Field(
         None,
@@ -186,6 +187,13 @@ class WorkloadSpec(Filled, abc.ABC):
     def has_transports(self) -> bool:
         """Whether no host is left that takes the experiment's."""
         return False
+
+    def fitted(self, transport: Transport) -> Transport:
+        """The transport as this workload uses it.
+
+        UserError, KeyedError with a key of the transport, for one that the workload cannot use.
+        """
+        return transport
 
     def uses(self, place: Place) -> Iterator[Use]:
         """The programs that it executes, and the files that it reads. `place`: its own."""

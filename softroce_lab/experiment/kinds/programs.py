@@ -18,6 +18,8 @@ from softroce_lab.experiment import printed
 from softroce_lab.experiment.kinds import launchers
 from softroce_lab.experiment.kinds.base import Setting, Use, WorkloadSpec
 from softroce_lab.experiment.kinds.launchers import LAUNCHERS
+from softroce_lab.experiment.transports import for_programs
+from softroce_lab.experiment.transports.transport import Transport
 from softroce_lab.faults.words import Filled
 from softroce_lab.inputs.validation import KeyedError
 from softroce_lab.inputs.yaml_source import Place
@@ -31,6 +33,7 @@ _RESERVED = (
     "LD_LIBRARY_PATH", "SOFTROCE_COUNTERS", "SOFTROCE_LOSSES", "SOFTROCE_RECORDS",
     "SOFTROCE_TRANSPORT", "SOFTROCE_VERBS",
 )  # fmt: skip
+_SHIFT = "SOFTROCE_SHIFT"  # as programs/execute.py has it
 
 
 def _command(text: str) -> str:
@@ -121,9 +124,12 @@ class CommandSpec(Filled):
 
 
 class ProgramSpec(WorkloadSpec):
-    """Unmodified programs of verbs: a command a host, or one with a launcher. Real clock only."""
+    """Unmodified programs of verbs: a command a host, or one with a launcher. Real clock only.
 
-    default_transport: ClassVar[str | None] = "rc"
+    The transports of the experiment carry the programs' RC queue pairs.
+    """
+
+    default_transport: ClassVar[str | None] = "rc"  # of libibverbs without any setting
 
     kind: Literal["program"]
     commands: dict[NodeName, CommandSpec] = Field(
@@ -171,6 +177,14 @@ class ProgramSpec(WorkloadSpec):
             if key in self.model_fields_set:
                 raise KeyedError(key, f"'{key}' beside '{beside}'", "leave it out")
         return self
+
+    def fitted(self, transport: Transport) -> Transport:
+        found = for_programs.fitted(transport)
+        environments = (self.environment, *(each.environment for each in self.commands.values()))
+        if found.entry.striped and any(each.get(_SHIFT) == "1" for each in environments):
+            what = f"{transport.name} with {_SHIFT} in 'environment': only RC has backups"
+            raise UserError(what, hint="leave one of the two out")
+        return found
 
     def uses(self, place: Place) -> Iterator[Use]:
         if self.launcher is not None and self.run is not None:

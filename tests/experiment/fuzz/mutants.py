@@ -80,12 +80,12 @@ def first_failover(seeds):
     return broken and [broken.seed, "shift", broken.what]
 
 
-def first_operation(seeds):
+def first_operation(transport, seeds):
     """[seed, "operations", what] of the first seed of `lab fuzz operations` that breaks a rule."""
     from softroce_lab.experiment.fuzz import operations
 
     for seed in seeds:
-        for violation in operations.run_trial(operations.Trial(seed), ["rc"]).violations:
+        for violation in operations.run_trial(operations.Trial(seed), [transport]).violations:
             return [seed, "operations", violation.what]
     return None
 
@@ -111,8 +111,8 @@ def answer(transports, seeds, question):
         return fails(question)
     if transports == ["shift"]:
         return first_failover(seeds)
-    if transports == ["operations"]:
-        return first_operation(seeds)
+    if transports[:1] == ["operations"]:
+        return first_operation(transports[1], seeds)
     return (met if question == "met" else first_violation)(transports, seeds)
 
 

@@ -125,11 +125,18 @@ SHIFT = {  # seeds of `lab fuzz failover` that notice it
 OPERATIONS = [name for name in NATIVE if name.startswith("rc_")]
 """What the first seeds of `lab fuzz operations` notice, too."""
 OPERATION_SEEDS = 50
+CARRIED = {  # seeds of `lab fuzz operations --transport irn` that notice it
+    "fence_ignored": 5,
+    "last_packet_not_held": 3,
+    "effects_out_of_order": 3,
+}
 
 
 _SHIFT = "tests/transports/shift/"
 _TAIL_PARITY = "tests/native/test_tail_parity.py::test_"
 BY_A_TEST = {  # no seed notices it: the test that fails
+    "stale_connection_taken": "tests/verbs/test_stale.py::test_an_operation_of_an_earlier_"
+    "connection_is_not_executed",
     "parity_while_busy": _TAIL_PARITY + "parity_waits_until_nothing_else_may_leave",
     "parity_despite_marks": _TAIL_PARITY + "no_parity_to_a_peer_whose_newest_report_has_marks",
     "parity_over_budget": _TAIL_PARITY + "parity_stays_within_its_budget[0.15-1]",
@@ -186,7 +193,7 @@ def native_mutants():
 
 
 def test_the_product_has_no_mistakes_in_it(native_mutants):
-    assert {*NATIVE, *SHIFT, *TIME_ALONE, *BY_A_TEST, "none"} == set(
+    assert {*NATIVE, *SHIFT, *CARRIED, *TIME_ALONE, *BY_A_TEST, "none"} == set(
         NativeMutants(native_mutants).names
     )
     product = Path(_native.__file__).read_bytes()
@@ -240,10 +247,14 @@ def test_every_mistake_of_a_failover_is_noticed(native_mutants):
     assert [name for name, violation in found.items() if violation is None] == []
 
 
-def test_every_mistake_of_rc_is_noticed_by_its_operations(native_mutants):
+def test_every_mistake_of_operations_is_noticed(native_mutants):
     with asking(native_mutants) as ask:
         seeds = [*range(OPERATION_SEEDS)]
-        found = {name: ask(name, ["operations"], seeds, "violation") for name in OPERATIONS}
+        found = {name: ask(name, ["operations", "rc"], seeds, "violation") for name in OPERATIONS}
+        found |= {
+            name: ask(name, ["operations", "irn"], [seed], "violation")
+            for name, seed in CARRIED.items()
+        }
     tell(found)
     assert [name for name, violation in found.items() if violation is None] == []
 

@@ -100,6 +100,11 @@ def test_what_breaks_a_rule_is_made_small():
     assert ": post " in text
 
 
+def test_a_transport_carries_operations():
+    outcome = operations.Trial(2).run("irn")
+    assert (outcome.violations, len(outcome.posts) > 10) == ([], True)
+
+
 def test_a_seed_that_crashes_is_a_violation(monkeypatch):
     def crashing(*_, **__):
         raise ValueError("on purpose")

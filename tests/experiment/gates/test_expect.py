@@ -52,6 +52,29 @@ def test_conditions(name, condition, passed):
     assert one(name, condition).passed is passed
 
 
+PRINTED = [
+    {"transport": name, "seed": seed, "verdict": "passed", "printed.bw_gbps": rate * seed}
+    for name, rate in (("rc", 1.0), ("csa_ud+loss=0.1", 2.0))
+    for seed in (1, 2)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "passed"),
+    [
+        ("printed.bw_gbps", ">= 1 Gbit", True),
+        ("rc.printed.bw_gbps", "<= 2 Gbit", True),
+        ("csa_ud+loss=0.1.printed.bw_gbps", "<= 2 Gbit", False),
+        ("csa_ud+loss=0.1.printed.bw_gbps / rc.printed.bw_gbps", "== 2", True),
+        ("printed.bw_gbps / rc.printed.bw_gbps", ">= 2", True),
+        ("median csa_ud+loss=0.1.printed.bw_gbps", "== 3 Gbit", True),
+        ("irn.printed.bw_gbps", ">= 0 Gbit", False),
+    ],
+)
+def test_printed_figures_of_a_transport(name, condition, passed):
+    assert one(name, condition, PRINTED).passed is passed
+
+
 def test_a_median_is_of_the_seeds_of_one_cell_without_those_that_are_not_judged():
     times = {"a": [1, 2, 900], "b": [5, 7, None]}
     rows = [

@@ -84,7 +84,7 @@ REFUSED = [
     ("shift", "shift needs two devices of a host", "--shift"),
     ("./mine.py:Mine", "./mine.py:Mine: a program cannot use a policy of your own", "built-in"),
     ("mine.py:Mine,a=1", "mine.py:Mine: a program cannot use a policy", "built-in"),
-    ("rc,window=4", "rc takes no options here", "--transport rc"),
+    ("rc,window=4", "rc takes no options here", "rc without window"),
     ("csa_ud,framing=uc_immediate", "programs need the framing ud, not uc_immediate", "leave"),
     ("irn,framing=uc_immediate", "irn does not work over the framing 'uc_immediate'", "has ud"),
     ("csa_ud,framing=x", "unknown framing 'x'", "ud"),

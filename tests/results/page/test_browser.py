@@ -92,10 +92,10 @@ def test_a_failed_run(tmp_path):
 def test_a_run_without_a_message(tmp_path):
     made = programs(tmp_path).directory
     found = shown(made, tmp_path)
-    assert [row[:3] for row in found.rows("Runs")[1:]] == [["program/1", "passed", "not seen"]]
-    assert [row[0] for row in found.rows("Links of program/1")[1:]] == ["h1->s1"]
+    assert [row[:3] for row in found.rows("Runs")[1:]] == [["rc/1", "passed", "not seen"]]
+    assert [row[0] for row in found.rows("Links of rc/1")[1:]] == ["h1->s1"]
     assert {row[0]: row[3] for row in found.rows("Programs")[1:]} == {
-        "program/1 h2": "5", "program/1 h1": "1,234",
+        "rc/1 h2": "5", "rc/1 h1": "1,234",
     }  # fmt: skip
 
 
