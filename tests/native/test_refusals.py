@@ -458,7 +458,7 @@ BAD_CONTROL = {
     "a keepalive that ends in an id": b"\x04\x00\x00\x00",
     "too many keepalives": b"\x04" + _ID_KEY * 65,
     "an RNR cut short": encoded(Rnr(ID, KEY))[:-1],
-    "an RNR too long": encoded(Rnr(ID, KEY)) + b"\0\0",  # one more byte says why
+    "an RNR too long": encoded(Rnr(ID, KEY)) + b"\0",
     "a refusal cut short": encoded(Refused(ID, KEY, True, 12))[:-1],
     "a refusal with success": encoded(Refused(ID, KEY, True, 0)),
     "a refusal with no such status": encoded(Refused(ID, KEY, True, 200)),
