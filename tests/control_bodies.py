@@ -25,6 +25,7 @@ def encode(message, most_bytes=2008):
     fields = {each.name: getattr(message, each.name) for each in dataclasses.fields(message)}
     listed = {name: fields.pop(name) for name in ENTRIES if name in fields}
     missing = fields.pop("missing", None)
+    why = fields.pop("why", None)
     if isinstance(message, control.Nack):
         first = len(message.trimmed) << 2 | message.flags
         values = [first, message.newest_probe, message.end, message.settled]
@@ -39,6 +40,8 @@ def encode(message, most_bytes=2008):
         most = (most_bytes - len(head)) // struct.calcsize(ENTRIES[name])
         rows = entries[:most] if name != "ids" else [(each,) for each in entries[:most]]
         head += b"".join(struct.pack(ENTRIES[name], *flat(row)) for row in rows)
+    if why is not None:
+        head += bytes([why])
     return head if missing is None else head + of_set(missing, most_bytes - len(head))
 
 

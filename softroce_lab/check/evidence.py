@@ -26,6 +26,7 @@ Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
 _LATEST_NS = 1 << 62
+_CONTROL, _HELLO = 1, 3  # LAB_KIND_CONTROL, LAB_CONTROL_HELLO of xdp/lab_wire.h
 CHUNK = 1 << 16  # rows that are Python objects at a time
 TRACE = "trace.pcapng"
 # How comments begin.
@@ -144,6 +145,14 @@ class Evidence:
         has = self.packets["has"]
         broken: Mask = has & (Has.ICRC_CHECKED | Has.ICRC_GOOD) == Has.ICRC_CHECKED
         return broken
+
+    @functools.cached_property
+    def is_hello(self) -> Mask:
+        """Hellos of processes that carry operations: their Q_Key is that of all hellos."""
+        packets = self.packets
+        is_control = (packets["has"] & Has.LAB != 0) & (packets["lab_kind"] == _CONTROL)
+        hellos: Mask = is_control & (packets["lab_message_id"] == _HELLO)
+        return hellos
 
     @functools.cached_property
     def broken(self) -> Indices:

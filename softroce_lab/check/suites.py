@@ -12,6 +12,7 @@ import numpy as np
 
 from softroce_lab.check import integrity, shift, unreliable
 from softroce_lab.check.evidence import Evidence, Options, Run
+from softroce_lab.check.operations import suite as operations
 from softroce_lab.check.rc import suite as rc
 from softroce_lab.check.striped import suite as striped
 from softroce_lab.check.verdict import Rule, Suite, Verdict
@@ -26,6 +27,7 @@ SUITES: tuple[Suite, ...] = (
     unreliable.UD,
     shift.SUITE,
     striped.SUITE,
+    operations.SUITE,
 )
 
 

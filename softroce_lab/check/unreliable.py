@@ -194,9 +194,13 @@ def _check_datagram_lengths(evidence: Evidence, tally: Tally) -> None:
 def _check_qkeys(evidence: Evidence, tally: Tally) -> None:
     packets = evidence.packets
     for flow in _datagrams(evidence):
-        keys = packets["qkey"][flow.sent]
+        # Of hellos there is one Q_Key, whatever queue pair they are for.
+        sent = flow.sent[~evidence.is_hello[flow.sent]]
+        keys = packets["qkey"][sent]
+        if not len(keys):
+            continue
         values, counts = np.unique(keys, return_counts=True)
-        ours = bool(np.all(packets["has"][flow.sent] & Has.LAB))
+        ours = bool(np.all(packets["has"][sent] & Has.LAB))
         if ours and np.count_nonzero(np.diff(keys)) == len(values) - 1 > 0:
             # Runs of the lab follow one another, each with a Q_Key of its own.
             tally.passed(len(keys))
@@ -209,7 +213,7 @@ def _check_qkeys(evidence: Evidence, tally: Tally) -> None:
         tally.passed(len(keys) - len(wrong))
         for at in wrong.tolist():
             tally.failed(
-                [packets["number"][flow.sent[at]]],
+                [packets["number"][sent[at]]],
                 f"Q_Key {int(keys[at]):#x} to queue pair {flow.qp}, whose Q_Key is {due:#x}",
             )
 

@@ -3,8 +3,9 @@
 
 `struct lab_hdr` and `struct lab_operation` are those of xdp/lab_wire.h, the bodies of control
 messages those of softroce_lab/transports/control.py, native/transport/bodies.hpp and
-native/engine/striped/clearance.hpp, the report that of native/engine/striped/report.hpp, the probe
-that of native/engine/striped/probe.hpp. Behind a control message's body may follow a report's.
+native/engine/striped/clearance.hpp, the hello that of native/engine/rnic/greeter.hpp, the report
+that of native/engine/striped/report.hpp, the probe that of native/engine/striped/probe.hpp. Behind
+a control message's body may follow a report's.
 The immediate is that of native/engine/striped/uc_framing.hpp, the clear to send of the SDR SDK that
 of softroce_lab/transports/sdr.py. All is big-endian.
 
@@ -18,6 +19,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from softroce_lab.dissect import syndrome
 from softroce_lab.errors import ibv_wc_status
 
 
@@ -44,6 +46,15 @@ class Repeated:
 
 
 @dataclasses.dataclass(frozen=True)
+class Text:
+    """Octets of text; zeros fill up what is shorter."""
+
+    name: str
+    label: str
+    octets: int
+
+
+@dataclasses.dataclass(frozen=True)
 class MissingPackets:
     """A packet set up to the end, or nothing: `PACKET_SET` and its bits."""
 
@@ -51,7 +62,7 @@ class MissingPackets:
     label: str
 
 
-Part: TypeAlias = Field | Repeated | MissingPackets
+Part: TypeAlias = Field | Repeated | Text | MissingPackets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +189,12 @@ TYPES = {
     PACKET_PULL: "PACKET PULL",
 }
 STATUSES = {each.value: each.name for each in ibv_wc_status}
+UNREADY = {code: f"wait {syndrome.rnr_timer_ns(code) / 1e6:.2f} ms" for code in range(32)} | {
+    32: "no queue pair",
+    33: "come again",
+}
+"""What an RNR says of an operation: the code of an RNR timer (IBA table 45), or `Unready` of
+native/engine/verbs/operation.hpp."""
 FORMS = {0: "plain bits", 1: "run lengths"}
 PLAIN, RUNS = FORMS
 MOST_IN_SET = 1 << 20
@@ -226,7 +243,14 @@ CONTROLS: dict[int, Record] = {
     ),
     ACK: _control(ACK, Repeated("messages", "Messages", (_ID,))),
     KEEPALIVE: _control(KEEPALIVE, Repeated("messages", "Messages", (_ID, *_KEY))),
-    RNR: _control(RNR, _ID, *_KEY),
+    RNR: _control(
+        RNR,
+        _ID,
+        *_KEY,
+        Repeated(
+            "why", "Why, if the message is an operation's", (Field("code", 8, "Code", UNREADY),)
+        ),
+    ),
     REFUSE: _control(
         REFUSE,
         _ID,
@@ -262,6 +286,24 @@ CONTROLS: dict[int, Record] = {
     ),
     PACKET_PULL: _control(PACKET_PULL, Field("pulls", 32, "Packets that were pulled so far")),
 }
+
+HELLO_ID = 3
+"""`message_id` of a control message that is a hello, and has no type."""
+HELLO = Record(
+    "hello",
+    "hello",
+    (
+        Field("version", 8, "Version", default=1),
+        Field("reserved", 7, "Reserved"),
+        Field("answer", 1, "Answer"),
+        Field("nonce", 64, "Nonce of the question"),
+        Field("incarnation", 64, "Incarnation of the process; its lower half is the Q_Key"),
+        Field("digest", 64, "Digest of what both ends have in common; 0: RC's packets"),
+        Text("transport", "Transport", 24),
+    ),
+)
+"""Of processes that agree on the transport of their operations (native/engine/rnic/greeter.hpp)."""
+HELLO_QKEY = 0x48454C4F
 
 PROBE_BODY = Record(
     "path probe",

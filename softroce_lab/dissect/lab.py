@@ -24,13 +24,14 @@ from scapy.fields import (
     PacketListField,
     ShortField,
     StrField,
+    StrFixedLenField,
 )
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, bind_top_down
 
 from softroce_lab.dissect import description, packet_sets
-from softroce_lab.dissect.description import SPORT_BASE, MissingPackets, Record, Repeated
+from softroce_lab.dissect.description import SPORT_BASE, MissingPackets, Record, Repeated, Text
 from softroce_lab.dissect.opcodes import RC_SEND_ONLY, UD_SEND_ONLY
 from softroce_lab.dissect.roce import BTH, RECOGNISERS, Payload, bth_of
 
@@ -44,6 +45,18 @@ def _number(field: description.Field, computed: bool = False) -> Any:
     if field.bits in _NUMBERS:
         return _NUMBERS[field.bits](field.name, default)
     return BitField(field.name, default, field.bits)
+
+
+class _TextField(StrFixedLenField):
+    """Text in a fixed number of octets, up to the first zero."""
+
+    def i2repr(self, pkt: Packet | None, x: bytes) -> str:
+        return text_of(x)
+
+
+def text_of(octets: bytes) -> str:
+    """The text in a field of `Text`."""
+    return octets.split(b"\0")[0].decode("ascii", "backslashreplace")
 
 
 class _Entry(Packet):
@@ -62,6 +75,8 @@ def _fields(record: Record) -> list[Field[Any, Any]]:
             made.append(PacketListField(part.name, [], PacketSet, max_count=1))
         elif isinstance(part, Repeated):
             made.append(_list(record, part))
+        elif isinstance(part, Text):
+            made.append(_TextField(part.name, bytes(part.octets), part.octets))
         elif part.name in counts:
             counted = counts[part.name].name
             made.append(BitFieldLenField(part.name, None, part.bits, count_of=counted))
@@ -154,6 +169,7 @@ CONTROLS = {number: _body(record) for number, record in description.CONTROLS.ite
 ) = CONTROLS.values()  # fmt: skip
 ReceiverReport = _body(description.REPORT_BODY)
 PathProbe = _body(description.PROBE_BODY)
+Hello = _body(description.HELLO)
 SdrClearToSend = _body(description.SDR_CLEAR)
 _BODIES = {description.REPORT: ReceiverReport, description.PATH_PROBE: PathProbe}
 
@@ -179,6 +195,8 @@ class LabHeader(Packet):
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         if self.version == description.OPERATION_VERSION:
             return LabOperation if _is_operation(payload) else Payload
+        if self.kind == description.CONTROL and self.message_id == description.HELLO_ID:
+            return Hello
         if self.kind == description.CONTROL:
             return CONTROLS.get(payload[0], Payload)
         return _BODIES.get(self.kind, Payload)
@@ -291,5 +309,6 @@ def recognise_sdr_clear(bth: BTH, payload: bytes) -> type[Packet] | None:
 RECOGNISERS += [recognise, recognise_sdr_clear]
 for _layer in CONTROLS.values():
     bind_top_down(LabHeader, _layer, kind=description.CONTROL)
+bind_top_down(LabHeader, Hello, kind=description.CONTROL, message_id=description.HELLO_ID)
 bind_top_down(LabHeader, ReceiverReport, kind=description.REPORT)
 bind_top_down(LabHeader, LabOperation, version=description.OPERATION_VERSION)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from softroce_lab.dissect import description, packet_sets
-from softroce_lab.dissect.description import Field, MissingPackets, Record, Repeated
+from softroce_lab.dissect.description import Field, MissingPackets, Record, Repeated, Text
 from softroce_lab.dissect.opcodes import RC_SEND_ONLY, UC_WRITE_ONLY_IMMEDIATE, UD_SEND_ONLY
 
 MARK = "-- softroce_lab: Wireshark's dissector of the lab's own headers"
@@ -29,6 +29,7 @@ def dissector(version: str) -> str:
         f"local PACKET_SET = {made.packet_set()}",
         f"local REPORT_BODY = {made.record(description.REPORT_BODY)}",
         f"local PROBE_BODY = {made.record(description.PROBE_BODY)}",
+        f"local HELLO = {made.record(description.HELLO)}",
         "local CONTROLS = {",
         *(f"  [{each}] = {made.record(body)}," for each, body in description.CONTROLS.items()),
         "}",
@@ -72,6 +73,7 @@ def _constants() -> Iterator[str]:
         "UD_SEND_ONLY": UD_SEND_ONLY,
         "RC_SEND_ONLY": RC_SEND_ONLY,
         "UC_WRITE_ONLY_IMMEDIATE": UC_WRITE_ONLY_IMMEDIATE,
+        "HELLO_ID": description.HELLO_ID,
         "MOST_SLOT_BYTES": description.MOST_SLOT_BYTES,
         "PLAIN": description.PLAIN,
         "RUNS": description.RUNS,
@@ -143,6 +145,10 @@ class _Fields:
             entries = ", ".join(self._entries(prefix, part) for part in repeated)
             members.append(f"entries = {{ {entries} }}")
         for part in record.parts:
+            if isinstance(part, Text):  # behind all numbers
+                field = self._define("string", f"{prefix}.{part.name}", part.label)
+                text = f"{{ at = {size}, bytes = {part.octets}, field = {field} }}"
+                members.append(f"text = {text}")
             if isinstance(part, MissingPackets):
                 field = self._define("none", f"{prefix}.{part.name}", part.label)
                 members.append(f"missing = {{ field = {field} }}")

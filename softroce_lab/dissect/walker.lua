@@ -132,11 +132,22 @@ local function add_entries(tree, body, part, at, count)
   return at
 end
 
+-- Up to the first zero.
+local function add_text(tree, body, part)
+  if part.at + part.bytes > body:len() then return false end
+  local size = 0
+  while size < part.bytes and body(part.at + size, 1):uint() ~= 0 do size = size + 1 end
+  local text = size > 0 and body(part.at, size):string() or ""
+  tree:add(part.field, body(part.at, part.bytes), text)
+  return true
+end
+
 -- Adds a body under `tree`; returns what is to be said of it in the info column.
 local function add_record(tree, body, record)
   local item = tree:add(record.field, body())
   local values = add_numbers(item, body, record.numbers, 0)
   if values == nil then return record.name .. " (cut)" end
+  if record.text and not add_text(item, body, record.text) then return record.name .. " (cut)" end
   if record.missing then
     return record.name .. ", missing: " .. add_missing(item, body, record.missing, record.bytes)
   end
@@ -147,9 +158,10 @@ local function add_record(tree, body, record)
   return record.name
 end
 
-local function add_body(tree, body, kind)
+local function add_body(tree, body, kind, message_id)
   if kind == REPORT then return add_record(tree, body, REPORT_BODY) end
   if kind == PATH_PROBE then return add_record(tree, body, PROBE_BODY) end
+  if message_id == HELLO_ID then return add_record(tree, body, HELLO) end
   local record = CONTROLS[body(0, 1):uint()]
   return record and add_record(tree, body, record) or "unknown"
 end
@@ -247,10 +259,10 @@ local function dissect(payload, pinfo, tree, snapped)
     local body = payload(header_bytes, length):tvb()
     local report_bytes = length - values.length
     if kind == CONTROL and values.length > 0 and report_bytes >= REPORT_BODY.bytes then
-      told = ": " .. add_body(tree, body(0, values.length):tvb(), kind)
+      told = ": " .. add_body(tree, body(0, values.length):tvb(), kind, values.message_id)
         .. ", " .. add_record(tree, body(values.length):tvb(), REPORT_BODY)
     elseif not is_of_message(kind) then
-      told = ": " .. add_body(tree, body, kind)
+      told = ": " .. add_body(tree, body, kind, values.message_id)
     else
       data_dissector:call(body, pinfo, tree)
     end

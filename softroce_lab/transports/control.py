@@ -7,7 +7,7 @@ All of it is this project's definition. Integers are big-endian. Each message is
                                                      what is missing: engine to engine
     ACK            ids                               over and known; none: answers a keepalive
     KEEPALIVE      (id, key) pairs                   sender asks their status; none: a keepalive
-    RNR            id, key                           no receive is posted
+    RNR            id, key, [why]                    no receive is posted; of an operation, why
     REFUSE         id, key, by receiver, status      the message cannot succeed
     SACK           id, key, [packet set]             what is missing at the receiver
     CHUNKS         id, key, packets of a chunk, [packet set]        the same by chunks (`sdr_sr`)
@@ -124,12 +124,19 @@ class Rnr:
 
     id: int
     key: Key
+    why: int | None = None
+    """Of an operation: the code of an RNR timer (IBA table 45), or above these `Unready` of
+    native/engine/verbs/operation.hpp. None: the message is no operation's."""
 
     @classmethod
     def decode(cls, body: bytes) -> Rnr:
         """The message in a body of this type."""
-        id_, op, step, message = _ID_KEY.unpack(body[1:])
-        return cls(id_, (op, step, message))
+        ends = 1 + _ID_KEY.size
+        id_, op, step, message = _ID_KEY.unpack(body[1:ends])
+        why = body[ends:]
+        if len(why) > 1:
+            raise ControlError("longer than an RNR with its reason")
+        return cls(id_, (op, step, message), why[0] if why else None)
 
 
 @dataclasses.dataclass(slots=True)

@@ -153,7 +153,11 @@ def _record(transport, losses, messages, packets, back, *options):
     rig.finish()
     rig.quiesce()
     rig.check()
-    sent = rig.pair.take_sent()
+    return on_links(rig.pair.take_sent(), drops)
+
+
+def on_links(sent, drops):
+    """What a pair sent, on both links on its way; `drops`: what was lost, by sender."""
     frames = [frame for each in sent for frame in _sighted(*each, drops)]
     return StripedTape(sorted(frames, key=lambda frame: frame.time_ns))
 

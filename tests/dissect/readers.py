@@ -33,9 +33,9 @@ from softroce_lab.dissect import (
     description,
     parse,
 )
-from softroce_lab.dissect.description import PREFIX, Field, MissingPackets, Record, Repeated
+from softroce_lab.dissect.description import PREFIX, Field, MissingPackets, Record, Repeated, Text
 from softroce_lab.dissect.exhibit import summary
-from softroce_lab.dissect.lab import Body
+from softroce_lab.dissect.lab import Body, text_of
 from softroce_lab.dissect.opcodes import UC_WRITE_ONLY_IMMEDIATE
 from softroce_lab.dissect.roce import Extension
 from tests.dissect import tshark
@@ -81,15 +81,23 @@ BODIES: list[Record] = [
     *description.CONTROLS.values(),
     description.REPORT_BODY,
     description.PROBE_BODY,
+    description.HELLO,
     description.IMMEDIATE,
     description.SDR_CLEAR,
 ]
 SET_NAMES = numbers(f"{PREFIX}.set", description.PACKET_SET.parts)
 SET_TEXT = f"{PREFIX}.set.packets"
+TEXTS = [
+    f"{PREFIX}.{body.abbreviation}.{part.name}"
+    for body in BODIES
+    for part in body.parts
+    if isinstance(part, Text)
+]
 IMMEDIATE_PARTS = ("slot", "offset", "user")
 BODY_NAMES = [
     *(name for body in BODIES for name in numbers(f"{PREFIX}.{body.abbreviation}", body.parts)),
     *SET_NAMES,
+    *TEXTS,
     SET_TEXT,
 ]
 
@@ -186,6 +194,9 @@ def _one_body(body: Body) -> dict[str, list[Any]]:
         if isinstance(part, Field):
             reported[f"{prefix}.{part.name}"] = [value]
             continue
+        if isinstance(part, Text):
+            reported[f"{prefix}.{part.name}"] = [text_of(value)]
+            continue
         for entry in value:
             within = (
                 f"{PREFIX}.set" if isinstance(part, MissingPackets) else f"{prefix}.{part.name}"
@@ -237,7 +248,7 @@ def _number(name: str, text: str) -> Any:
 def body_by_tshark(seen: dict[str, list[str]]) -> dict[str, list[Any]]:
     """What a control message or report says, told by tshark with our dissector."""
     return {
-        name: values if name == SET_TEXT else [int(each, 0) for each in values]
+        name: values if name in (SET_TEXT, *TEXTS) else [int(each, 0) for each in values]
         for name, values in seen.items()
         if name in BODY_NAMES
     }

@@ -10,6 +10,7 @@ from softroce_lab.dissect import (
     AETH,
     BTH,
     RETH,
+    Hello,
     ImmDt,
     LabHeader,
     LabOperation,
@@ -19,7 +20,7 @@ from softroce_lab.dissect import (
     description,
     syndrome,
 )
-from softroce_lab.dissect.lab import CONTROLS, Body, Clear
+from softroce_lab.dissect.lab import CONTROLS, Body, Clear, text_of
 from softroce_lab.transports import control, registry, sdr
 from tests.dissect import readers, transports
 from tests.native.opcodes import OPCODES
@@ -90,6 +91,17 @@ def test_what_operations_say_of_themselves_is_told(reported):
     assert {description.VERBS[each[LabOperation].verb] for each in results} == {
         "READ", "COMPARE SWAP", "FETCH ADD",
     }  # fmt: skip
+
+
+def test_hellos_are_told(reported):
+    layers = [packet[Hello] for packet in reported["hellos"]]
+    assert [text_of(each.transport) for each in layers][:3] == [
+        "rc", "csa_ud", "a_policy_with_24_letters",
+    ]  # fmt: skip
+    assert [(each.version, each.answer) for each in layers][::3] == [(1, 0), (1, 1), (2, 1)]
+    assert {each.nonce for each in layers} == {2**63 + 1}
+    assert {each.incarnation for each in layers} == {2**64 - 2}
+    assert [each.digest for each in layers][:3] == [2, 6, 24]
 
 
 def test_what_uc_frames_carry_is_told(reported):
@@ -167,6 +179,8 @@ def check_message(body, decoded):
 
 
 def values_of(body, name):
+    if name == "why":
+        return sum(each.code for each in body.why)
     if name == "ids":
         return tuple(each.id for each in body.messages)
     if name == "messages":

@@ -16,6 +16,7 @@ from softroce_lab.programs.rdmacm.connection import Send
 from softroce_lab.transports import control, registry, sdr
 from softroce_lab.transports.defaults import DEFAULT_TIMING
 from tests import control_bodies
+from tests.native import frames
 from tests.native.bare_verbs import UD, BareRnic, address_vector
 from tests.native.connected import (
     CMP_SWAP,
@@ -133,6 +134,8 @@ CONTROLS: tuple[control.Message, ...] = (
     control.Keepalive(()),
     control.Keepalive(((1, (2, 3, 4)), (5, (6, 7, 8)))),
     control.Rnr(1, (2, 3, 4)),
+    control.Rnr(1, (0x101, 3, 4), 12),
+    control.Rnr(1, (0x101, 3, 4), 33),
     control.Refused(1, (2, 3, 4), by_receiver=True, status=9),
     control.Refused(1, (2, 3, 4), by_receiver=False, status=255),
     control.Sack(1, (2, 3, 4), control.PacketSet(2**32 - 9, np.arange(9) % 2 == 0)),
@@ -153,8 +156,27 @@ def controls() -> list[bytes]:
     for body in bodies:
         rig.sides[0].endpoint.control(rig.sides[0].peer, body)
     rig.step_until(MILLISECOND_NS)
-    frames = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
-    return frames[: len(bodies)]  # behind them it answers the other side
+    left = [frame for _, side, frame in rig.pair.take_sent() if side == 0]
+    return left[: len(bodies)]  # behind them it answers the other side
+
+
+def hellos() -> list[bytes]:
+    """Questions and answers of programs that agree on a transport, and of those that do not."""
+    return [
+        hello(version, answer, name)
+        for version, answer in ((1, 0), (1, 1), (2, 255))
+        for name in (b"rc", b"csa_ud", b"a_policy_with_24_letters")
+    ]
+
+
+def hello(version: int, answer: int, name: bytes) -> bytes:
+    """One of them, as native/engine/rnic/greeter.hpp lays it out."""
+    numbers = (version, answer, 2**63 + 1, 2**64 - 2, len(name))
+    body = struct.pack(">BB3Q24s", *numbers, name)
+    lab = frames.Lab(kind=description.CONTROL, message_id=3, length=len(body))
+    return frames.Frame(
+        lab=lab, destination_qp=frames.RECOVERY_QP, source_qp=frames.RECOVERY_QP, payload=body
+    ).encode()
 
 
 # ---------------------------------------------------------------- verbs
@@ -331,6 +353,7 @@ ALL = {
     "sdr_sr over UC": lambda: over_uc(ipv6=False),
     "sdr_sr over UC and IPv6": lambda: over_uc(ipv6=True),
     "control messages": controls,
+    "hellos": hellos,
     "SDR SDK": of_sdk,
     "RC": lambda: connected(RC),
     "RC over csa_ud": carried,

@@ -52,7 +52,7 @@ MESSAGES = st.one_of(
     NACKS,
     st.builds(Ack, st.lists(U32, max_size=53).map(tuple)),
     st.builds(Keepalive, st.lists(st.tuples(U32, KEYS), max_size=17).map(tuple)),
-    st.builds(Rnr, U32, KEYS),
+    st.builds(Rnr, U32, KEYS, st.none() | U8),
     st.builds(Refused, U32, KEYS, st.booleans(), U8),
     st.builds(Sack, U32, KEYS, st.none() | SETS),
     st.builds(Chunks, U32, KEYS, U16, st.none() | SETS),
@@ -97,10 +97,17 @@ def test_a_damaged_message_is_a_message_or_a_control_error(message, data):
     assert missing is None or len(missing.bits) <= control.MOST_IN_SET
 
 
+def test_an_rnr_has_one_reason_or_none():
+    body = control_bodies.encode(Rnr(1, (1, 2, 3)), 2008)
+    assert control.decode(body + b"\x21") == Rnr(1, (1, 2, 3), 33)
+    for wrong in (body[:-1], body + b"\x01\x01"):
+        with pytest.raises(control.ControlError):
+            control.decode(wrong)
+
+
 @pytest.mark.parametrize(
     "message",
     [
-        Rnr(1, (1, 2, 3)),
         Refused(1, (1, 2, 3), True, 9),
         Ack((1, 2)),
         Keepalive(((1, (1, 2, 3)),)),

@@ -38,4 +38,5 @@ def _linked(clause: str) -> str:
         return prose(clause)
     text = found[2] or found[1].rpartition("/")[2]
     link = f"[{prose(text)}](../{found[1]}.md)"
-    return prose(clause[: found.start()]) + link + prose(clause[found.end() :])
+    before, behind = prose(clause[: found.start()]), prose(clause[found.end() :])
+    return (f"{before} " if before else "") + link + behind

@@ -8,7 +8,7 @@ import re
 from reference import markdown
 from reference.markdown import code, prose
 from softroce_lab.dissect import description
-from softroce_lab.dissect.description import Field, Part, Record, Repeated
+from softroce_lab.dissect.description import Field, Part, Record, Repeated, Text
 
 _DATA = """\
 A data packet is Ethernet, IPv4 or IPv6, UDP to port 4791, a BTH, the headers of its opcode, the
@@ -61,6 +61,12 @@ there before.
 
 A fault rule names these packets by message and packet, as it names others: `message` is the
 operation's number. A queue that trims leaves both headers."""
+
+_HELLO = """\
+Before the first operation two processes agree on the transport. A process sends a hello to the
+other one's queue pair for recovery. The other answers if one of its queue pairs is connected to the
+first. A hello is a control message with `message_id` {id} and Q_Key {qkey:#x}. The body has no
+type."""
 
 _PARITY = """\
 Packets of parity have a kind of their own, and stand behind the data: the first has the index
@@ -128,6 +134,12 @@ def page() -> str:
             "The payload behind a header of kind `control`. A report may follow the body.",
             *controls,
         ),
+        markdown.section(
+            "Hello",
+            _HELLO.format(id=description.HELLO_ID, qkey=description.HELLO_QKEY),
+            f"In Wireshark: `softroce.{description.HELLO.abbreviation}`.",
+            _fields(description.HELLO),
+        ),
         _record(description.PACKET_SET, level=2),
         _record(description.REPORT_BODY, level=2),
         _record(description.PROBE_BODY, level=2),
@@ -158,17 +170,22 @@ def _rows(part: Part, prefix: str = "") -> list[tuple[str, str, str]]:
         many = f"as many as {code(part.count)}" if part.count else "to the end"
         inner = [row for each in part.fields for row in _rows(each, f"{part.name}.")]
         return [(code(part.name), many, f"{prose(part.label)}, each with:"), *inner]
+    if isinstance(part, Text):
+        return [(code(part.name), str(8 * part.octets), f"{prose(part.label)}: text")]
     return [(code(part.name), "to the end", f"{prose(part.label)}: a packet set, or nothing")]
 
 
 def _meaning(field: Field) -> str:
-    if field.name == "version":
+    if field is description.HEADER.parts[0]:
         of_operation = f"{description.OPERATION_VERSION} before an operation"
         return f"{prose(field.label)}: {field.default}, or {of_operation}"
     if field.name == "type":
         return f"{prose(field.label)}: {field.default}"
     if not field.values:
         return prose(field.label)
+    if field.values is description.UNREADY:
+        words = ", ".join(f"{n} {field.values[n]}" for n in (32, 33))
+        return prose(f"{field.label}: below 32 that of an RNR timer (IBA table 45), {words}")
     if field.values is description.STATUSES:
         return f"{prose(field.label)}: a code of `ibv_wc_status`"
     return prose(f"{field.label}: " + ", ".join(f"{n} {name}" for n, name in field.values.items()))

@@ -16,11 +16,14 @@ from softroce_lab.check.striped.messages import DATA, NEVER, PARITY, Stream, Str
 from softroce_lab.check.striped.rows import packet_sizes
 from softroce_lab.check.striped.selective_repeat import SeenPackets
 from softroce_lab.check.verdict import Rules, Tally
+from softroce_lab.structs import enumerators
 from softroce_lab.telemetry.packets import Has
 
 _ONCE = "docs/explanation/csa-ud.md, Packets and messages"
 _ACKS = "docs/explanation/csa-ud.md, Acknowledgements and silence"
 RULES = Rules()
+_RESULT = enumerators("lab_operation_class")["result"]
+_READ = enumerators("lab_verb")["read"]
 _HALF_OF_IDS = 1 << 31
 _ANSWERS_NS = 100_000_000  # far more than acknowledgements wait for one another
 
@@ -195,6 +198,12 @@ def _bytes(lab: Understood, tally: Tally) -> None:
         "whether it had arrived when it was retransmitted was not captured", int(blind.sum())
     )
     differs &= ~blind
+    again = differs & _is_read(view, which[1:]) & (sending[1:] != sending[:-1])
+    if again.any():
+        tally.notes_that(
+            f"{int(again.sum())} of READs retransmitted with other bytes: memory was read again"
+        )
+    differs &= ~again
     tally.passed(int((same & ~blind & ~(differs & ~late)).sum()))
     if (differs & late).any():
         tally.notes_that(
@@ -208,6 +217,16 @@ def _bytes(lab: Understood, tally: Tally) -> None:
             view.frames(*view.places[pair]),
             f"{view.name(one)} with other bytes",
         )
+
+
+def _is_read(view: Striped, which: np.ndarray) -> np.ndarray:
+    """Of rows of `view.data` whether each returns what an operation READs."""
+    has, operation, verb = (
+        view.column(name, view.data[which]) for name in ("has", "lab_operation", "lab_verb")
+    )
+    is_result = (has & Has.OPERATION != 0) & (operation >> 8 == _RESULT)
+    returned: np.ndarray = is_result & (verb == _READ)
+    return returned
 
 
 @RULES.rule(

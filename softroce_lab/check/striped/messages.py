@@ -20,6 +20,7 @@ import numpy.typing as npt
 from softroce_lab.check import opcodes
 from softroce_lab.check.evidence import CORRUPTED, CUT, DUPLICATED, Evidence
 from softroce_lab.check.striped.rows import Taps, addresses, mix, translated
+from softroce_lab.check.striped.streams import Ends
 from softroce_lab.telemetry.packets import Has
 from softroce_lab.transports.defaults import EngineTiming, Timing
 
@@ -89,7 +90,7 @@ def longest_ns(histogram: Sequence[int]) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stream:
-    """All that one endpoint sends another."""
+    """All that one endpoint sends another (`streams`)."""
 
     number: int
     key: int
@@ -109,7 +110,7 @@ class Striped:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
         self.packets = translated(evidence)
-        ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0)
+        ours = evidence.is_roce & (self.packets["has"] & Has.LAB != 0) & ~evidence.is_hello
         in_time = evidence.in_time
         self.places = np.flatnonzero(ours[in_time])  # of all rows with the lab header
         self.rows = in_time[self.places]
@@ -278,11 +279,11 @@ class Striped:
         source = addresses(packets, "source", self.rows)
         destination = addresses(packets, "destination", self.rows)
         qkey = packets["qkey"][self.rows].astype(np.uint64)
-        ends = mix(mix(source, destination), qkey)
-        era = mix(qkey, self._eras(ends))
-        keys, stream_of = np.unique(mix(mix(source, destination), era), return_inverse=True)
+        eras = self._eras(mix(mix(source, destination), qkey))
+        key, back_key = Ends(self.evidence, packets, self.rows).keys(eras)
+        keys, stream_of = np.unique(key, return_inverse=True)
         back = np.zeros(len(keys), dtype=np.uint64)
-        back[stream_of] = mix(mix(destination, source), era)
+        back[stream_of] = back_key
         numbers = {int(key): number for number, key in enumerate(keys)}
         leaves = np.bincount(stream_of, self.taps.leaves, len(keys)) > 0
         arrives = np.bincount(stream_of, self.taps.arrives, len(keys)) > 0
