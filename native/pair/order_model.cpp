@@ -406,6 +406,16 @@ std::uint32_t OrderModel::explained_by_mixture(const Flow& flow, std::size_t bef
   return 0;
 }
 
+// A transport says that an operation succeeds when it has arrived. Its region may go before it takes
+// effect.
+bool OrderModel::may_have_no_place(std::uint32_t flow, std::uint32_t at) const {
+  const Flow& f = flows_[flow];
+  if (mixing_chunk_ == 0 || !f.tolerance.second_region_goes) return false;
+  return std::ranges::any_of(f.operations, [at](const PostedOperation& each) {
+    return each.in_second_region && each.changes_target() && each.covers(at);
+  });
+}
+
 // All that took effect is in the target, except where a later operation may have changed it.
 void OrderModel::check_target(std::uint32_t flow, const char* rule) {
   const Flow& f = flows_[flow];
@@ -417,6 +427,7 @@ void OrderModel::check_target(std::uint32_t flow, const char* rule) {
     const std::uint8_t* actual = f.target.data() + at;
     std::uint32_t run = explained(f, f.settled_to, last_possible(f), at, actual, size - at);
     if (run == 0) run = explained_by_mixture(f, f.settled_to, at, actual, size - at);
+    if (run == 0 && may_have_no_place(flow, at)) run = 1;
     if (run == 0) break;
     at += run;
   }

@@ -169,6 +169,7 @@ class OrderModel {
   std::size_t last_possible(const Flow& flow) const;
   std::uint32_t explained(const Flow& flow, std::size_t first, std::size_t end, std::uint32_t at,
                           const std::uint8_t* actual, std::uint32_t most) const;
+  bool may_have_no_place(std::uint32_t flow, std::uint32_t at) const;
   std::uint32_t explained_by_mixture(const Flow& flow, std::size_t before, std::uint32_t at,
                                      const std::uint8_t* actual, std::uint32_t most) const;
   bool has_shown(const Flow& flow, std::size_t index) const;

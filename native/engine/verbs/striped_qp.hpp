@@ -24,6 +24,7 @@ class StripedQp final : public ConnectedQp {
  public:
   StripedQp(std::uint32_t number, QpConfig config, QpHome& home, MessageCarrier& carrier)
       : ConnectedQp(number, std::move(config), home), carrier_(carrier) {}
+  ~StripedQp() override { give_back_shared(); }
 
   // ---- packets: it has none of its own, and takes none
   void handle_packet(const Packet& packet, Time now) override {
@@ -122,6 +123,7 @@ class StripedQp final : public ConnectedQp {
   // ---- responder, striped_responder.cpp
   void reset_responder();
   void give_back_taken(Time now);
+  void give_back_shared();
   std::int64_t full_number(std::uint32_t number) const {
     return next_ + static_cast<std::int32_t>(number - static_cast<std::uint32_t>(next_));
   }

@@ -29,11 +29,15 @@ void StripedQp::reset_responder() {
 // Receives that operations have taken are flushed in order, before those of the queue. Those of a
 // shared queue are for others.
 void StripedQp::give_back_taken(Time now) {
-  if (config_.srq)
-    for (; !taken_.empty(); taken_.pop_back()) put_back(std::move(taken_.back()));
+  give_back_shared();
   if (state_ == QpState::err)
     for (const ReceiveRequest& each : taken_) fail_receive(each, WcStatus::wr_flush_err, now);
   taken_.clear();
+}
+
+void StripedQp::give_back_shared() {
+  if (!config_.srq) return;
+  for (; !taken_.empty(); taken_.pop_back()) put_back(std::move(taken_.back()));
 }
 
 // Tells the peer that nothing comes of what it still waits for. READs and atomics that have arrived
@@ -338,7 +342,11 @@ void StripedQp::request_arrived(MessageEnd&& end) {
 bool StripedQp::take_effects(Time now) {
   bool any = false;
   while (is_connected()) {
-    if (fault_ && fault_->number == next_) return take_fault(now), true;
+    // What was read for operations before it arrives first, as RC's responses leave before the NAK.
+    if (fault_ && fault_->number == next_) {
+      if (!results_.empty()) return any;
+      return take_fault(now), true;
+    }
     const auto first = mutated(Mutant::effects_out_of_order)
                            ? std::ranges::find(arrivals_, Arrival::State::whole,
                                                [](const auto& each) { return each.second.state; })
@@ -375,7 +383,7 @@ bool StripedQp::take_effect(Arrival& arrival, Time now) {
     fault_ = {.number = next_,
               .receive_status = header.is_send() ? WcStatus::loc_prot_err : WcStatus::success,
               .event = header.is_send() ? AsyncEventType::qp_fatal : AsyncEventType::qp_access_err};
-    return take_fault(now), false;
+    return false;
   }
   return !header.takes_receive() || finish_receive(arrival, now);
 }
@@ -482,6 +490,7 @@ void StripedQp::send_results(Time now) {
     }
     const WcStatus status =
         result.status == WcStatus::success ? WcStatus::rem_access_err : result.status;
+    if (&result != &results_.front()) return;  // those before it arrive first
     // One that has begun is withdrawn with all else.
     if (!result.begun && !fail_result(result.number, result.header, status, now)) return;
     result.begun = true;

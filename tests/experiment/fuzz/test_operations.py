@@ -29,6 +29,8 @@ RULES = {  # what is falsified for the model, and the rule that has to notice it
     "region_pinned": "leaks",
 }
 MOST_SEEDS = 200
+CARRIERS = ("csa_ud", "irn", "falcon", "ud_rto", "sdr_sr")
+CARRIED_SEEDS = 60
 
 
 def test_rc_breaks_no_rule():
@@ -100,9 +102,12 @@ def test_what_breaks_a_rule_is_made_small():
     assert ": post " in text
 
 
-def test_a_transport_carries_operations():
-    outcome = operations.Trial(2).run("irn")
-    assert (outcome.violations, len(outcome.posts) > 10) == ([], True)
+@pytest.mark.parametrize("transport", CARRIERS)
+def test_a_transport_breaks_no_rule(transport):
+    """Of each way in which transports find losses one."""
+    outcomes = {seed: operations.Trial(seed).run(transport) for seed in range(CARRIED_SEEDS)}
+    assert {seed: each.violations for seed, each in outcomes.items() if each.violations} == {}
+    assert sum(len(each.posts) for each in outcomes.values()) > 10 * CARRIED_SEEDS
 
 
 def test_a_seed_that_crashes_is_a_violation(monkeypatch):
