@@ -406,8 +406,8 @@ std::uint32_t OrderModel::explained_by_mixture(const Flow& flow, std::size_t bef
   return 0;
 }
 
-// A transport says that an operation succeeds when it has arrived. Its region may go before it takes
-// effect.
+// A transport says that an operation succeeds when it has arrived. Its region may go before it
+// takes effect.
 bool OrderModel::may_have_no_place(std::uint32_t flow, std::uint32_t at) const {
   const Flow& f = flows_[flow];
   if (mixing_chunk_ == 0 || !f.tolerance.second_region_goes) return false;
