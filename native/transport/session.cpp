@@ -422,6 +422,9 @@ void Session::on_keepalive(PeerIndex peer, std::span<const std::uint8_t> body) {
 // ---------------------------------------------------------------- not ready
 
 void Session::send_rnr(PeerIndex peer, const MessageName& name) {
+  // Who waits for a result has its receive posted.
+  if (engine_.config().carries_operations && is_result(name.key))
+    return send_refused(peer, {name.id, name.key, WcStatus::retry_exc_err}, true);
   Naming naming{.id = name.id, .key = name.key};
   if (const auto why = engine_.why_unready(name.key)) naming = {name.id, name.key, true, *why};
   if (naming.status < static_cast<std::uint8_t>(Unready::no_queue_pair)) {

@@ -128,7 +128,9 @@ MessageCarrier::Begun Operations::send(StripedQp& qp, const OutgoingMessage& mes
 
 void Operations::receive(StripedQp& qp, const MessageKey& key, const OperationHeader& header,
                          const Place& place, Time now) {
-  engine_.post_receive({.peer = peer_of(qp)->index,
+  const Peer* peer = peer_of(qp);
+  if (peer == nullptr) return;  // it began anew with another transport
+  engine_.post_receive({.peer = peer->index,
                         .key = key,
                         .base = place.base,
                         .length = place.capacity,
@@ -140,7 +142,7 @@ void Operations::receive(StripedQp& qp, const MessageKey& key, const OperationHe
 
 void Operations::refuse(StripedQp& qp, const MessageKey& key, std::uint32_t message_id,
                         WcStatus status, Time now) {
-  engine_.refuse(peer_of(qp)->index, message_id, key, status, now);
+  if (const Peer* peer = peer_of(qp)) engine_.refuse(peer->index, message_id, key, status, now);
 }
 
 void Operations::starves(StripedQp& qp) { starving_.push_back(qp.number()); }
@@ -166,7 +168,8 @@ void Operations::withdraw_all(StripedQp& qp, WcStatus status, Time now) {
 
 Place Operations::place_for(const Peer& peer, const Packet& packet, Time now) {
   const MessageKey key{packet.lab.operation, packet.lab.step, packet.lab.message};
-  if (is_result(key)) return {};  // a result that somebody waits for has its place
+  if (is_result(key))  // one that somebody waits for has its place
+    return {.kind = Place::Kind::refused, .status = WcStatus::retry_exc_err};
   StripedQp* qp = find(qp_of(key));
   if (qp == nullptr) return {.kind = Place::Kind::not_ready};
   if (qp->is_connected() && peer_of(*qp) != &peer) return {};

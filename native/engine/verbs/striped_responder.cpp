@@ -137,11 +137,12 @@ std::optional<WcStatus> StripedQp::why_refused(const Packet& packet, std::int64_
 }
 
 // What the operation with this number asks for is refused, and ends the connection in its turn.
+// Those behind it stay, for the engine still puts packets of theirs where they go.
 Place StripedQp::refuse(std::int64_t number, WcStatus status, WcStatus receive_status,
                         AsyncEventType event) {
   count_refusal(status);
   fault_ = {.number = number, .receive_status = receive_status, .event = event};
-  arrivals_.erase(arrivals_.lower_bound(number), arrivals_.end());
+  arrivals_.erase(number);
   return {.kind = Place::Kind::refused, .status = status};
 }
 
@@ -308,6 +309,7 @@ bool StripedQp::is_next(const MessageKey& key) const {
 void StripedQp::give_receives(Time now) {
   for (auto each = arrivals_.begin(); each != arrivals_.end();) {
     auto& [number, arrival] = *each++;
+    if (fault_ && number > fault_->number) return;
     if (arrival.state != Arrival::State::awaits_receive) continue;
     if (!has_receive()) {
       if (config_.srq) carrier_.starves(*this);
