@@ -76,7 +76,9 @@ struct lab_hdr {
  *   step        bits 0 to 15 of that number
  *   message     number of the operation at its requester's queue pair, from 0
  * Atomics carry 16 bytes: what to compare with, or 0, and what to store or to add. Their result has
- * 8, the value before.
+ * 8, the value before. Receives of a queue pair have numbers from 0 (the SSN of IRN: Mittal et al.,
+ * SIGCOMM 2018, section 5). READs and atomics tell how many of these are outstanding, with the one
+ * that tells. The first PSN tells a queue pair that was connected again from the one before.
  */
 enum lab_operation_class {
   LAB_CLASS_REQUEST = 1,
@@ -98,16 +100,12 @@ enum lab_verb {
 #define LAB_VERB_SOLICITED 0x80 /* beside enum lab_verb: a solicited event */
 
 struct lab_operation {
-  unsigned int
-      verb_receive;        /* verb << 24 | which receive of the queue pair it takes, from 0 (the */
-                           /* SSN of IRN: Mittal et al., SIGCOMM 2018, section 5); of READs and */
-                           /* atomics: how many of these are outstanding, with this one */
-  unsigned int connection; /* the requester's first PSN, by which a queue pair that was connected */
-                           /* again is told from the one before */
-  unsigned long long remote_address; /* of the message's first byte; */
-  unsigned int rkey;                 /* both of WRITEs, READs and atomics */
-  unsigned int
-      argument; /* the immediate, or the key to invalidate, or the bytes that a READ wants */
+  unsigned int verb_receive; /* verb << 24 | number of the receive that it takes, or of READs and */
+                             /* atomics that are outstanding */
+  unsigned int connection;   /* the requester's first PSN */
+  unsigned long long remote_address; /* of the message's first byte; with `rkey` of WRITEs, */
+  unsigned int rkey;                 /* READs and atomics */
+  unsigned int argument;             /* immediate, key to invalidate, or bytes to read */
 };
 
 /*
